@@ -91,6 +91,7 @@ test-sql: setup
 	$(RUN) -m pytest -n $(WORKERS) tests/sql $(ARGS)
 
 lint: setup
+	@! grep -rnE '^.{121}' --include='*.sql' src/spanmq/sql || { echo 'Lines of SQL have at most 120 characters.' >&2; exit 1; }
 	$(RUN) -m ruff check $(SOURCES)
 	$(RUN) -m ruff format --check $(SOURCES)
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true

@@ -63,9 +63,9 @@ def verbs() -> dict[tuple[str, str], str]:
     """Return the verb of each function that needs one, by schema and name."""
     text = (SQL / "entries.sql").read_text("utf-8")
     result = {}
-    for verb, schema, names in re.findall(r"\('(\w+)', '(\w+)', '([^{}]*?)'\)", text):
+    for verb, schema, names in re.findall(r"\('(\w+)',\s+'(\w+)',\s+'([^{}]*?)'\)", text):
         result.update({(schema, name.partition(":")[0]): f"`{verb}` on the queue" for name in names.split()})
-    for verb, schema, names in re.findall(r"\('(\w+)', '(\w+)', '\{(.*?)\}'", text, re.DOTALL):
+    for verb, schema, names in re.findall(r"\('(\w+)',\s+'(\w+)',\s+'\{(.*?)\}'", text, re.DOTALL):
         listed = re.findall(r"\w+", names)
         result.update({(schema, name): f"`{verb}` on all queues" for name in listed})
     return result

@@ -1,9 +1,9 @@
 -- Keeps PGMQ's tables as they are to the end of the transaction, and other sessions out of them if the mode says so,
--- before anything of them is checked or read. In the order in which PGMQ's calls lock them, so that a call that is under way
--- waits for us or we for it; a transaction over several queues may still end one of us in a deadlock.
+-- before anything of them is checked or read. In the order in which PGMQ's calls lock them, so that a call that is
+-- under way waits for us or we for it; a transaction over several queues may still end one of us in a deadlock.
 
--- Locks the table of that name and notes it for inspect(); a view or other object is noted and not locked. What is locked
--- can't be renamed: the name means the same relation before and after.
+-- Locks the table of that name and notes it for inspect(); a view or other object is noted and not locked. What is
+-- locked can't be renamed: the name means the same relation before and after.
 create function spanmq_adopt.hold(schema_name text, table_name text, mode text, place text, folded_name text)
 returns void language plpgsql as $$
 declare

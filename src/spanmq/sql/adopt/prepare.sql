@@ -40,10 +40,13 @@ create table spanmq_adopt.topic (pattern text not null, folded_name text not nul
 create table spanmq_adopt.signature (name text not null, arguments text not null, primary key (name, arguments));
 insert into spanmq_adopt.signature
 select name, known.arguments from (values
-    ('', '{_ensure_pg_partman_installed,_get_pg_partman_major_version,_get_pg_partman_schema,create_fifo_indexes_all,list_notify_insert_throttles,
+    ('', '{_ensure_pg_partman_installed,_get_pg_partman_major_version,_get_pg_partman_schema,create_fifo_indexes_all,
+        list_notify_insert_throttles,
         list_queues,list_topic_bindings,metrics_all,notify_queue_listeners}'),
-    ('text', '{_belongs_to_pgmq,_create_fifo_index_if_not_exists,_extension_exists,_get_partition_col,acquire_queue_lock,create,create_fifo_index,
-        create_non_partitioned,create_unlogged,detach_archive,disable_notify_insert,drop_queue,enable_notify_insert,list_topic_bindings,metrics,pop,
+    ('text', '{_belongs_to_pgmq,_create_fifo_index_if_not_exists,_extension_exists,_get_partition_col,
+        acquire_queue_lock,create,create_fifo_index,
+        create_non_partitioned,create_unlogged,detach_archive,disable_notify_insert,drop_queue,enable_notify_insert,
+        list_topic_bindings,metrics,pop,
         purge_queue,test_routing,validate_queue_name,validate_routing_key,validate_topic_pattern}'),
     ('jsonb[], jsonb[]', '{_validate_batch_params}'),
     ('text, bigint', '{archive,delete}'),
@@ -71,14 +74,16 @@ select name, known.arguments from (values
     ('text, jsonb[], jsonb[], integer', '{send_batch,send_batch_topic}'),
     ('text, jsonb[], jsonb[], timestamp with time zone', '{_send_batch,send_batch,send_batch_topic}'),
     ('text, text, text, integer', '{convert_archive_partitioned,create_partitioned}'),
-    ('text, integer, integer, integer, integer', '{read_grouped_head_with_poll,read_grouped_rr_with_poll,read_grouped_with_poll,read_with_poll}'),
+    ('text, integer, integer, integer, integer',
+     '{read_grouped_head_with_poll,read_grouped_rr_with_poll,read_grouped_with_poll,read_with_poll}'),
     ('text, integer, integer, integer, integer, jsonb', '{read_with_poll}')
 ) known (arguments, names), unnest(known.names::text[]) name;
 
 -- The objects to drop, as pg_depend names them. An extension has its own list.
 create table spanmq_adopt.doomed (classid oid not null, objid oid not null, primary key (classid, objid));
 -- With the right to execute a function, where it is not the default: it goes over to ours of the same arguments.
-create table spanmq_adopt.function_grant (name text not null, arguments text not null, grants aclitem[] not null, owner oid not null);
+create table spanmq_adopt.function_grant (name text not null, arguments text not null, grants aclitem[] not null,
+                                          owner oid not null);
 -- The readers of PGMQ's tables of settings: they may read the replacements.
 create table spanmq_adopt.reader (table_name name not null, role text not null);
 -- The user's own functions in the schema, to see afterwards that none was replaced.

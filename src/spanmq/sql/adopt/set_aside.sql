@@ -15,14 +15,17 @@ begin
         execute format('revoke create on schema pgmq from %s cascade', this.role);
     end loop;
 
-    -- Up to 1.4, each queue's tables were members of the extension and would go with it. So might a table that was left over.
+    -- Up to 1.4, each queue's tables were members of the extension and would go with it. So might a table that was left
+    -- over.
     for this in
-        select c.oid::regclass as relation, case c.relkind when 'S' then 'sequence' when 'v' then 'view' else 'table' end as kind
+        select c.oid::regclass as relation, case c.relkind when 'S' then 'sequence' when 'v' then 'view'
+        else 'table' end as kind
         from pg_depend d join pg_class c on c.oid = d.objid
         where d.classid = 'pg_class'::regclass and d.refclassid = 'pg_extension'::regclass and d.refobjid = extension_id
             and d.deptype = 'e' and c.relkind in ('r', 'p', 'S', 'v')
             and c.oid not in (select x.objid from spanmq_adopt.doomed x where x.classid = 'pg_class'::regclass)
-            or d.classid = 'pg_class'::regclass and d.refclassid = 'pg_extension'::regclass and d.refobjid = extension_id
+            or d.classid = 'pg_class'::regclass and d.refclassid = 'pg_extension'::regclass
+            and d.refobjid = extension_id
             and d.deptype = 'e' and c.oid in (select q.source from spanmq_adopt.queue q)
     loop
         execute format('alter extension pgmq drop %s %s', this.kind, this.relation);
@@ -43,7 +46,8 @@ begin
         drop extension pgmq;
     else
         select string_agg(r.oid::text, ', ') into list
-            from unnest(array[to_regclass('pgmq.notify_insert_throttle'), to_regclass('pgmq.topic_bindings'), to_regclass('pgmq.meta')]) r (oid)
+            from unnest(array[to_regclass('pgmq.notify_insert_throttle'), to_regclass('pgmq.topic_bindings'),
+                              to_regclass('pgmq.meta')]) r (oid)
             where r.oid is not null;
         execute 'drop table ' || list;
         select string_agg(d.objid::regprocedure::text, ', ') into list

@@ -15,11 +15,14 @@ begin
         if this.archive is not null then
             execute format('drop table %s', ours.archive);
             execute format('alter table %s set schema pgmq', this.archive);
-            execute format('alter table %s add column if not exists last_read_at timestamptz, add column if not exists headers jsonb', this.archive);
-            -- Our functions write it with their owner's rights: its owner, and those of its partitions, could add triggers.
+            execute format('alter table %s add column if not exists last_read_at timestamptz, add column if not exists'
+                           ' headers jsonb', this.archive);
+            -- Our functions write it with their owner's rights: its owner, and those of its partitions, could add
+            -- triggers.
             for allowed in
                 select r.oid::regclass as part from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
-                where r.place = 'archive' and r.folded_name = this.folded_name and pg_get_userbyid(c.relowner) <> current_user
+                where r.place = 'archive' and r.folded_name = this.folded_name
+                and pg_get_userbyid(c.relowner) <> current_user
             loop
                 execute format('alter table %s owner to %I', allowed.part, current_user);
             end loop;
@@ -29,7 +32,8 @@ begin
 
         -- Default privileges apply to the new view; the table may have had fewer.
         for allowed in
-            select c.oid::regclass as relation, case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role
+            select c.oid::regclass as relation,
+            case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end as role
             from pg_class c, aclexplode(c.relacl) g
             where (c.oid = ours.queue_view or c.oid = ours.archive and this.archive is null) and g.grantee <> c.relowner
                 and not exists (select from pg_class s, aclexplode(s.relacl) h
@@ -55,11 +59,13 @@ begin
         if not pg_has_role(this.owner, current_user, 'usage') then
             perform spanmq_core.give_to_maker(ours, this.owner::text);
         end if;
-        -- From now on a trigger there would run with the rights of the schema's owner; before PostgreSQL 18, so would an
-        -- AFTER trigger of a table to which a foreign key there cascades. A grant on a column is revoked with those on its table.
+        -- From now on a trigger there would run with the rights of the schema's owner; before PostgreSQL 18, so would
+        -- an AFTER trigger of a table to which a foreign key there cascades. A grant on a column is revoked with those
+        -- on its table.
         for allowed in
             select r.oid::regclass as part,
-                   string_agg(distinct case when g.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(g.grantee)) end, ', ') as roles
+                   string_agg(distinct case when g.grantee = 0 then 'public'
+                              else quote_ident(pg_get_userbyid(g.grantee)) end, ', ') as roles
             from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
             cross join lateral (
                 select (aclexplode(c.relacl)).*
@@ -88,11 +94,14 @@ begin
         for allowed in
             select g.role, v.verb
             from (select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee)::text end as role,
-                         array_agg(a.privilege_type) as has, array_agg(a.privilege_type) filter (where a.is_grantable) as may_grant
-                  from pg_class c, aclexplode(c.relacl) a where c.oid = this.source and a.grantee <> c.relowner group by 1) g
+                         array_agg(a.privilege_type) as has, array_agg(a.privilege_type) filter (where a.is_grantable)
+                         as may_grant
+                  from pg_class c, aclexplode(c.relacl) a where c.oid = this.source and a.grantee <> c.relowner
+                  group by 1) g
             cross join lateral (values ('send', 'INSERT' = any (g.has)), ('look', 'SELECT' = any (g.has)),
                                        ('receive', g.has @> array['SELECT', 'UPDATE', 'DELETE']),
-                                       ('manage', g.role <> 'public' and g.may_grant @> array['SELECT', 'INSERT', 'UPDATE', 'DELETE'])) v (verb, has)
+                                       ('manage', g.role <> 'public'
+                                        and g.may_grant @> array['SELECT', 'INSERT', 'UPDATE', 'DELETE'])) v (verb, has)
             where v.has and not is_following
         loop
             perform spanmq_call.grant_queue(allowed.role, this.name::text, allowed.verb);
@@ -104,11 +113,13 @@ begin
                 using 'pgmq.q_' || this.folded_name
             loop
                 -- Its own template only: one that was given to it may serve other tables.
-                if split_part(template, '.', 2) = 'template_pgmq_q_' || this.folded_name and to_regclass(template) is not null then
+                if split_part(template, '.', 2) = 'template_pgmq_q_' || this.folded_name
+                    and to_regclass(template) is not null then
                     execute format('drop table %s', to_regclass(template));
                 end if;
             end loop;
-            if this.retention is not null and not (select c.relkind = 'p' from pg_class c where c.oid = ours.archive) then
+            if this.retention is not null
+                and not (select c.relkind = 'p' from pg_class c where c.oid = ours.archive) then
                 perform spanmq_core.set_retention(ours, '', this.retention);
             end if;
         end if;
@@ -117,7 +128,8 @@ begin
     end loop;
 
     insert into pgmq.topic_bindings (pattern, queue_name, bound_at)
-        select t.pattern, q.name, t.bound_at from spanmq_adopt.topic t join spanmq_adopt.queue q on q.folded_name = t.folded_name
+        select t.pattern, q.name, t.bound_at from spanmq_adopt.topic t join spanmq_adopt.queue q
+        on q.folded_name = t.folded_name
         where q.queue_id is not null;
 
     for allowed in select r.table_name, r.role from spanmq_adopt.reader r loop
@@ -127,13 +139,15 @@ begin
     -- A function with the same name and arguments keeps its grants.
     for allowed in
         select p.oid::regprocedure as function, g.grants, g.owner from spanmq_adopt.function_grant g
-        join pg_proc p on p.pronamespace = 'pgmq'::regnamespace and p.proname = g.name and oidvectortypes(p.proargtypes) = g.arguments
+        join pg_proc p on p.pronamespace = 'pgmq'::regnamespace and p.proname = g.name
+        and oidvectortypes(p.proargtypes) = g.arguments
     loop
         if not exists (select from aclexplode(allowed.grants) a where a.grantee = 0) then
             execute format('revoke execute on function %s from public', allowed.function);
         end if;
         for template in
-            select format('%I', pg_get_userbyid(a.grantee)) || case when a.is_grantable then ' with grant option' else '' end
+            select format('%I', pg_get_userbyid(a.grantee)) || case when a.is_grantable then ' with grant option'
+            else '' end
             from aclexplode(allowed.grants) a where a.grantee not in (0, allowed.owner)
         loop
             execute format('grant execute on function %s to %s', allowed.function, template);

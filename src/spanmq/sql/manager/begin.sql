@@ -5,12 +5,15 @@
 do $begin$
 begin
     if pg_catalog.current_setting('transaction_isolation') <> 'read committed' then
-        raise exception 'the spanmq schema cannot be changed in a % transaction', pg_catalog.current_setting('transaction_isolation')
-            using errcode = 'MQ003', hint = 'Use READ COMMITTED: a snapshot taken before the lock does not show what another installer did.';
+        raise exception 'the spanmq schema cannot be changed in a % transaction',
+            pg_catalog.current_setting('transaction_isolation')
+            using errcode = 'MQ003',
+            hint = 'Use READ COMMITTED: a snapshot taken before the lock does not show what another installer did.';
     end if;
     perform pg_catalog.pg_advisory_xact_lock(:lock_key);
     perform pg_catalog.set_config('spanmq.outer_' operator(pg_catalog.||) name, pg_catalog.current_setting(name), true)
-        from pg_catalog.unnest(array['search_path', 'client_min_messages', 'check_function_bodies', 'quote_all_identifiers', 'intervalstyle', 'role',
+        from pg_catalog.unnest(array['search_path', 'client_min_messages', 'check_function_bodies',
+                                     'quote_all_identifiers', 'intervalstyle', 'role',
                                   'lock_timeout']) name;
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
             pg_catalog.set_config('client_min_messages', 'warning', true),

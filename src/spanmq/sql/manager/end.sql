@@ -2,7 +2,8 @@
 do $end$
 begin
     perform pg_catalog.set_config(name, pg_catalog.current_setting('spanmq.outer_' operator(pg_catalog.||) name), true)
-        from pg_catalog.unnest(array['role', 'search_path', 'quote_all_identifiers', 'intervalstyle', 'check_function_bodies', 'client_min_messages',
+        from pg_catalog.unnest(array['role', 'search_path', 'quote_all_identifiers', 'intervalstyle',
+                                     'check_function_bodies', 'client_min_messages',
                                   'lock_timeout']) name;
 end
 $end$;

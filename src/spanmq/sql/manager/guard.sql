@@ -23,7 +23,8 @@ begin
         raise exception 'this script was printed for another state of the spanmq schema'
             using errcode = 'MQ006',
                 detail = pg_catalog.format('It needs the migrations {%s}; the database has {%s}.',
-                                           pg_catalog.array_to_string(expected, ', '), pg_catalog.array_to_string(found_there, ', ')),
+                                           pg_catalog.array_to_string(expected, ', '),
+                                           pg_catalog.array_to_string(found_there, ', ')),
                 hint = 'Print it with the version that the database has: spanmq schema sql --from VERSION';
     end if;
 end

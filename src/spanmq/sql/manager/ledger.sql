@@ -19,17 +19,20 @@ begin
         and c.relname = 'migration' and c.relkind = 'r'
         and r.rolname <> current_user
         and pg_catalog.pg_has_role(current_user, r.oid,
-                                   case when pg_catalog.current_setting('server_version_num')::int >= 160000 then 'set' else 'member' end);
+                                   case when pg_catalog.current_setting('server_version_num')::int >= 160000 then 'set'
+                                   else 'member' end);
     if found then
         perform pg_catalog.set_config('role', owner, true);
     end if;
-    -- Before the first installation, a schema of ours is empty, as an administrator makes it. A dependency of another type is a default privilege.
+    -- Before the first installation, a schema of ours is empty, as an administrator makes it. A dependency of another
+    -- type is a default privilege.
     select n.nspname into schema_name
     from pg_catalog.pg_namespace n
     where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')
         and not is_installed
         and exists (select from pg_catalog.pg_depend d
-                    where d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.refobjid = n.oid and d.deptype = 'n')
+                    where d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.refobjid = n.oid
+                    and d.deptype = 'n')
     limit 1;
     if found then
         raise exception 'the schema % has objects, and spanmq needs this name', schema_name
@@ -47,7 +50,8 @@ begin
                                                     stranger.kind, stranger.name, current_user)
                 else pg_catalog.format('revoke all on %s %s from that role.', stranger.kind, stranger.name) end;
     end if;
-    -- Not "create schema if not exists": that asks for CREATE on the database even where an administrator made them for us.
+    -- Not "create schema if not exists": that asks for CREATE on the database even where an administrator made them for
+    -- us.
     for schema_name in
         select each from pg_catalog.unnest(array['pgmq', 'spanmq', 'spanmq_call', 'spanmq_core']) each
         where not exists (select from pg_catalog.pg_namespace n where n.nspname = each)
@@ -101,7 +105,8 @@ begin
         select pg_catalog.string_agg(object.kind || ' ' || object.name, E'\n')
         from (:snapshot) object
         where object.name !~ '^spanmq_core\.(migration|release|object_checksum)'
-            and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind and known.name = object.name)
+            and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind
+                            and known.name = object.name)
     ), ''), true);
 end
 $foreign$;

@@ -14,8 +14,10 @@ begin
     for granted in
         select p.oid::pg_catalog.regprocedure as function,
                pg_catalog.bool_or(g.role = 0) as is_public,
-               pg_catalog.string_agg(distinct pg_catalog.quote_ident(r.rolname), ', ') filter (where not g.option) as roles,
-               pg_catalog.string_agg(distinct pg_catalog.quote_ident(r.rolname), ', ') filter (where g.option) as granters
+               pg_catalog.string_agg(distinct pg_catalog.quote_ident(r.rolname), ', ') filter (where not g.option)
+               as roles,
+               pg_catalog.string_agg(distinct pg_catalog.quote_ident(r.rolname), ', ') filter (where g.option)
+               as granters
         from pg_catalog.jsonb_to_recordset(pg_catalog.current_setting('spanmq.granted')::jsonb)
             g (schema oid, name name, role oid, option boolean)
         join pg_catalog.pg_proc p on p.pronamespace = g.schema and p.proname = g.name and not before ? p.oid::text

@@ -4,8 +4,10 @@ select
     pg_catalog.pg_is_in_recovery() as is_standby,
     pg_catalog.current_setting('transaction_read_only')::boolean as is_read_only,
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create') as may_create_schemas,
-    (select count(*) = 4 from pg_catalog.pg_namespace where nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')) as has_schemas,
-    -- Both are read next, with the rights of the role that installs: not a view, or a table that runs code of its owner.
+    (select count(*) = 4 from pg_catalog.pg_namespace where nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core'))
+    as has_schemas,
+    -- Both are read next, with the rights of the role that installs: not a view, or a table that runs code of its
+    -- owner.
     (
         select count(*) = 2 from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'spanmq_core' and c.relname in ('migration', 'release') and c.relkind = 'r'

@@ -1,5 +1,5 @@
--- Means by which roles other than the owner could reach past their rights: kind, name, problem, detail. A schema, relation
--- or function of a role that lacks the owner's rights, and privileges that no grant of a verb gives.
+-- Means by which roles other than the owner could reach past their rights: kind, name, problem, detail. A schema,
+-- relation or function of a role that lacks the owner's rights, and privileges that no grant of a verb gives.
 with
     home as (
         select n.oid, n.nspname, n.nspowner, n.nspacl from pg_catalog.pg_namespace n

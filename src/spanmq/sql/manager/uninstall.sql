@@ -11,7 +11,8 @@ begin
         if to_regclass('spanmq_core.queue') is not null then
             lock table spanmq_core.queue in access exclusive mode;
         end if;
-        for this in select m.queue_name, m.queue_length from pgmq.metrics_all() m where m.queue_length > 0 order by 1 loop
+        for this in select m.queue_name, m.queue_length from pgmq.metrics_all() m where m.queue_length > 0
+            order by 1 loop
             losses := losses || format('queue %s with %s messages', this.queue_name, this.queue_length);
         end loop;
         for this in
@@ -25,7 +26,8 @@ begin
         end loop;
         if to_regclass('spanmq_core.dead_letter_count') is not null then
             for this in
-                select q.name, sum(c.n) as n from spanmq_core.dead_letter_count c join spanmq_core.queue q on q.queue_id = c.queue_id
+                select q.name, sum(c.n) as n from spanmq_core.dead_letter_count c join spanmq_core.queue q
+                on q.queue_id = c.queue_id
                 group by q.name having sum(c.n) <> 0 order by 1
             loop
                 losses := losses || format('queue %s with %s dead letters', this.name, this.n);
@@ -35,24 +37,32 @@ begin
             select format('your own %s %s', object.kind, object.name)
             from (:snapshot) object
             where object.kind <> 'view text'
-                and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind and known.name = object.name)
+                and not exists (select from spanmq_core.object_checksum known where known.kind = object.kind
+                                and known.name = object.name)
                 -- The functions that a grant makes for one queue: ack_7(...) only calls ack(...).
                 and not exists (
                     select from pg_proc p
                     where p.pronamespace = 'spanmq_call'::regnamespace
-                        and object.name = format('spanmq_call.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
+                        and object.name = format('spanmq_call.%I(%s)', p.proname,
+                                                 pg_get_function_identity_arguments(p.oid))
                         and p.proname ~ '_[0-9]+$'
-                        and p.prosrc ~ format('^begin (return|perform|return query select \* from) spanmq_call\.%s\([^;]*; end$', regexp_replace(p.proname, '_[0-9]+$', '')))
+                        and p.prosrc ~
+                        format('^begin (return|perform|return query select \* from) spanmq_call\.%s\([^;]*; end$',
+                               regexp_replace(p.proname, '_[0-9]+$', '')))
             order by 1);
-        -- Objects whose names are like those of a queue's parts: the snapshot leaves them out. Tables named a_ are above, if they have rows.
+        -- Objects whose names are like those of a queue's parts: the snapshot leaves them out. Tables named a_ are
+        -- above, if they have rows.
         losses := losses || array(
             select format('your own %s', pg_describe_object('pg_class'::regclass, c.oid, 0))
             from pg_class c
-            where c.relnamespace = 'pgmq'::regnamespace and c.relname ~ '^[qa]_' and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S') and not c.relispartition
+            where c.relnamespace = 'pgmq'::regnamespace and c.relname ~ '^[qa]_'
+            and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S') and not c.relispartition
                 and not (c.relname ~ '^a_' and c.relkind in ('r', 'p'))
                 and not exists (select from pgmq.metrics_all() m
-                                where c.relname in ('q_' || lower(m.queue_name), 'q_' || lower(m.queue_name) || '_msg_id_seq'))
-                and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype in ('a', 'i'))
+                                where c.relname in ('q_' || lower(m.queue_name),
+                                                    'q_' || lower(m.queue_name) || '_msg_id_seq'))
+                and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid
+                                and d.deptype in ('a', 'i'))
             order by 1);
         losses := losses || array(
             select distinct pg_describe_object(d.classid, d.objid, 0)
@@ -64,11 +74,14 @@ begin
             where d.deptype in ('n', 'a')
                 and there.schema in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
                 and here.type not in ('default acl', 'toast table', 'toast table column')
-                and coalesce(here.schema, address.object_names[1]) not in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
+                and coalesce(here.schema, address.object_names[1]) not in ('pgmq', 'spanmq', 'spanmq_call',
+                    'spanmq_core')
             order by 1);
         if cardinality(losses) > 0 then
             raise exception 'uninstalling spanmq would lose data'
-                using errcode = 'MQ006', detail = array_to_string(losses[1:20], ', ') || case when cardinality(losses) > 20 then ', ...' else '' end,
+                using errcode = 'MQ006',
+                detail = array_to_string(losses[1:20], ', ') || case when cardinality(losses) > 20 then ', ...'
+                else '' end,
                     hint = 'Empty the queues, archives and dead letters first, or force it.';
         end if;
     end if;

@@ -2,9 +2,11 @@
 with
     live as (:snapshot),
     home as (
-        select n.oid as schema, n.nspname from pg_catalog.pg_namespace n where n.nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
+        select n.oid as schema, n.nspname from pg_catalog.pg_namespace n
+            where n.nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
     ),
-    -- Our functions run with their owner's rights: one that belongs to another role fails, or may do more than it should.
+    -- Our functions run with their owner's rights: one that belongs to another role fails, or may do more than it
+    -- should.
     right_owner as (
         select pg_catalog.pg_get_userbyid(c.relowner) as name
         from pg_catalog.pg_class c join home o on o.schema = c.relnamespace
@@ -24,7 +26,8 @@ from live
 where live.kind = 'function'
     -- In schema pgmq, functions of yours may have such a name.
     and live.name !~ '^pgmq[.]'
-    and not exists (select from spanmq_core.object_checksum known where known.kind = 'function' and known.name = live.name)
+    and not exists (select from spanmq_core.object_checksum known where known.kind = 'function'
+                    and known.name = live.name)
     and exists (select from spanmq_core.object_checksum known
                 where known.kind = 'function'
                     and pg_catalog.split_part(known.name, '(', 1) = pg_catalog.split_part(live.name, '(', 1))
@@ -48,7 +51,8 @@ where c.relkind in ('r', 'p', 'v', 'S')
          or o.nspname = 'pgmq' and c.relname ~ '^q_' and c.relkind = 'v'
          or o.nspname = 'pgmq' and c.relname ~ '^a_' and exists (
              select from pg_catalog.pg_class q
-             where q.relnamespace = c.relnamespace and q.relkind = 'v' and q.relname = 'q_' || pg_catalog.substr(c.relname, 3)))
+             where q.relnamespace = c.relnamespace and q.relkind = 'v'
+             and q.relname = 'q_' || pg_catalog.substr(c.relname, 3)))
 union all
 select 'index', pg_catalog.format('%I.%I', o.nspname, c.relname), 'invalid', 'left by a failed build: reindex it'
 from pg_catalog.pg_index i

@@ -1,6 +1,7 @@
 -- since 0.1.0
--- The storage of spanmq (schema spanmq_core) and the types and tables of its public face (schemas pgmq and spanmq).
--- A message is written once, into the log of its queue; what changes is the run that describes it: a row of fresh or held.
+-- The storage of spanmq (schema spanmq_core) and the types and tables of its public face (schemas pgmq and spanmq). A
+-- message is written once, into the log of its queue; what changes is the run that describes it: a row of fresh or
+-- held.
 
 -- One row for each queue. Names are folded to lower case for lookups and for the names of tables: MyQ and myq are one
 -- queue.
@@ -21,8 +22,9 @@ create table spanmq_core.queue (
     archive_on_ack boolean not null default false,  -- else what is acked is deleted
     lease double precision not null default 30,     -- seconds; these two are copies of the policy's
     max_attempts int,
-    -- False where receiving must look further: the policy is ordered, paused or limits something, or messages were sent with a
-    -- priority, or with an expiry or a number of attempts of their own. What every call reads anyway, so that the others pay nothing.
+    -- False where receiving must look further: the policy is ordered, paused or limits something, or messages were sent
+    -- with a priority, or with an expiry or a number of attempts of their own. What every call reads anyway, so that
+    -- the others pay nothing.
     is_plain boolean not null generated always as (has_plain_policy and not uses_priority and not uses_limits) stored,
     has_plain_policy boolean not null default true,
     uses_priority boolean not null default false,
@@ -31,12 +33,15 @@ create table spanmq_core.queue (
     log_lo bigint not null default 0,
     log_hi bigint not null default -1,
     log_name text,
-    bells bigint not null default 0,       -- bit n: bell n wakes a receiver of this queue. See functions/receive/wake.sql
+    -- bit n: bell n wakes a receiver of this queue. See functions/receive/wake.sql
+    bells bigint not null default 0,
     is_subscription boolean not null default false,         -- copies of what spanmq_core.subscription has
     has_subscriptions boolean not null default false,
-    room regclass,                         -- the sequence with the id up to which messages may be sent before the next count; null: no limit
+    -- the sequence with the id up to which messages may be sent before the next count; null: no limit
+    room regclass,
     lane int,                              -- the lane that shows log_name; null: none does
-    is_watched boolean not null default false,              -- settlements must look into spanmq_core.batch_part and settle_wait
+    -- settlements must look into spanmq_core.batch_part and settle_wait
+    is_watched boolean not null default false,
     -- Whether no session is to hear of a settlement: neither one that waits for it, nor a receiver that it lets go on.
     settles_quietly boolean not null
         generated always as ((has_plain_policy or bells = 0) and not is_watched) stored,
@@ -44,13 +49,15 @@ create table spanmq_core.queue (
 );
 create unique index queue_lane on spanmq_core.queue (lane) where lane is not null;
 
--- Queues that were dropped, of which something may be left: functions/queue/drop.sql. No table refers to spanmq_core.queue by a foreign key, since a
--- drop would wait for every transaction that has written a row for the queue, and for what its cascade meets.
+-- Queues that were dropped, of which something may be left: functions/queue/drop.sql. No table refers to
+-- spanmq_core.queue by a foreign key, since a drop would wait for every transaction that has written a row for the
+-- queue, and for what its cascade meets.
 create table spanmq_core.dropped_queue (
     queue_id int primary key,
     name text not null,
     dropped_at timestamptz not null default clock_timestamp(),
-    seen_at_xid xid8                       -- of the first maintain() that saw it: what was open at the drop began before
+    -- of the first maintain() that saw it: what was open at the drop began before
+    seen_at_xid xid8
 );
 
 -- A segment is a table of its own, spanmq_core.log_<queue_id>_<number>, for the ids lo to hi of one queue.
@@ -68,7 +75,8 @@ create table spanmq_core.segment (
     copied_at_xid xid8,
     old_name text,                         -- the table that it replaced at swapped_at_xid
     swapped_at_xid xid8,
-    -- When the first and the last message were sent: written where the queue keeps its log, when the segment gets no more messages.
+    -- When the first and the last message were sent: written where the queue keeps its log, when the segment gets no
+    -- more messages.
     oldest_at timestamptz,
     newest_at timestamptz,
     primary key (queue_id, lo),
@@ -82,8 +90,8 @@ create table spanmq_core.upkeep (
     quiet_at timestamptz,                  -- when nothing was left to do, and which id had been drawn last
     quiet_drawn bigint,
     trouble text,                          -- the error that the last call met in this queue
-    -- How far maintain() has looked for failures that may go, for messages that expired, and for those without attempts; and up to which id
-    -- a purge has emptied the queue.
+    -- How far maintain() has looked for failures that may go, for messages that expired, and for those without
+    -- attempts; and up to which id a purge has emptied the queue.
     failures_to bigint not null default 0,
     failures_at timestamptz not null default '-infinity',
     expired_at timestamptz not null default '-infinity',
@@ -94,19 +102,21 @@ create table spanmq_core.upkeep (
     purged_in pg_snapshot,                 -- the snapshot of that look
     purged_by xid8,                        -- the transaction that purged: it saw its own messages
     purged_on bigint,                      -- the server on which that was: a restored queue counts transactions anew
-    spared int8multirange not null default '{}',            -- ids of bulk writes that were not published then; their rows may have existed
-    -- The highest id of which the log may lack the message, of a segment that was truncated, or rewritten with its unsettled messages
-    -- alone; and when the last of them was sent, null where that is not known.
+    -- ids of bulk writes that were not published then; their rows may have existed
+    spared int8multirange not null default '{}',
+    -- The highest id of which the log may lack the message, of a segment that was truncated, or rewritten with its
+    -- unsettled messages alone; and when the last of them was sent, null where that is not known.
     lost_to bigint,
     lost_at timestamptz
 );
 create sequence spanmq_core.last_tended minvalue 0;  -- the queue at which the last call of maintain() ended
 create sequence spanmq_core.segment_number;
 
--- The state of the unsettled messages of all queues. A row is a run: n messages with the ids lo, lo + 1, ..., which never cross a multiple
--- of 256. Each message is in one row of fresh or of held.
+-- The state of the unsettled messages of all queues. A row is a run: n messages with the ids lo, lo + 1, ..., which
+-- never cross a multiple of 256. Each message is in one row of fresh or of held.
 --
--- Fresh: visible, and never delivered. At most ten messages a row, so that a claim in an open transaction hides few others.
+-- Fresh: visible, and never delivered. At most ten messages a row, so that a claim in an open transaction hides few
+-- others.
 create table spanmq_core.fresh (
     queue_id int not null,
     lo bigint not null,
@@ -116,11 +126,12 @@ create table spanmq_core.fresh (
     group_key text,
     primary key (queue_id, lo)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
--- Secondary indexes begin with queue_id + 0, which no other index has: so each statement has one index that can serve it. Where the
--- statistics say that a table is empty, all its indexes seem to cost the same.
+-- Secondary indexes begin with queue_id + 0, which no other index has: so each statement has one index that can serve
+-- it. Where the statistics say that a table is empty, all its indexes seem to cost the same.
 create index fresh_group on spanmq_core.fresh ((queue_id + 0), group_hash, lo) where group_hash is not null;
 create index fresh_priority on spanmq_core.fresh ((queue_id + 0), priority, lo) where priority > 0;
--- Senders insert through this view, before they draw ids: the lock that they hold on it tells them from claims (functions/receive/bound.sql).
+-- Senders insert through this view, before they draw ids: the lock that they hold on it tells them from claims
+-- (functions/receive/bound.sql).
 create view spanmq_core.sending as select * from spanmq_core.fresh;
 
 -- Held: delivered, delayed, or waiting for another attempt.
@@ -128,11 +139,13 @@ create table spanmq_core.held (
     queue_id int not null,
     lo bigint not null,
     n int not null,
-    lease_id bigint not null default 0,    -- the fencing token of those that are leased, negative for a batch of a receiver; 0: none
+    -- the fencing token of those that are leased, negative for a batch of a receiver; 0: none
+    lease_id bigint not null default 0,
     attempts int not null,
     -- How often a lease of the messages ended without an outcome while others may have been beside them; up to 1,000.
     lost smallint not null default 0,
-    -- 1: the next delivery is alone, and may be reserved by this lease; 2: this delivery is alone. See functions/receive/alone.sql.
+    -- 1: the next delivery is alone, and may be reserved by this lease; 2: this delivery is alone. See
+    -- functions/receive/alone.sql.
     alone smallint not null default 0,
     vt timestamptz not null,               -- when the messages become visible, or are so since
     last_read_at timestamptz,
@@ -149,8 +162,8 @@ create index held_group on spanmq_core.held ((queue_id + 0), group_hash, vt) whe
 -- Messages that failed and wait for another attempt: a failure costs an entry more, and nothing else does.
 create index held_failing on spanmq_core.held ((queue_id * 1), lo) where lease_id = 0 and attempts > 0;
 
--- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did. Else a look into the view
--- of a queue by id was planned to begin with its one row, and met 20,000.
+-- One queue may come to hold nearly all rows a moment after an ANALYZE that found one of each: as if it always did.
+-- Else a look into the view of a queue by id was planned to begin with its one row, and met 20,000.
 alter table spanmq_core.fresh alter column queue_id set (n_distinct = 1);
 alter table spanmq_core.held alter column queue_id set (n_distinct = 1);
 
@@ -162,9 +175,10 @@ create table spanmq_core.done (
     primary key (queue_id, msg_id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- No row of fresh of this queue is below fresh_from, nor will be; no row of held has a vt before due_from, nor will have. Index scans
--- begin there: what is dead before it costs nothing, though a snapshot held elsewhere keeps it. The row with the highest number counts; one is
--- written at each step, and none is changed, for then all its dead versions would be passed.
+-- No row of fresh of this queue is below fresh_from, nor will be; no row of held has a vt before due_from, nor will
+-- have. Index scans begin there: what is dead before it costs nothing, though a snapshot held elsewhere keeps it. The
+-- row with the highest number counts; one is written at each step, and none is changed, for then all its dead versions
+-- would be passed.
 create table spanmq_core.bound (
     queue_id int not null,
     number bigint not null,
@@ -200,8 +214,9 @@ create table spanmq_core.lock (
 );
 insert into spanmq_core.lock (queue_id, what) values (0, 'maintain');
 
--- The rows that claims of groups lock: one for each of 4,096 hashes of a queue, made by its first claim of groups. So claims never wait for an
--- insert, and hide no groups of other queues. Two groups with the same row wait for each other.
+-- The rows that claims of groups lock: one for each of 4,096 hashes of a queue, made by its first claim of groups. So
+-- claims never wait for an insert, and hide no groups of other queues. Two groups with the same row wait for each
+-- other.
 create table spanmq_core.group_lock (
     queue_id int not null,
     slot int not null,
@@ -210,26 +225,28 @@ create table spanmq_core.group_lock (
 
 create sequence spanmq_core.lease_number;
 
--- Ids that were in a run and had no row in the log, as after a crash in an unlogged queue. A claim that meets one settles it and notes it here.
+-- Ids that were in a run and had no row in the log, as after a crash in an unlogged queue. A claim that meets one
+-- settles it and notes it here.
 create table spanmq_core.missing (
     queue_id int not null,
     msg_id bigint not null,
     found_at timestamptz not null default clock_timestamp()
 );
--- The replica identity, for logical replication, of a table without a primary key is the whole row. A key of its own would cost an index entry
--- at every failure and every count; this costs nothing until wal_level is logical, and then the old row in the WAL of each delete.
+-- The replica identity, for logical replication, of a table without a primary key is the whole row. A key of its own
+-- would cost an index entry at every failure and every count; this costs nothing until wal_level is logical, and then
+-- the old row in the WAL of each delete.
 alter table spanmq_core.missing replica identity full;
 
--- A lane is a view, spanmq_core.lane_<number>, of the log in which a queue's newest messages lie. Its name is known beforehand, so that statements
--- on it keep their plans: functions/log/lane.sql. A row here for each that there is.
+-- A lane is a view, spanmq_core.lane_<number>, of the log in which a queue's newest messages lie. Its name is known
+-- beforehand, so that statements on it keep their plans: functions/log/lane.sql. A row here for each that there is.
 create table spanmq_core.lane (
     lane int primary key,
     log_name text not null,                -- the log that the view shows, as long as the view exists
     free_from_xid xid8                     -- null: a queue's row names it, or has done until now
 );
 
--- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark` when the
--- virtual `transactions` have ended that were open when the mark was noted.
+-- How far back any snapshot may see: see spanmq_core.horizon(). One row. `reached` is the horizon; it goes up to `mark`
+-- when the virtual `transactions` have ended that were open when the mark was noted.
 create table spanmq_core.horizon (
     reached xid8 not null,
     mark xid8 not null,
@@ -238,9 +255,9 @@ create table spanmq_core.horizon (
 insert into spanmq_core.horizon (reached, mark, transactions) values ('3', '3', '{}');
 alter table spanmq_core.horizon replica identity full;
 
--- Proof of which role calls a function that runs with the rights of the schema's owner. Its entry, which runs with the rights of the
--- caller, inserts a row with a random number: roles may insert the number only, so that `role` is the role that calls. The function takes the
--- row out. Hence it is empty.
+-- Proof of which role calls a function that runs with the rights of the schema's owner. Its entry, which runs with the
+-- rights of the caller, inserts a row with a random number: roles may insert the number only, so that `role` is the
+-- role that calls. The function takes the row out. Hence it is empty.
 create table spanmq_call.caller (
     proof uuid primary key,
     role name not null default current_user
@@ -352,7 +369,8 @@ create table pgmq.topic_bindings (
         constraint topic_bindings_meta_queue_name_fk references spanmq_core.queue (name) on delete cascade,
     bound_at timestamptz not null default now(),
     compiled_regex text generated always as (
-        '^' || replace(replace(regexp_replace(pattern, '([.+?{}()|\[\]\\^$])', '\\\1', 'g'), '*', '[^.]+'), '#', '.*') || '$'
+        '^' || replace(replace(regexp_replace(pattern, '([.+?{}()|\[\]\\^$])', '\\\1', 'g'), '*', '[^.]+'), '#', '.*')
+            || '$'
     ) stored,
     constraint topic_bindings_unique_pattern_queue unique (pattern, queue_name)
 );
@@ -361,7 +379,8 @@ create index topic_bindings_first_word on pgmq.topic_bindings
     ((case when split_part(pattern, '.', 1) ~ '[*#]' then '*' else split_part(pattern, '.', 1) end));
 alter table pgmq.topic_bindings replica identity using index topic_bindings_unique_pattern_queue;
 
--- Processes that wait for messages, each of several queues; see functions/receive/wake.sql. Its key proves that a process may receive from these queues.
+-- Processes that wait for messages, each of several queues; see functions/receive/wake.sql. Its key proves that a
+-- process may receive from these queues.
 create unlogged table spanmq_core.listener (
     listener uuid primary key,
     bell int unique check (bell between 0 and 61),  -- null: it polls only
@@ -370,8 +389,8 @@ create unlogged table spanmq_core.listener (
     registered_in xid8 not null,           -- the transaction that wrote queue_ids
     expires_at timestamptz not null
 );
--- bell_<n>: when the process that has this bell last announced that it waits, and when it was last woken. woken_<n>: the queue that was last woken,
--- of those whose id ends with these four bits, and when.
+-- bell_<n>: when the process that has this bell last announced that it waits, and when it was last woken. woken_<n>:
+-- the queue that was last woken, of those whose id ends with these four bits, and when.
 do $$
 begin
     for n in 0 .. 61 loop

@@ -18,7 +18,8 @@ create type spanmq_core.reason as (
 create table spanmq_core.failure (
     queue_id int not null,
     lo bigint not null,
-    n int not null,                        -- 1 to 256; no checks: each would be parsed again by every statement that writes
+    -- 1 to 256; no checks: each would be parsed again by every statement that writes
+    n int not null,
     ids int8multirange,
     attempt int not null,
     failed_at timestamptz not null,
@@ -56,7 +57,8 @@ create table spanmq_core.dead_letter (
     error_class text,
     traceback text,
     worker text,
-    history jsonb not null default '[]',   -- every earlier failure: attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at
+    -- every earlier failure: attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at
+    history jsonb not null default '[]',
     redriven_at timestamptz,
     redriven_as bigint                     -- the id under which it was redriven: its own
 );
@@ -65,9 +67,12 @@ create unique index dead_letter_waiting on spanmq_core.dead_letter (queue_id, ms
 create index dead_letter_redriven on spanmq_core.dead_letter (queue_id, msg_id) where redriven_at is not null;
 -- One for each filter of dead_letters(), except for errors and payloads: a GIN index of the messages made
 -- dead-lettering a thousand of them four times slower. Redriven ones are in the last index only.
-create index dead_letter_queue on spanmq_core.dead_letter (queue_id, dead_letter_id nulls first) where redriven_at is null;
-create index dead_letter_category on spanmq_core.dead_letter (queue_id, category, dead_letter_id) where redriven_at is null;
-create index dead_letter_error_class on spanmq_core.dead_letter (queue_id, error_class, dead_letter_id) where redriven_at is null and error_class is not null;
+create index dead_letter_queue on spanmq_core.dead_letter (queue_id, dead_letter_id nulls first)
+    where redriven_at is null;
+create index dead_letter_category on spanmq_core.dead_letter (queue_id, category, dead_letter_id)
+    where redriven_at is null;
+create index dead_letter_error_class on spanmq_core.dead_letter (queue_id, error_class, dead_letter_id)
+    where redriven_at is null and error_class is not null;
 create index dead_letter_dead_at on spanmq_core.dead_letter (queue_id, dead_at);
 
 -- The number of dead letters of each category, as differences: a transaction that dead-letters adds a row and waits for
@@ -80,7 +85,8 @@ create table spanmq_core.dead_letter_count (
 alter table spanmq_core.dead_letter_count replica identity full;
 create index dead_letter_count_queue on spanmq_core.dead_letter_count (queue_id, category);
 
--- Groups that wait because a message of theirs is a dead letter (policy dead_letter_blocks_group), until it is redriven or discarded.
+-- Groups that wait because a message of theirs is a dead letter (policy dead_letter_blocks_group), until it is redriven
+-- or discarded.
 create table spanmq_core.blocked_group (
     queue_id int not null,
     group_hash bigint not null,

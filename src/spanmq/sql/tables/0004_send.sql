@@ -19,7 +19,8 @@ create table spanmq_core.deduplication (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create index deduplication_until on spanmq_core.deduplication (queue_id, until);
 
--- Recurring messages. The text of cron is read by clients, which write the times to come into spanmq_core.schedule_time.
+-- Recurring messages. The text of cron is read by clients, which write the times to come into
+-- spanmq_core.schedule_time.
 create table spanmq_core.schedule (
     schedule_id int generated always as identity primary key,
     name text collate "C" not null unique check (octet_length(name) between 1 and 255),
@@ -28,7 +29,8 @@ create table spanmq_core.schedule (
     time_zone text not null,
     message jsonb,
     headers jsonb check (jsonb_typeof(headers) = 'object'),
-    catch_up boolean not null,             -- whether each of the times missed gets its message; else all together get one
+    -- whether each of the times missed gets its message; else all together get one
+    catch_up boolean not null,
     is_paused boolean not null default false,
     made_by name not null,                 -- it fires while this role may send into the queue
     pause_reason text,                     -- why maintain() paused it; null where a caller did
@@ -45,8 +47,8 @@ create table spanmq_core.schedule_time (
 );
 create index schedule_time_due on spanmq_core.schedule_time (due_at, schedule_id);
 
--- Writes of many tasks that become visible at one instant: an open write, the blocks of ids that its tasks reserved, and what was
--- published. A write that is not here is published (then the ledger has it) or closed.
+-- Writes of many tasks that become visible at one instant: an open write, the blocks of ids that its tasks reserved,
+-- and what was published. A write that is not here is published (then the ledger has it) or closed.
 create table spanmq_core.bulk_write (
     write_id bigint generated always as identity primary key,
     queue_id int not null,
@@ -133,7 +135,8 @@ create table spanmq_core.result (
 );
 create index result_expires on spanmq_core.result (expires_at);
 
--- Subscriptions: queues without a log of their own, which get every message of another queue. See functions/topics/subscription.sql.
+-- Subscriptions: queues without a log of their own, which get every message of another queue. See
+-- functions/topics/subscription.sql.
 create table spanmq_core.subscription (
     queue_id int primary key,
     log_id int not null                    -- the queue whose log it shares; that one can't be dropped before it

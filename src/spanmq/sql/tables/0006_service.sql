@@ -5,7 +5,8 @@ create table spanmq_core.token (
     token_id int generated always as identity primary key,
     name text not null unique check (octet_length(name) between 1 and 100),
     secret_hash text not null check (secret_hash ~ '^[0-9a-f]{64}$'),
-    previous_hash text check (previous_hash ~ '^[0-9a-f]{64}$'),   -- before the last rotation; good until previous_until
+    -- before the last rotation; good until previous_until
+    previous_hash text check (previous_hash ~ '^[0-9a-f]{64}$'),
     previous_until timestamptz,
     queues text[] not null check (cardinality(queues) between 1 and 100),  -- patterns: * stands for any characters
     verbs text[] not null check (verbs <@ array['send', 'receive', 'look', 'manage'] and cardinality(verbs) > 0),
@@ -56,8 +57,8 @@ create table spanmq_core.sqs_queue (
     changed_at timestamptz not null default clock_timestamp()
 );
 
--- Where the messages of a dead-letter queue come from. Only move_sqs_messages() writes it, for messages that it moves: headers are no
--- proof, because senders write them.
+-- Where the messages of a dead-letter queue come from. Only move_sqs_messages() writes it, for messages that it moves:
+-- headers are no proof, because senders write them.
 create table spanmq_core.sqs_moved (
     queue_id int not null,
     msg_id bigint not null,

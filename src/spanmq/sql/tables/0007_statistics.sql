@@ -2,14 +2,17 @@
 -- Statistics of queues for each minute, for charts. Only maintain() writes them, from existing data: no other call
 -- becomes slower.
 
--- A row a queue and sample, about a minute apart; none while a queue is empty and idle. Counts are of the seconds before `sampled_at`.
+-- A row a queue and sample, about a minute apart; none while a queue is empty and idle. Counts are of the seconds
+-- before `sampled_at`.
 create table spanmq_core.statistics (
     queue_id int not null,
     sampled_at timestamptz not null,
     seconds double precision not null,
     sent bigint not null,                  -- ids drawn, with those of sends that were rolled back
-    received bigint not null,              -- deliveries that must have been: settled + failed + dead + more in flight than before
-    settled bigint not null,               -- acked, deleted, archived, popped or purged: sent - dead - growth of the backlog
+    -- deliveries that must have been: settled + failed + dead + more in flight than before
+    received bigint not null,
+    -- acked, deleted, archived, popped or purged: sent - dead - growth of the backlog
+    settled bigint not null,
     failed bigint not null,                -- failed, or their lease expired
     dead bigint not null,
     backlog bigint not null,
@@ -28,7 +31,8 @@ create table spanmq_core.sample (
     in_flight bigint not null
 ) with (fillfactor = 50);
 
--- Reports of workers, for people and programs that monitor queues: see functions/operate/worker.sql. It decides nothing.
+-- Reports of workers, for people and programs that monitor queues: see functions/operate/worker.sql. It decides
+-- nothing.
 create table spanmq_core.worker (
     queue_id int not null,
     worker text not null check (octet_length(worker) <= 1000),
@@ -40,7 +44,8 @@ create table spanmq_core.worker (
     primary key (queue_id, worker)
 );
 
--- How long the handlers of each kind of task took, a row for each minute, outcome and bucket of durations. Bucket b ends at 2^(b/2) ms.
+-- How long the handlers of each kind of task took, a row for each minute, outcome and bucket of durations. Bucket b
+-- ends at 2^(b/2) ms.
 create table spanmq_core.task_time (
     queue_id int not null,
     kind text not null check (octet_length(kind) <= 255),

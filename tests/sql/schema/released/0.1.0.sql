@@ -286,9 +286,12 @@ declare
     this spanmq_core.queue;
 begin
     perform pgmq.validate_topic_pattern(pattern);
-    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
-    perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)), '42P01',
-        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name), 'pgmq.list_queues() lists the queues.');
+    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001',
+                                      'queue_name cannot be NULL or empty', 'Name the queue.');
+    perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q
+                                                  where q.folded_name = lower(queue_name)), '42P01',
+        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name),
+        'pgmq.list_queues() lists the queues.');
     this := spanmq_core.find_target(queue_name);
     perform spanmq_core.hold_queue(this);
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
@@ -323,7 +326,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION pgmq."create"(queue_name text) IS 'Creates a queue, unless one of that name exists. Raises MQ001 for an invalid name, 42501 without the right to make queues.';
+COMMENT ON FUNCTION pgmq."create"(queue_name text) IS 'Creates a queue, unless one of that name exists. Raises MQ001 for an invalid name, 42501 without the right to make
+queues.';
 
 
 CREATE FUNCTION pgmq.create_fifo_index(queue_name text) RETURNS void
@@ -369,13 +373,14 @@ CREATE FUNCTION pgmq.create_partitioned(queue_name text, partition_interval text
     LANGUAGE plpgsql
     AS $$
 begin
-    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, spanmq_call.prove_caller());
+    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake,
+                                                 spanmq_call.prove_caller());
 end $$;
 
 
 COMMENT ON FUNCTION pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer) IS 'A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
-retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented. premake is
-checked and has no other effect: segments are always made ahead.';
+retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented.
+premake is checked and has no other effect: segments are always made ahead.';
 
 
 CREATE FUNCTION pgmq.create_unlogged(queue_name text) RETURNS void
@@ -420,7 +425,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION pgmq.delete(queue_name text, msg_id bigint) IS 'Deletes a message, whichever receiver has read it (PGMQ''s interface has no token: ack has). False if it isn''t in the queue.';
+COMMENT ON FUNCTION pgmq.delete(queue_name text, msg_id bigint) IS 'Deletes a message, whichever receiver has read it (PGMQ''s interface has no token: ack has). False if it isn''t in the
+queue.';
 
 
 CREATE FUNCTION pgmq.detach_archive(queue_name text) RETURNS void
@@ -429,7 +435,8 @@ CREATE FUNCTION pgmq.detach_archive(queue_name text) RETURNS void
     AS $$
 begin
     perform pgmq.format_table_name(queue_name, 'a');
-    raise warning 'detach_archive(queue_name) is deprecated and is a no-op. It will be removed in PGMQ v2.0. Archive tables are no longer member objects.';
+    raise warning 'detach_archive(queue_name) is deprecated and is a no-op. It will be removed in PGMQ v2.0. Archive'
+                  ' tables are no longer member objects.';
 end $$;
 
 
@@ -548,7 +555,8 @@ COMMENT ON FUNCTION pgmq.list_queues() IS 'The queues on which the caller has a 
 CREATE FUNCTION pgmq.list_topic_bindings() RETURNS TABLE(pattern text, queue_name text, bound_at timestamp with time zone, compiled_regex text)
     LANGUAGE sql STABLE
     AS $$
-    select b.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_bindings(n) b order by b.bound_at desc, b.pattern, b.queue_name
+    select b.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_bindings(n) b
+        order by b.bound_at desc, b.pattern, b.queue_name
 $$;
 
 
@@ -558,7 +566,8 @@ COMMENT ON FUNCTION pgmq.list_topic_bindings() IS 'For the queues into which the
 CREATE FUNCTION pgmq.list_topic_bindings(queue_name text) RETURNS TABLE(pattern text, queue_name text, bound_at timestamp with time zone, compiled_regex text)
     LANGUAGE sql STABLE
     AS $$
-    select b.* from spanmq_call.names_for('look', array[list_topic_bindings.queue_name]) n cross join lateral spanmq.list_bindings(n) b
+    select b.* from spanmq_call.names_for('look', array[list_topic_bindings.queue_name]) n
+        cross join lateral spanmq.list_bindings(n) b
         order by b.bound_at desc, b.pattern
 $$;
 
@@ -985,7 +994,8 @@ CREATE FUNCTION pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers js
     AS $$
 begin
     perform spanmq_call.check_topic_send(msgs, headers);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, headers) s;
 end $$;
 
 
@@ -997,7 +1007,8 @@ CREATE FUNCTION pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay inte
     AS $$
 begin
     perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[], delay);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
 
@@ -1009,7 +1020,8 @@ CREATE FUNCTION pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay time
     AS $$
 begin
     perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[]);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
 
@@ -1021,7 +1033,8 @@ CREATE FUNCTION pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers js
     AS $$
 begin
     perform spanmq_call.check_topic_send(msgs, headers, delay);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
 end $$;
 
 
@@ -1033,7 +1046,8 @@ CREATE FUNCTION pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers js
     AS $$
 begin
     perform spanmq_call.check_topic_send(msgs, headers);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
 end $$;
 
 
@@ -1080,7 +1094,8 @@ begin
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass a JSON value; JSON has a null of its own.';
     end if;
     perform spanmq_call.check_topic_send(array[msg], null::pg_catalog.jsonb[], delay);
-    select count(*) into n from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send(t, msg, headers, delay) s;
+    select count(*) into n from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send(t, msg, headers, delay) s;
     return n;
 end $$;
 
@@ -1101,7 +1116,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone) RETURNS SETOF pgmq.message_record
@@ -1117,7 +1133,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION pgmq.set_vt(queue_name text, msg_id bigint, vt integer) RETURNS SETOF pgmq.message_record
@@ -1133,7 +1150,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_id bigint, vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_id bigint, vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION pgmq.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone) RETURNS SETOF pgmq.message_record
@@ -1149,7 +1167,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION pgmq.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION pgmq.test_routing(routing_key text) RETURNS TABLE(pattern text, queue_name text, compiled_regex text)
@@ -1210,16 +1229,19 @@ begin
     end if;
     if length(queue_name) > 47 then
         raise exception 'queue name is too long, maximum length is 47 characters'
-            using errcode = 'P0001', constraint = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
+            using errcode = 'P0001', constraint = 'MQ001',
+            detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
     end if;
     if greatest(octet_length(queue_name), octet_length(lower(queue_name))) > 47 then
         raise exception 'queue name is too long, maximum length is 47 bytes'
-            using errcode = 'P0001', constraint = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
+            using errcode = 'P0001', constraint = 'MQ001',
+            detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
     end if;
 end $$;
 
 
-COMMENT ON FUNCTION pgmq.validate_queue_name(queue_name text) IS 'Raises MQ001 for a name that can''t be a queue''s: null, empty, over 47 characters or bytes (a table name has 63 bytes).';
+COMMENT ON FUNCTION pgmq.validate_queue_name(queue_name text) IS 'Raises MQ001 for a name that can''t be a queue''s: null, empty, over 47 characters or bytes (a table name has 63
+bytes).';
 
 
 CREATE FUNCTION pgmq.validate_routing_key(routing_key text) RETURNS boolean
@@ -1263,8 +1285,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.ack(queue text, lease_id bigint, msg_ids bigint[]) IS 'Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
-this lease doesn''t hold it any more; a stale message is left alone. An expired lease still holds the messages that no other receiver has taken.';
+COMMENT ON FUNCTION spanmq.ack(queue text, lease_id bigint, msg_ids bigint[]) IS 'Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or
+stale if this lease doesn''t hold it any more; a stale message is left alone. An expired lease still holds the
+messages that no other receiver has taken.';
 
 
 CREATE FUNCTION spanmq.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision DEFAULT 3600) RETURNS TABLE(msg_id bigint, outcome text)
@@ -1280,9 +1303,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision) IS 'Acks messages of a lease and stores what their handlers returned, as store_result() does: results[i] is that of msg_ids[i]. One row for each id, as ack()
-returns them; nothing is stored for a stale one. If one result can''t be stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that
-are null or repeated, or that are not as many as the results.';
+COMMENT ON FUNCTION spanmq.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision) IS 'Acks messages of a lease and stores what their handlers returned, as store_result() does: results[i] is that of
+msg_ids[i]. One row for each id, as ack() returns them; nothing is stored for a stale one. If one result can''t be
+stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that
+are not as many as the results.';
 
 
 CREATE FUNCTION spanmq.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) RETURNS bigint
@@ -1300,8 +1324,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) IS 'Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that are not in the queue
-count as settled. Raises MQ002 for another batch and for ids that are null or below 1.';
+COMMENT ON FUNCTION spanmq.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) IS 'Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that
+are not in the queue count as settled. Raises MQ002 for another batch and for ids that are null or below 1.';
 
 
 CREATE FUNCTION spanmq.adopt_receiver(queue text, receiver text) RETURNS void
@@ -1389,10 +1413,11 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.await_messages(queues text[], listener uuid, has_channel boolean) IS 'Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random uuid of its own, which proves that
-a caller may poll for these queues. Returns the queues on which the caller has the right, with their ids, whether they are ordered, and the channel to listen to: null
-if the process listens to none (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues. Raises
-MQ002 for a listener that is null.';
+COMMENT ON FUNCTION spanmq.await_messages(queues text[], listener uuid, has_channel boolean) IS 'Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random
+uuid of its own, which proves that a caller may poll for these queues. Returns the queues on which the caller has the
+right, with their ids, whether they are ordered, and the channel to listen to: null if the process listens to none
+(has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues.
+Raises MQ002 for a listener that is null.';
 
 
 CREATE FUNCTION spanmq.await_settled(queue text, seconds double precision DEFAULT 30) RETURNS text
@@ -1449,8 +1474,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.begin_pipeline_run(job text, queue text, target text) IS 'Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept: they are counted here and
-not in maintain(), which is called every second. Raises MQ002 for a name or a target that is empty or too long.';
+COMMENT ON FUNCTION spanmq.begin_pipeline_run(job text, queue text, target text) IS 'Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept:
+they are counted here and not in maintain(), which is called every second. Raises MQ002 for a name or a target that
+is empty or too long.';
 
 
 CREATE FUNCTION spanmq.bulk_close(queue text, writer text, epoch bigint) RETURNS bigint
@@ -1488,9 +1514,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) IS 'Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
-many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and publishes
-nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).';
+COMMENT ON FUNCTION spanmq.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) IS 'Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published.
+Returns how many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and
+publishes nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged
+queues).';
 
 
 CREATE FUNCTION spanmq.bulk_published(queue text, writer text, epoch bigint) RETURNS bigint
@@ -1524,9 +1551,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.bulk_reserve(queue text, writer text, epoch bigint, n integer) IS 'Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
-segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write. Raises
-MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.';
+COMMENT ON FUNCTION spanmq.bulk_reserve(queue text, writer text, epoch bigint, n integer) IS 'Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids
+in one segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to
+write. Raises MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.';
 
 
 CREATE FUNCTION spanmq.bulk_seal(queue text, block_ids bigint[]) RETURNS bigint
@@ -1561,8 +1588,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.cancel(queue text, msg_ids bigint[]) IS 'Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the handler, and the message ends when the handler
-has, or when its lease ends; an ack that comes before counts); or unknown.';
+COMMENT ON FUNCTION spanmq.cancel(queue text, msg_ids bigint[]) IS 'Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the
+handler, and the message ends when the handler has, or when its lease ends; an ack that comes before counts); or
+unknown.';
 
 
 CREATE FUNCTION spanmq.cancel_sqs_move(handle text) RETURNS bigint
@@ -1578,7 +1606,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.cancel_sqs_move(handle text) IS 'Stops the task, and returns how many messages were moved; null if no such task runs. Waits for a step that is under way.';
+COMMENT ON FUNCTION spanmq.cancel_sqs_move(handle text) IS 'Stops the task, and returns how many messages were moved; null if no such task runs. Waits for a step that is under
+way.';
 
 
 CREATE FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, is_taken boolean)
@@ -1594,8 +1623,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they are taken, which says
-that they are there still and the lease no longer holds them.';
+COMMENT ON FUNCTION spanmq.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they
+are taken, which says that they are there still and the lease no longer holds them.';
 
 
 CREATE FUNCTION spanmq.check_session(key_hash text) RETURNS SETOF spanmq.token
@@ -1606,7 +1635,8 @@ begin
     return query
         select (spanmq_core.token_row(t)).*
         from spanmq_core.session s join spanmq_core.token t on t.token_id = s.token_id
-        where s.key_hash = check_session.key_hash and s.expires_at > clock_timestamp() and spanmq_core.is_good(t, s.secret_hash);
+        where s.key_hash = check_session.key_hash and s.expires_at > clock_timestamp()
+        and spanmq_core.is_good(t, s.secret_hash);
 end $$;
 
 
@@ -1619,7 +1649,8 @@ CREATE FUNCTION spanmq.check_token(secret_hash text) RETURNS SETOF spanmq.token
     AS $$
 begin
     return query
-        select (spanmq_core.token_row(t)).* from spanmq_core.token t where spanmq_core.is_good(t, check_token.secret_hash);
+        select (spanmq_core.token_row(t)).* from spanmq_core.token t
+        where spanmq_core.is_good(t, check_token.secret_hash);
 end $$;
 
 
@@ -1670,10 +1701,11 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.copy_begin(queue text, n integer) IS 'Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
-each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
-lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
-MQ002 for an n that is null or not of 1 to 1,000,000.';
+COMMENT ON FUNCTION spanmq.copy_begin(queue text, n integer) IS 'Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message,
+headers), and says where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows
+are to have. No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema
+spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that
+is null or not of 1 to 1,000,000.';
 
 
 CREATE FUNCTION spanmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF bigint
@@ -1731,7 +1763,8 @@ end $_$;
 
 COMMENT ON FUNCTION spanmq.count_messages(queues text[], most integer) IS 'The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
 is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
-(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.';
+(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look,
+are left out. Raises MQ002 for a bad number.';
 
 
 CREATE FUNCTION spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS spanmq.access_key
@@ -1750,7 +1783,8 @@ begin
         format('the key would have expired at %s', expires_at), 'Pass a future time, or none.');
     insert into spanmq_core.access_key as k (access_key_id, secret, queues, verbs, expires_at)
         values (create_access_key.access_key_id, create_access_key.secret, create_access_key.queues,
-                array(select distinct v from unnest(create_access_key.verbs) v order by v), create_access_key.expires_at)
+                array(select distinct v from unnest(create_access_key.verbs) v order by v),
+                create_access_key.expires_at)
         on conflict do nothing
         returning * into made;
     perform spanmq_core.raise_if(not found, format('key %s exists', quote_literal(access_key_id)), 'Use another id.');
@@ -1758,7 +1792,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone) IS 'Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a time in the past.';
+COMMENT ON FUNCTION spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone) IS 'Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a
+time in the past.';
 
 
 CREATE FUNCTION spanmq.create_batch(queue text, message jsonb, headers jsonb DEFAULT NULL::jsonb) RETURNS bigint
@@ -1776,9 +1811,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.create_batch(queue text, message jsonb, headers jsonb) IS 'Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same transaction are settled. Its
-header x-spanmq-batch has the id of the batch, and how many messages there were, and were done and dead. Returns the id. A batch without
-messages ends at once. Raises what send() raises.';
+COMMENT ON FUNCTION spanmq.create_batch(queue text, message jsonb, headers jsonb) IS 'Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same
+transaction are settled. Its header x-spanmq-batch has the id of the batch, and how many messages there were, and
+were done and dead. Returns the id. A batch without messages ends at once. Raises what send() raises.';
 
 
 CREATE FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean DEFAULT false, since timestamp with time zone DEFAULT NULL::timestamp with time zone, since_id bigint DEFAULT NULL::bigint) RETURNS void
@@ -1796,21 +1831,26 @@ declare
 begin
     perform spanmq_core.check_isolation('create_subscription()');
     perform spanmq_core.raise_if(waiting::int + (since is not null)::int + (since_id is not null)::int > 1,
-        'a subscription begins with what is waiting, at a time or at an id', 'Choose one of waiting, since and since_id.');
-    perform spanmq_core.raise_if(since_id < 1, format('since_id must be at least 1, got: %s', since_id), 'Ids of messages begin with 1.');
+        'a subscription begins with what is waiting, at a time or at an id',
+        'Choose one of waiting, since and since_id.');
+    perform spanmq_core.raise_if(since_id < 1, format('since_id must be at least 1, got: %s', since_id),
+                                 'Ids of messages begin with 1.');
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name
             using errcode = 'MQ060', hint = (
                 select format('Subscribe to queue %s: it gets the same messages.', q.name)
-                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = parent.queue_id);
+                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id
+                where s.queue_id = parent.queue_id);
     end if;
     perform pgmq.validate_queue_name(create_subscription.name);
     perform pgmq.format_table_name(create_subscription.name, 'q');
-    perform spanmq_core.lock(0, 'queue ' || n) from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
+    perform spanmq_core.lock(0, 'queue ' || n)
+        from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
     -- New statements: the last holder of the locks may have created the one or dropped the other.
     parent := spanmq_core.find_queue(queue);
     select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name);
-    if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id and s.log_id = parent.queue_id) then
+    if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id
+               and s.log_id = parent.queue_id) then
         raise notice 'subscription "%" already exists, skipping', this.name using errcode = '42P07';
         return;
     elsif this.queue_id is not null then
@@ -1828,8 +1868,12 @@ begin
     elsif since is not null or since_id is not null then
         perform spanmq_core.subscribe_to_past(parent, this, since, since_id);
         -- It never got any message before the first one that it holds.
-        drawn := coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 1),
-                                        (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id order by h.queue_id, h.lo limit 1))) - 1, drawn);
+        drawn
+            :=
+            coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id
+                                    order by f.queue_id, f.lo limit 1),
+                                        (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id
+                                         order by h.queue_id, h.lo limit 1))) - 1, drawn);
     end if;
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
 end $$;
@@ -1837,12 +1881,13 @@ end $$;
 
 COMMENT ON FUNCTION spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint) IS 'Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
 that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
-those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log has
-them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits for the transactions that have sent and are still open
-(MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription
-with this name and queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue''s and for a
-subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for more than one of waiting,
-since and since_id, and for a since_id below 1 or behind the next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.';
+those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log
+has them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits
+for the transactions that have sent and are still open (MQ061 if one does not end), and keeps senders waiting until
+this one ends: commit it soon. An existing subscription with this name and queue is left unchanged, with a notice.
+Raises MQ060 for a name that is another queue''s and for a subscription of a subscription, MQ064 if the log does not
+have all since then, MQ002 for more than one of waiting, since and since_id, and for a since_id below 1 or behind the
+next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.';
 
 
 CREATE FUNCTION spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS spanmq.token
@@ -1863,13 +1908,14 @@ begin
                 array(select distinct v from unnest(create_token.verbs) v order by v), create_token.expires_at)
         on conflict do nothing
         returning * into made;
-    perform spanmq_core.raise_if(not found, format('there is a token %s', quote_literal(name)), 'spanmq.rotate_token() gives it a new secret.');
+    perform spanmq_core.raise_if(not found, format('there is a token %s', quote_literal(name)),
+                                 'spanmq.rotate_token() gives it a new secret.');
     return spanmq_core.token_row(made);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone) IS 'Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of a queue can match, an
-unknown verb, a time in the past.';
+COMMENT ON FUNCTION spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone) IS 'Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of
+a queue can match, an unknown verb, a time in the past.';
 
 
 CREATE FUNCTION spanmq.dead_letter_extent(queue text) RETURNS TABLE(first_id bigint, last_id bigint)
@@ -1968,8 +2014,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer) IS 'The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
-body_bytes_max bytes are left out (see cut()).';
+COMMENT ON FUNCTION spanmq.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer) IS 'The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of
+more than body_bytes_max bytes are left out (see cut()).';
 
 
 CREATE FUNCTION spanmq.doctor(client_at timestamp with time zone DEFAULT NULL::timestamp with time zone, connections integer DEFAULT NULL::integer) RETURNS TABLE(check_name text, level text, finding text, advice text)
@@ -1978,17 +2024,19 @@ CREATE FUNCTION spanmq.doctor(client_at timestamp with time zone DEFAULT NULL::t
     AS $$
 begin
     perform spanmq_core.raise_if(connections < 1,
-        format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');
+        format('connections must be at least 1, got: %L', connections),
+        'Pass the number of connections of all pools, or null.');
     return query
         select c.check_name, c.level, c.finding, case when c.level <> 'ok' then c.advice end
-        from (select * from spanmq_core.check_server(client_at, connections) union all select * from spanmq_core.check_vacuum()
+        from (select * from spanmq_core.check_server(client_at, connections) union all select *
+              from spanmq_core.check_vacuum()
               union all select * from spanmq_core.check_horizon() union all select * from spanmq_core.check_queues()) c;
 end $$;
 
 
 COMMENT ON FUNCTION spanmq.doctor(client_at timestamp with time zone, connections integer) IS 'A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
-client_at: the clock of the caller, to be compared with the server''s. connections: how many connections all pools may open together.
-Changes nothing. Raises MQ002 for connections under 1.';
+client_at: the clock of the caller, to be compared with the server''s. connections: how many connections all pools may
+open together. Changes nothing. Raises MQ002 for connections under 1.';
 
 
 CREATE FUNCTION spanmq.drop_category_rule(name text, queue text DEFAULT NULL::text) RETURNS boolean
@@ -2026,8 +2074,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.end_pipeline_run(run_id bigint, report jsonb, error text) IS 'Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the caller''s, or it has
-ended. Raises MQ002 for a report of over 65,536 bytes.';
+COMMENT ON FUNCTION spanmq.end_pipeline_run(run_id bigint, report jsonb, error text) IS 'Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the
+caller''s, or it has ended. Raises MQ002 for a report of over 65,536 bytes.';
 
 
 CREATE FUNCTION spanmq.enter_shards(queue text, epoch bigint, shard text DEFAULT NULL::text, group_key text DEFAULT NULL::text) RETURNS boolean
@@ -2048,7 +2096,8 @@ begin
     -- A new statement: the last holder of the lock may have changed the map.
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     perform spanmq_core.raise_if(there is distinct from enter_shards.epoch,
-        format('the shards of queue "%s" have changed: epoch %s here, not %s', queue, coalesce(there::text, 'none'), enter_shards.epoch),
+        format('the shards of queue "%s" have changed: epoch %s here, not %s', queue, coalesce(there::text, 'none'),
+               enter_shards.epoch),
         'Read the map again, and send by the new one.', 'MQ030');
     if shard is null or group_key is null then
         return null;
@@ -2058,11 +2107,13 @@ begin
     -- Committed or of this transaction.
     return exists (
             select from spanmq_core.fresh f
-            where f.queue_id + 0 = this.queue_id and f.group_hash = hashtextextended(enter_shards.group_key, 0) and f.group_hash is not null
+            where f.queue_id + 0 = this.queue_id and f.group_hash = hashtextextended(enter_shards.group_key, 0)
+            and f.group_hash is not null
               and f.group_key = enter_shards.group_key)
         or exists (
             select from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = hashtextextended(enter_shards.group_key, 0) and h.group_hash is not null
+            where h.queue_id + 0 = this.queue_id and h.group_hash = hashtextextended(enter_shards.group_key, 0)
+            and h.group_hash is not null
               and h.group_key = enter_shards.group_key and spanmq_core.count_left(h) > 0);
 end $$;
 
@@ -2106,12 +2157,13 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.failing(queue text, qty integer) IS 'The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may look into all): a row
-for each task, category, class and text of the last error, without numbers, ids and quoted text; those with the most messages first, at
-most qty. n messages have `attempts` at most; the first of them failed at first_failed_at for the first time, the latest at last_failed_at; the
-next attempt is at retry_at; first_id is one of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of
-about 500 messages, which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an estimate.
-Costs the same for any number beyond that.';
+COMMENT ON FUNCTION spanmq.failing(queue text, qty integer) IS 'The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may
+look into all): a row for each task, category, class and text of the last error, without numbers, ids and quoted
+text; those with the most messages first, at most qty. n messages have `attempts` at most; the first of them failed
+at first_failed_at for the first time, the latest at last_failed_at; the next attempt is at retry_at; first_id is one
+of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of about 500 messages,
+which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an
+estimate. Costs the same for any number beyond that.';
 
 
 CREATE FUNCTION spanmq.failing_messages(queue text, task text DEFAULT NULL::text, category text DEFAULT NULL::text, error_class text DEFAULT NULL::text, error text DEFAULT NULL::text, after bigint DEFAULT 0, qty integer DEFAULT 100) RETURNS SETOF spanmq.failing_message
@@ -2127,8 +2179,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer) IS 'The messages that wait for another attempt, of one cause, with their last failure: those with ids above `after`, at most qty, in order.
-Each filter is as failing() returns it (null: any; an empty string: none). Reads all failing messages above `after` until it has enough.';
+COMMENT ON FUNCTION spanmq.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer) IS 'The messages that wait for another attempt, of one cause, with their last failure: those with ids above `after`, at
+most qty, in order. Each filter is as failing() returns it (null: any; an empty string: none). Reads all failing
+messages above `after` until it has enough.';
 
 
 CREATE FUNCTION spanmq.failure_extent(queue text) RETURNS TABLE(first_id bigint, last_id bigint)
@@ -2177,9 +2230,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.failures_between(queue text, first_id bigint, last_id bigint) IS 'The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
-outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No error is
-cut.';
+COMMENT ON FUNCTION spanmq.failures_between(queue text, first_id bigint, last_id bigint) IS 'The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead
+ones (the last has the outcome dead), and for a day after they were settled; each once, though every death of a
+message includes those before it. No error is cut.';
 
 
 CREATE FUNCTION spanmq.find_access_key(access_key_id text) RETURNS TABLE(secret text, queues text[], verbs text[])
@@ -2188,7 +2241,8 @@ CREATE FUNCTION spanmq.find_access_key(access_key_id text) RETURNS TABLE(secret 
     AS $$
 begin
     return query select k.secret, k.queues, k.verbs from spanmq_core.access_key k
-        where k.access_key_id = find_access_key.access_key_id and (k.expires_at is null or k.expires_at > clock_timestamp());
+        where k.access_key_id = find_access_key.access_key_id
+        and (k.expires_at is null or k.expires_at > clock_timestamp());
 end $$;
 
 
@@ -2211,16 +2265,19 @@ CREATE FUNCTION spanmq.follow_table_grants(follow boolean DEFAULT true) RETURNS 
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    perform spanmq_core.raise_if(follow is null, 'follow cannot be NULL', 'Pass true to follow table grants, false to stop.');
+    perform spanmq_core.raise_if(follow is null, 'follow cannot be NULL',
+                                 'Pass true to follow table grants, false to stop.');
     perform spanmq_core.lock(0, 'rights');
     if follow then
         insert into spanmq_core.following default values on conflict do nothing;
         perform spanmq_core.close_lists();
-        perform spanmq_core.follow(q) from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow()) order by q.queue_id;
+        perform spanmq_core.follow(q) from spanmq_core.queue q
+            where q.queue_id in (select spanmq_core.queues_to_follow()) order by q.queue_id;
     else
         delete from spanmq_core.following;
         delete from spanmq_core.followed_grant f where f.was_granted;
-        perform spanmq_core.unfollow(q, f.role, f.verb) from spanmq_core.followed_grant f join spanmq_core.queue q using (queue_id);
+        perform spanmq_core.unfollow(q, f.role, f.verb) from spanmq_core.followed_grant f join spanmq_core.queue q
+            using (queue_id);
     end if;
     return query
         select q.name::text, f.role, f.verb from spanmq_core.followed_grant f join spanmq_core.queue q using (queue_id)
@@ -2228,11 +2285,13 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.follow_table_grants(follow boolean) IS 'Makes table grants count as verbs: on pgmq.q_<name>, INSERT is send, SELECT look, SELECT with UPDATE and DELETE receive, and all of them with
-TRUNCATE, as GRANT ALL grants them, manage. look also needs SELECT on the archive, receive SELECT and INSERT, manage all of these. Default privileges
-and later grants count too: for new queues at once, for others when this is called again or maintain() runs, as revoked ones do. Grants of TRIGGER and
-REFERENCES on these relations, and of more than SELECT on the sequence of ids, are revoked. false: stops that, and revokes the verbs that came by it.
-Returns the verbs that roles have by table grants. Only the owner of the schema and superusers may call it.';
+COMMENT ON FUNCTION spanmq.follow_table_grants(follow boolean) IS 'Makes table grants count as verbs: on pgmq.q_<name>, INSERT is send, SELECT look, SELECT with UPDATE and DELETE
+receive, and all of them with TRUNCATE, as GRANT ALL grants them, manage. look also needs SELECT on the archive,
+receive SELECT and INSERT, manage all of these. Default privileges and later grants count too: for new queues at
+once, for others when this is called again or maintain() runs, as revoked ones do. Grants of TRIGGER and REFERENCES
+on these relations, and of more than SELECT on the sequence of ids, are revoked. false: stops that, and revokes the
+verbs that came by it. Returns the verbs that roles have by table grants. Only the owner of the schema and superusers
+may call it.';
 
 
 CREATE FUNCTION spanmq.forget_export(queue text, lake text) RETURNS boolean
@@ -2315,7 +2374,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.get_schema(queue text) IS 'The JSON Schema of a queue''s bodies, null if it has none, and whether sends are checked. A subscription has that of its queue.';
+COMMENT ON FUNCTION spanmq.get_schema(queue text) IS 'The JSON Schema of a queue''s bodies, null if it has none, and whether sends are checked. A subscription has that of
+its queue.';
 
 
 CREATE FUNCTION spanmq.get_shards(queue text) RETURNS TABLE(epoch bigint, routing text, shards jsonb, former jsonb)
@@ -2347,9 +2407,10 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.grant_all(role text, verb text) IS 'Allows a role (public: every role) to send to all queues, receive from them, look into them, manage them, also those to come; or make queues
-(create), run maintenance (maintain), do what the HTTP service needs besides (serve), or handle its tokens and keys (admin). Only the owner of the
-schema and superusers may call it. Raises MQ002 for an unknown role or verb.';
+COMMENT ON FUNCTION spanmq.grant_all(role text, verb text) IS 'Allows a role (public: every role) to send to all queues, receive from them, look into them, manage them, also those
+to come; or make queues (create), run maintenance (maintain), do what the HTTP service needs besides (serve), or
+handle its tokens and keys (admin). Only the owner of the schema and superusers may call it. Raises MQ002 for an
+unknown role or verb.';
 
 
 CREATE FUNCTION spanmq.grant_create(role text) RETURNS void
@@ -2377,7 +2438,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.grant_queue(role text, queue text, verb text) IS 'Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.';
+COMMENT ON FUNCTION spanmq.grant_queue(role text, queue text, verb text) IS 'Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or
+manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.';
 
 
 CREATE FUNCTION spanmq.has_sqs_moves() RETURNS boolean
@@ -2414,10 +2476,13 @@ COMMENT ON FUNCTION spanmq.health(queues text[]) IS 'A row for each queue into w
   oldest_ready_seconds    since when the first visible message waits
   oldest_lease_seconds    since when the oldest running lease is held
   receivers               leases that run, and one more while a receiver waits for messages
-  waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can''t be told, count in each
-  oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
+  waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can''t be
+                          told, count in each
+  oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old
+    segments
   silent_receivers        Spark streams that hold messages and have not called for a quarter of an hour
-  breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open';
+  breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open;
+                          null: none is open';
 
 
 CREATE FUNCTION spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision) RETURNS TABLE(msg_id bigint, outcome text)
@@ -2433,9 +2498,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision) IS 'Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
-They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale. Raises
-MQ002 for a lease that is none and for no seconds.';
+COMMENT ON FUNCTION spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision) IS 'Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease
+stay as they were. They stay in the lease, so whatever settles or extends it finds them. One row for each distinct
+id, ascending: held or stale. Raises MQ002 for a lease that is none and for no seconds.';
 
 
 CREATE FUNCTION spanmq.known_positions(queue text, tokens uuid[]) RETURNS uuid[]
@@ -2470,11 +2535,12 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.latest_statistics(queues text[]) IS 'How each queue stood at its last sample, into which the caller may look, and what can be read of it now at a fixed price. It costs the
-same whatever waits there: monitors may ask every few seconds.
+COMMENT ON FUNCTION spanmq.latest_statistics(queues text[]) IS 'How each queue stood at its last sample, into which the caller may look, and what can be read of it now at a fixed
+price. It costs the same whatever waits there: monitors may ask every few seconds.
   sent_total              ids drawn up to now: a counter that only rises
   dead_letters            dead letters that wait now
-  sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before it, and 0 if that
+  sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before
+                          it, and 0 if that
                           was long ago and the queue was empty: an idle queue is not sampled
   workers                 workers that have reported within a minute; receivers of other programs do not report
   blocked_groups          groups that wait for a dead letter, up to 1,000
@@ -2487,7 +2553,8 @@ CREATE FUNCTION spanmq.list_access_keys() RETURNS SETOF spanmq.access_key
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq_core.access_key k order by k.access_key_id;
+    return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq_core.access_key k
+        order by k.access_key_id;
 end $$;
 
 
@@ -2508,8 +2575,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_batches(queues text[], before bigint, qty integer) IS 'The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
-with how many messages are not settled yet. Batches that ended are kept for seven days. headers are without x-spanmq-calls, the ids of the messages.';
+COMMENT ON FUNCTION spanmq.list_batches(queues text[], before bigint, qty integer) IS 'The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty
+for each queue: open ones with how many messages are not settled yet. Batches that ended are kept for seven days.
+headers are without x-spanmq-calls, the ids of the messages.';
 
 
 CREATE FUNCTION spanmq.list_bindings(queue text) RETURNS TABLE(pattern text, queue_name text, bound_at timestamp with time zone, compiled_regex text)
@@ -2573,8 +2641,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_changes(queue text, before bigint, qty integer) IS 'The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest first, at most qty; the next page
-is before the last change_id. They are kept for 90 days, also those of a queue that was dropped. Raises 42P01 for a queue that does not exist and has none.';
+COMMENT ON FUNCTION spanmq.list_changes(queue text, before bigint, qty integer) IS 'The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest
+first, at most qty; the next page is before the last change_id. They are kept for 90 days, also those of a queue that
+was dropped. Raises 42P01 for a queue that does not exist and has none.';
 
 
 CREATE FUNCTION spanmq.list_grants(queue text DEFAULT NULL::text) RETURNS TABLE(queue_name text, role text, verb text)
@@ -2590,8 +2659,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_grants(queue text) IS 'The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another includes. Owners and
-superusers can do everything and are not listed.';
+COMMENT ON FUNCTION spanmq.list_grants(queue text) IS 'The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another
+includes. Owners and superusers can do everything and are not listed.';
 
 
 CREATE FUNCTION spanmq.list_groups(queue text, qty integer DEFAULT 100) RETURNS TABLE(group_key text, state text, until timestamp with time zone, first_id bigint, messages bigint, has_more boolean)
@@ -2607,10 +2676,11 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_groups(queue text, qty integer) IS 'Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in flight, or waits for its
-backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded). messages counts up to
-200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the first 2,000 fresh
-ones, and 1,000 groups that a dead letter blocks: a group with none among these is not shown.';
+COMMENT ON FUNCTION spanmq.list_groups(queue text, qty integer) IS 'Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in
+flight, or waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is
+redriven or discarded). messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible
+next, the 2,000 that became so first, and the first 2,000 fresh ones, and 1,000 groups that a dead letter blocks: a
+group with none among these is not shown.';
 
 
 CREATE FUNCTION spanmq.list_leases(queue text, qty integer DEFAULT 100) RETURNS TABLE(leased_at timestamp with time zone, leased_until timestamp with time zone, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
@@ -2643,8 +2713,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_pipeline_runs(queue text, before bigint, qty integer) IS 'The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller may see; state is
-running, succeeded, failed or lost. Raises MQ002 for a quantity below 1.';
+COMMENT ON FUNCTION spanmq.list_pipeline_runs(queue text, before bigint, qty integer) IS 'The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller
+may see; state is running, succeeded, failed or lost. Raises MQ002 for a quantity below 1.';
 
 
 CREATE FUNCTION spanmq.list_receivers(queue text DEFAULT NULL::text) RETURNS TABLE(queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint, created_at timestamp with time zone, opened_at timestamp with time zone, seen_at timestamp with time zone)
@@ -2660,7 +2730,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_receivers(queue text) IS 'The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.';
+COMMENT ON FUNCTION spanmq.list_receivers(queue text) IS 'The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to
+the minute.';
 
 
 CREATE FUNCTION spanmq.list_results(queue text, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, state text, result jsonb, error text)
@@ -2676,8 +2747,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_results(queue text, msg_ids bigint[]) IS 'What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its result is kept), `dead` (it is a dead letter,
-with its error) or `missing` (no result is kept: none was stored, it has expired, or the message is not settled). Raises MQ002 for null and for more ids.';
+COMMENT ON FUNCTION spanmq.list_results(queue text, msg_ids bigint[]) IS 'What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its
+result is kept), `dead` (it is a dead letter, with its error) or `missing` (no result is kept: none was stored, it
+has expired, or the message is not settled). Raises MQ002 for null and for more ids.';
 
 
 CREATE FUNCTION spanmq.list_schedules(queues text[] DEFAULT NULL::text[], names text[] DEFAULT NULL::text[], body_bytes_max integer DEFAULT NULL::integer) RETURNS TABLE(name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean, next_at timestamp with time zone, last_at timestamp with time zone, last_msg_id bigint, planned_until timestamp with time zone, made_by name, pause_reason text)
@@ -2694,8 +2766,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_schedules(queues text[], names text[], body_bytes_max integer) IS 'The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not null. A body of more than
-body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002 for an invalid limit.';
+COMMENT ON FUNCTION spanmq.list_schedules(queues text[], names text[], body_bytes_max integer) IS 'The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not
+null. A body of more than body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002
+for an invalid limit.';
 
 
 CREATE FUNCTION spanmq.list_segments(queue text, qty integer DEFAULT 100) RETURNS TABLE(segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamp with time zone)
@@ -2711,8 +2784,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_segments(queue text, qty integer) IS 'The segments of a queue''s log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
-of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.';
+COMMENT ON FUNCTION spanmq.list_segments(queue text, qty integer) IS 'The segments of a queue''s log, at most qty, the newest first; of a subscription those of the queue that it follows.
+state: ahead (no id of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated.
+rewritten: another table takes over.';
 
 
 CREATE FUNCTION spanmq.list_sqs_moved(queue text, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamp with time zone, received integer)
@@ -2723,14 +2797,18 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
-        select m.msg_id, case when spanmq_core.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName' else m.source end,
+        select m.msg_id,
+        case when spanmq_core.sqs_queue_of(s.attributes ->> 'QueueName') = m.source then s.attributes ->> 'QueueName'
+        else m.source end,
                m.first_queue, m.first_id, m.sent_at, m.received
-        from spanmq_core.sqs_moved m left join spanmq_core.queue q on q.name = m.source left join spanmq_core.sqs_queue s on s.queue_id = q.queue_id
+        from spanmq_core.sqs_moved m left join spanmq_core.queue q on q.name = m.source
+        left join spanmq_core.sqs_queue s on s.queue_id = q.queue_id
         where m.queue_id = this.queue_id and m.msg_id = any (msg_ids);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.list_sqs_moved(queue text, msg_ids bigint[]) IS 'Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved there.';
+COMMENT ON FUNCTION spanmq.list_sqs_moved(queue text, msg_ids bigint[]) IS 'Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved
+there.';
 
 
 CREATE FUNCTION spanmq.list_sqs_moves(source text, n integer DEFAULT 10) RETURNS SETOF spanmq.sqs_move
@@ -2740,7 +2818,8 @@ CREATE FUNCTION spanmq.list_sqs_moves(source text, n integer DEFAULT 10) RETURNS
 declare
     this spanmq_core.queue := spanmq_core.find_queue(source);
 begin
-    return query select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.source = this.name order by m.started_at desc limit n;
+    return query select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.source = this.name
+        order by m.started_at desc limit n;
 end $$;
 
 
@@ -2755,7 +2834,8 @@ declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
     return query
-        select q.name::text, coalesce(s.attributes, '{}'), coalesce(s.tags, '{}'), q.created_at, coalesce(s.changed_at, q.created_at)
+        select q.name::text, coalesce(s.attributes, '{}'), coalesce(s.tags, '{}'), q.created_at,
+        coalesce(s.changed_at, q.created_at)
         from spanmq_core.queue q left join spanmq_core.sqs_queue s using (queue_id)
         where this.queue_id is null or q.queue_id = this.queue_id
         order by q.name;
@@ -2795,8 +2875,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_task_kinds(queues text[], seconds double precision) IS 'The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day: how many were done and failed, and the seconds that half of them,
-and 95 of 100, took at most (about a sixth too long or too short).';
+COMMENT ON FUNCTION spanmq.list_task_kinds(queues text[], seconds double precision) IS 'The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day: how many were done and
+failed, and the seconds that half of them, and 95 of 100, took at most (about a sixth too long or too short).';
 
 
 CREATE FUNCTION spanmq.list_throttles(queue text) RETURNS TABLE(queue_name text, throttle_interval_ms integer, last_notified_at timestamp with time zone)
@@ -2841,8 +2921,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open,
-and what their handlers have reported of their progress: see report_worker().';
+COMMENT ON FUNCTION spanmq.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which
+their circuit breaker is open, and what their handlers have reported of their progress: see report_worker().';
 
 
 CREATE FUNCTION spanmq.look_ahead(queues text[]) RETURNS double precision[]
@@ -2865,8 +2945,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.look_ahead(queues text[]) IS 'The same for many queues at once, in their order: for one process in which many wait. For a queue that does not exist, or on which the caller has no right, the
-result is null; the next receive raises the error.';
+COMMENT ON FUNCTION spanmq.look_ahead(queues text[]) IS 'The same for many queues at once, in their order: for one process in which many wait. For a queue that does not
+exist, or on which the caller has no right, the result is null; the next receive raises the error.';
 
 
 CREATE FUNCTION spanmq.look_ahead(queue text) RETURNS double precision
@@ -2914,7 +2994,8 @@ declare
     is_last boolean := false;
     n int := 0;
 begin
-    perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget), 'Pass the number of steps of a call.');
+    perform spanmq_core.raise_if(budget is null or budget < 1, format('budget must be at least 1, got: %L', budget),
+                                 'Pass the number of steps of a call.');
     perform spanmq_core.check_isolation('maintain()');
     for this in select * from spanmq_core.queue q order by q.queue_id <= last_tended, q.queue_id loop
         begin
@@ -2957,7 +3038,8 @@ begin
             return;
         end if;
     end if;
-    perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q), case when may_retire then positions else '{}' end);
+    perform spanmq_core.tend_lanes(array(select (q).queue_id from unnest(queues) q),
+                                   case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
         begin
@@ -2983,7 +3065,8 @@ begin
                 if not spanmq_core.is_gone(this) then
                     raise warning 'maintain() can''t keep queue "%": %', this.name, sqlerrm;
                     insert into spanmq_core.upkeep as u (queue_id, trouble) values (this.queue_id, sqlerrm)
-                        on conflict (queue_id) do update set trouble = excluded.trouble where u.trouble is distinct from excluded.trouble;
+                        on conflict (queue_id) do update set trouble = excluded.trouble
+                        where u.trouble is distinct from excluded.trouble;
                 end if;
                 continue;
         end;
@@ -3025,10 +3108,11 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text) IS 'Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those of the source''s RedrivePolicy
-into its dead-letter queue, or with a task''s handle out of one. The messages array has the bodies for the destination, for which they may be
-sealed; headers are copied; received says how often each was received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other,
-42501 without the right to receive from the source and to send to the destination.';
+COMMENT ON FUNCTION spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text) IS 'Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those
+of the source''s RedrivePolicy into its dead-letter queue, or with a task''s handle out of one. The messages array has
+the bodies for the destination, for which they may be sealed; headers are copied; received says how often each was
+received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other, 42501
+without the right to receive from the source and to send to the destination.';
 
 
 CREATE FUNCTION spanmq.nack(queue text, lease_id bigint, msg_ids bigint[], error text DEFAULT NULL::text, category text DEFAULT NULL::text, retry_in double precision DEFAULT NULL::double precision, error_class text DEFAULT NULL::text, traceback text DEFAULT NULL::text, worker text DEFAULT NULL::text) RETURNS TABLE(msg_id bigint, outcome text)
@@ -3044,11 +3128,12 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text) IS 'Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their category or queue; those whose
-attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters. One
-row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such a
-message is released too, and its attempt does not count. With a retry_in and no category it is tried again whatever the rules say. Raises
-MQ002 for a lease that is none, an unknown category or a negative retry_in.';
+COMMENT ON FUNCTION spanmq.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text) IS 'Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their
+category or queue; those whose attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS,
+unless set otherwise), become dead letters. One row for each distinct id, ascending: retrying, dead or stale. In an
+ordered queue, what is leased of the same group behind such a message is released too, and its attempt does not
+count. With a retry_in and no category it is tried again whatever the rules say. Raises MQ002 for a lease that is
+none, an unknown category or a negative retry_in.';
 
 
 CREATE FUNCTION spanmq.note_change(action text, queue text DEFAULT NULL::text, actor text DEFAULT NULL::text, details jsonb DEFAULT NULL::jsonb) RETURNS void
@@ -3059,9 +3144,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.note_change(action text, queue text, actor text, details jsonb) IS 'Records a change, which the same statement makes: the client calls it beside the function `action`. actor is what the client knows of its user, such as
-the name of a token; details are the arguments. Up to 10,000 changes of a role in a day are recorded, then up to
-1,000 of each actor, 20,000 in all. Raises MQ002 for a change without an action.';
+COMMENT ON FUNCTION spanmq.note_change(action text, queue text, actor text, details jsonb) IS 'Records a change, which the same statement makes: the client calls it beside the function `action`. actor is what the
+client knows of its user, such as the name of a token; details are the arguments. Up to 10,000 changes of a role in a
+day are recorded, then up to 1,000 of each actor, 20,000 in all. Raises MQ002 for a change without an action.';
 
 
 CREATE FUNCTION spanmq.note_export(queue text, lake text, ids int8multirange, of_table text DEFAULT 'archive'::text, blocks bigint[] DEFAULT NULL::bigint[]) RETURNS void
@@ -3077,9 +3162,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[]) IS 'Notes that a lake has these messages of a queue''s archive, or (of_table dead_letters) the dead letters of these ids, verified; with `blocks`, only
-the ids with id >> 15 among these are noted anew. From now on retention deletes only what every lake noted for that table of the queue has.
-Raises MQ002; the right to settle is needed.';
+COMMENT ON FUNCTION spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[]) IS 'Notes that a lake has these messages of a queue''s archive, or (of_table dead_letters) the dead letters of these ids,
+verified; with `blocks`, only the ids with id >> 15 among these are noted anew. From now on retention deletes only
+what every lake noted for that table of the queue has. Raises MQ002; the right to settle is needed.';
 
 
 CREATE FUNCTION spanmq.note_pipeline_run(run_id bigint, done bigint DEFAULT NULL::bigint) RETURNS boolean
@@ -3118,9 +3203,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.note_position(queue text, follows uuid, witnesses uuid[]) IS 'Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the position before it (null: the
-first of a lake or stream), witnesses are tokens that sessions noted after they read what the position has: all must be known here.
-The hundred positions of a lake or stream before `follows` are kept, and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.';
+COMMENT ON FUNCTION spanmq.note_position(queue text, follows uuid, witnesses uuid[]) IS 'Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the
+position before it (null: the first of a lake or stream), witnesses are tokens that sessions noted after they read
+what the position has: all must be known here. The hundred positions of a lake or stream before `follows` are kept,
+and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.';
 
 
 CREATE FUNCTION spanmq.note_sqs_move(handle text, moved bigint DEFAULT NULL::bigint, failure text DEFAULT NULL::text) RETURNS double precision
@@ -3133,12 +3219,14 @@ declare
 begin
     update spanmq_core.sqs_move m
         set moved = m.moved + coalesce(note_sqs_move.moved, 0), failure = note_sqs_move.failure,
-            status = case when note_sqs_move.failure is not null then 'FAILED' when note_sqs_move.moved = 0 then 'COMPLETED' else m.status end,
+            status = case when note_sqs_move.failure is not null then 'FAILED'
+            when note_sqs_move.moved = 0 then 'COMPLETED' else m.status end,
             ended_at = case when note_sqs_move.failure is not null or note_sqs_move.moved = 0 then at_ end,
             -- Time during which no service ran is not made up for.
             next_at = case when note_sqs_move.moved is null then at_ + interval '1 second'
                            when m.rate is null then at_
-                           else greatest(m.next_at, at_ - interval '1 second') + make_interval(secs => note_sqs_move.moved / m.rate::float) end
+                           else greatest(m.next_at, at_ - interval '1 second') +
+                           make_interval(secs => note_sqs_move.moved / m.rate::float) end
         where m.handle::text = note_sqs_move.handle and m.status = 'RUNNING' returning m.* into this;
     return case when this.status = 'RUNNING' then greatest(extract(epoch from this.next_at - at_), 0) end;
 end $$;
@@ -3162,7 +3250,8 @@ begin
     perform spanmq_core.raise_if(seconds <= 0,
         format('seconds must be a positive number, got: %s', seconds), 'Pass a number of seconds above 0.');
     delete from spanmq_core.session s where s.key_hash in (
-        select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);
+        select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at
+            limit 100 for update skip locked);
     select t.* into token from spanmq_core.token t
         where spanmq_core.is_good(t, open_session.secret_hash)
         -- A concurrent revocation waits, and deletes the session, too.
@@ -3175,8 +3264,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.open_session(secret_hash text, key_hash text, seconds double precision) IS 'Opens a session for the token with that secret, if it is valid now, otherwise no row. It ends after `seconds`, and
-no later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.';
+COMMENT ON FUNCTION spanmq.open_session(secret_hash text, key_hash text, seconds double precision) IS 'Opens a session for the token with that secret, if it is valid now, otherwise no row. It ends after `seconds`, and no
+later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.';
 
 
 CREATE FUNCTION spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean DEFAULT false) RETURNS integer[]
@@ -3195,15 +3284,19 @@ begin
     if this.bell is not null and is_busy then
         perform spanmq_core.silence(this.bell);
     end if;
-    ready := array(select s.queue_id from spanmq_core.states_of(array(select i from unnest(pass_on.queue_ids) i where i = any (this.queue_ids))) s
+    ready := array(select s.queue_id
+                   from spanmq_core.states_of(array(select i from unnest(pass_on.queue_ids) i
+                                                    where i = any (this.queue_ids))) s
                    where s.is_ready);
-    perform spanmq_core.ring(q.queue_id, q.bells, this.bell) from spanmq_core.queue q where q.queue_id = any (ready) and q.bells <> 0;
+    perform spanmq_core.ring(q.queue_id, q.bells, this.bell) from spanmq_core.queue q where q.queue_id = any (ready)
+        and q.bells <> 0;
     return ready;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean) IS 'Wakes another listener of each of these queues that has a visible message, and returns the ids of those queues. Call it where a process was woken and
-leaves messages to others. With is_busy the process is woken no more until it polls again.';
+COMMENT ON FUNCTION spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean) IS 'Wakes another listener of each of these queues that has a visible message, and returns the ids of those queues. Call
+it where a process was woken and leaves messages to others. With is_busy the process is woken no more until it polls
+again.';
 
 
 CREATE FUNCTION spanmq.pause(queue text) RETURNS void
@@ -3253,8 +3346,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.peek(queue text, qty integer, after bigint, body_bytes_max integer) IS 'The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it costs grows
-with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).';
+COMMENT ON FUNCTION spanmq.peek(queue text, qty integer, after bigint, body_bytes_max integer) IS 'The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it
+costs grows with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see
+cut()).';
 
 
 CREATE FUNCTION spanmq.peek_archive(queue text, qty integer DEFAULT 10, after bigint DEFAULT 0, body_bytes_max integer DEFAULT NULL::integer) RETURNS TABLE(msg_id bigint, read_ct integer, enqueued_at timestamp with time zone, last_read_at timestamp with time zone, archived_at timestamp with time zone, vt timestamp with time zone, message jsonb, headers jsonb)
@@ -3291,8 +3385,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.plan_schedule(name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone) IS 'Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
-changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null, infinite or over 1,000.';
+COMMENT ON FUNCTION spanmq.plan_schedule(name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone) IS 'Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or
+it has been changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that
+are null, infinite or over 1,000.';
 
 
 CREATE FUNCTION spanmq.poll(listener uuid, waits boolean DEFAULT true) RETURNS TABLE(ready integer[], due_in double precision)
@@ -3316,15 +3411,16 @@ begin
         perform spanmq_core.announce_wait(this.bell);
     end if;
     return query
-        select coalesce(array_agg(s.queue_id) filter (where s.is_ready), '{}'), min(s.due_in) from spanmq_core.states_of(this.queue_ids) s;
+        select coalesce(array_agg(s.queue_id) filter (where s.is_ready), '{}'), min(s.due_in)
+        from spanmq_core.states_of(this.queue_ids) s;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.poll(listener uuid, waits boolean) IS 'Polls for all queues of a listener, and announces that it waits, unless `waits` is false: a process announces itself when it
-listens. Returns the ids of the queues that have a visible message, and in how many seconds the next one becomes visible, or a rate
-limit permits it; null: nothing of that kind is known. Messages that become due within four seconds, and are not known yet, wake it
-(is_foreseen). A queue that was dropped counts as one with messages: a receive says what is wrong. `ready` is null for a listener
-that is not registered, or no longer.';
+COMMENT ON FUNCTION spanmq.poll(listener uuid, waits boolean) IS 'Polls for all queues of a listener, and announces that it waits, unless `waits` is false: a process announces itself
+when it listens. Returns the ids of the queues that have a visible message, and in how many seconds the next one
+becomes visible, or a rate limit permits it; null: nothing of that kind is known. Messages that become due within
+four seconds, and are not known yet, wake it (is_foreseen). A queue that was dropped counts as one with messages: a
+receive says what is wrong. `ready` is null for a listener that is not registered, or no longer.';
 
 
 CREATE FUNCTION spanmq.purge_dead_letters(queue text, category text DEFAULT NULL::text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, payload jsonb DEFAULT NULL::jsonb, match text DEFAULT NULL::text, dead_letter_ids bigint[] DEFAULT NULL::bigint[], redriven boolean DEFAULT false, qty integer DEFAULT 1000, dry_run boolean DEFAULT false) RETURNS bigint
@@ -3361,9 +3457,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.read_ranges(queue text, of_table text, size integer, at_least integer) IS 'Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size` rows each, or
-128 MB, and at least at_least of them if there are that many rows. Together they have every id from the lowest to the highest. An archive is measured
-by a sample of its blocks. Raises as the functions that read these tables, MQ002 for another one.';
+COMMENT ON FUNCTION spanmq.read_ranges(queue text, of_table text, size integer, at_least integer) IS 'Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size`
+rows each, or 128 MB, and at least at_least of them if there are that many rows. Together they have every id from the
+lowest to the highest. An archive is measured by a sample of its blocks. Raises as the functions that read these
+tables, MQ002 for another one.';
 
 
 CREATE FUNCTION spanmq.receive(queue text, qty integer DEFAULT 1, lease double precision DEFAULT NULL::double precision, slots integer DEFAULT 1, alone boolean DEFAULT false) RETURNS SETOF spanmq.leased_message
@@ -3400,12 +3497,13 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an earlier
-driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
-bodies and headers as text (null: any number), but of one message at least. Returns its number and token, or `settled` itself where
-nothing waits. settled_token is the token of the batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the
-batch `settled`; of a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that
-is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
+COMMENT ON FUNCTION spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an
+earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
+most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number and
+token, or `settled` itself where nothing waits. settled_token is the token of the batch `settled` (null before the
+first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
+or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
+MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
 
 
 CREATE FUNCTION spanmq.receiver_log(queue text) RETURNS TABLE(log_table text, first_id bigint, last_id bigint)
@@ -3441,9 +3539,8 @@ end $_$;
 COMMENT ON FUNCTION spanmq.receiver_open(queue text, receiver uuid, label text) IS 'Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
 refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint''s (adopt_receiver allows
 the next one to replace it; also where this receiver bore it until it was released), unless that has never called
-receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is not
-of this queue or this server.
-token is that of batch `settled` (null: none), and goes with it into the offset.';
+receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is
+not of this queue or this server. token is that of batch `settled` (null: none), and goes with it into the offset.';
 
 
 CREATE FUNCTION spanmq.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean DEFAULT true, batch_token uuid DEFAULT NULL::uuid) RETURNS TABLE(first_id bigint, last_id bigint, attempt integer)
@@ -3459,9 +3556,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid) IS 'The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
-not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a
-purge took, if fail_on_loss, MQ055 if the database does not know the last batch with this token.';
+COMMENT ON FUNCTION spanmq.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid) IS 'The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a
+reader that is not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not
+have, MQ053 for one that is gone or that a purge took, if fail_on_loss, MQ055 if the database does not know the last
+batch with this token.';
 
 
 CREATE FUNCTION spanmq.redrive(queue text, category text DEFAULT NULL::text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, payload jsonb DEFAULT NULL::jsonb, match text DEFAULT NULL::text, dead_letter_ids bigint[] DEFAULT NULL::bigint[], patch jsonb DEFAULT NULL::jsonb, new_messages jsonb[] DEFAULT NULL::jsonb[], qty integer DEFAULT 1000, rate double precision DEFAULT NULL::double precision, delay double precision DEFAULT NULL::double precision, dry_run boolean DEFAULT false) RETURNS TABLE(msg_id bigint, visible_at timestamp with time zone, before jsonb, after jsonb)
@@ -3479,13 +3577,13 @@ end $_$;
 
 COMMENT ON FUNCTION spanmq.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean) IS 'Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
 most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue''s policy), or from then on `rate`
-a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
-failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
-in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
-or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
-filters, or the patch does not fit one of them; MQ004 for an encrypted body. With dry_run the first ten have their
-bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
-Raises MQ002, MQ020, MQ060 as redrive_message().';
+a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They
+keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at,
+with the body that it had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the
+body of each. Then it is all of them or none: it waits for dead letters that another transaction acts on, and raises
+MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
+dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by
+their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().';
 
 
 CREATE FUNCTION spanmq.redrive_message(queue text, msg_id bigint, message jsonb DEFAULT NULL::jsonb, headers jsonb DEFAULT NULL::jsonb, delay double precision DEFAULT NULL::double precision) RETURNS bigint
@@ -3523,8 +3621,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.refuse_export(queue text, lake text, of_table text) IS 'Notes that a lake is refused, since this database does not know its position: retention deletes nothing of that table until the lake is exported
-into again, or forgotten. Raises MQ002.';
+COMMENT ON FUNCTION spanmq.refuse_export(queue text, lake text, of_table text) IS 'Notes that a lake is refused, since this database does not know its position: retention deletes nothing of that table
+until the lake is exported into again, or forgotten. Raises MQ002.';
 
 
 CREATE FUNCTION spanmq.reject(queue text, lease_id bigint, msg_ids bigint[], error text DEFAULT NULL::text, category text DEFAULT NULL::text, error_class text DEFAULT NULL::text, traceback text DEFAULT NULL::text, worker text DEFAULT NULL::text) RETURNS TABLE(msg_id bigint, outcome text)
@@ -3540,8 +3638,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text) IS 'Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category
-the rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.';
+COMMENT ON FUNCTION spanmq.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text) IS 'Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category the
+rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.';
 
 
 CREATE FUNCTION spanmq.reject_failing(queue text, task text DEFAULT NULL::text, category text DEFAULT NULL::text, error_class text DEFAULT NULL::text, error text DEFAULT NULL::text, msg_ids bigint[] DEFAULT NULL::bigint[], qty integer DEFAULT 1000) RETURNS bigint
@@ -3559,8 +3657,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes dead letters of failing messages, with their last failure as the reason: of those that failing_messages() selects, of msg_ids if they are
-given, at most qty. Returns how many: call it again until it returns 0. Leased ones are left alone.';
+COMMENT ON FUNCTION spanmq.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes dead letters of failing messages, with their last failure as the reason: of those that failing_messages()
+selects, of msg_ids if they are given, at most qty. Returns how many: call it again until it returns 0. Leased ones
+are left alone.';
 
 
 CREATE FUNCTION spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text DEFAULT NULL::text, category text DEFAULT NULL::text) RETURNS bigint
@@ -3578,10 +3677,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text) IS 'Gets a stream past messages that its own code can''t bear: takes them out of the batches that the receiver (its label or id) holds,
-and makes dead letters of them. Returns how many; ids that it doesn''t hold stay as they are. A driver that runs stops with an
-error; the next one reads the same batches without them. Raises MQ002 for an unknown receiver. What the sink had of such a batch
-before its checkpoint did stays in the sink.';
+COMMENT ON FUNCTION spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text) IS 'Gets a stream past messages that its own code can''t bear: takes them out of the batches that the receiver (its label
+or id) holds, and makes dead letters of them. Returns how many; ids that it doesn''t hold stay as they are. A driver
+that runs stops with an error; the next one reads the same batches without them. Raises MQ002 for an unknown
+receiver. What the sink had of such a batch before its checkpoint did stays in the sink.';
 
 
 CREATE FUNCTION spanmq.release(queue text, lease_id bigint, msg_ids bigint[]) RETURNS TABLE(msg_id bigint, outcome text)
@@ -3597,8 +3696,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.release(queue text, lease_id bigint, msg_ids bigint[]) IS 'Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
-stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.';
+COMMENT ON FUNCTION spanmq.release(queue text, lease_id bigint, msg_ids bigint[]) IS 'Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a
+worker that stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered
+group behind them goes back.';
 
 
 CREATE FUNCTION spanmq.release_receiver(queue text, receiver text, settled bigint DEFAULT NULL::bigint, settled_token uuid DEFAULT NULL::uuid) RETURNS bigint
@@ -3617,8 +3717,8 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.release_receiver(queue text, receiver text, settled bigint, settled_token uuid) IS 'Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
-`settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
-still runs under it stops with an error.';
+`settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A
+stream that still runs under it stops with an error.';
 
 
 CREATE FUNCTION spanmq.replay(queue text, into_queue text, since timestamp with time zone DEFAULT NULL::timestamp with time zone, until timestamp with time zone DEFAULT NULL::timestamp with time zone, match text DEFAULT NULL::text, after bigint DEFAULT 0, qty bigint DEFAULT NULL::bigint, dry_run boolean DEFAULT false, msg_ids bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(n bigint, last_id bigint)
@@ -3634,13 +3734,16 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[]) IS 'Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null: since the log has all, until
-now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null), and whose id is one of
-msg_ids (null: any). In the order of their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
-own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is, and when it was
-sent. Returns how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
-the log is kept as it is, and senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
-COMMITTED, MQ062 where into_queue has no room.';
+COMMENT ON FUNCTION spanmq.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[]) IS 'Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null:
+since the log has all, until now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns
+first must be neither false nor null), and whose id is one of msg_ids (null: any). In the order of their ids, over
+the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with
+their own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of
+says of which queue and id each is, and when it was sent. Returns how many there were, and the last id of these, to
+go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which the log is kept as it is, and
+senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises
+MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions,
+MQ002 for a bad path or quantity, MQ003 outside READ COMMITTED, MQ062 where into_queue has no room.';
 
 
 CREATE FUNCTION spanmq.replay_extent(queue text) RETURNS TABLE(keep text, since timestamp with time zone, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
@@ -3656,9 +3759,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.replay_extent(queue text) IS 'How far back the messages of a queue can be replayed, and what that takes: keep, the policy''s; since, when the first message was sent from which
-on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be gone without
-`keep`. No row for a subscription, whose log is that of its queue.';
+COMMENT ON FUNCTION spanmq.replay_extent(queue text) IS 'How far back the messages of a queue can be replayed, and what that takes: keep, the policy''s; since, when the first
+message was sent from which on the log has them all; first_id and last_id, null in an empty log; bytes of the log,
+and kept_bytes of its segments that would be gone without `keep`. No row for a subscription, whose log is that of its
+queue.';
 
 
 CREATE FUNCTION spanmq.report_breaker(queue text, worker text, seconds double precision DEFAULT NULL::double precision) RETURNS void
@@ -3674,8 +3778,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.report_breaker(queue text, worker text, seconds double precision) IS 'Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed. Raises MQ002 for an invalid
-number of seconds or a name of over 1,000 bytes.';
+COMMENT ON FUNCTION spanmq.report_breaker(queue text, worker text, seconds double precision) IS 'Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed.
+Raises MQ002 for an invalid number of seconds or a name of over 1,000 bytes.';
 
 
 CREATE FUNCTION spanmq.report_worker(queues text[], worker text, running_for double precision DEFAULT NULL::double precision, slots integer DEFAULT 0, reports jsonb DEFAULT '{}'::jsonb) RETURNS void
@@ -3692,11 +3796,12 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb) IS 'Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of slots. It is listed for 60 seconds after
-its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, `times`: what its
-handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
-`progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1) and note (up to 200 characters). A queue
-that does not exist is left out. Raises MQ002 for arguments out of range.';
+COMMENT ON FUNCTION spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb) IS 'Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of
+slots. It is listed for 60 seconds after its last report. `reports` has, by the name of the queue in lower case, an
+object with `held`, the messages that the worker holds, `times`: what its handlers did since the last report, an
+array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
+`progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1)
+and note (up to 200 characters). A queue that does not exist is left out. Raises MQ002 for arguments out of range.';
 
 
 CREATE FUNCTION spanmq.resume(queue text) RETURNS void
@@ -3748,8 +3853,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes failing messages visible at once that wait for a later attempt: those of one cause, as failing_messages() selects them, of msg_ids if they
-are given, at most qty. Returns how many: call it again until it returns 0. Leased ones are left alone. Their attempts stay.';
+COMMENT ON FUNCTION spanmq.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes failing messages visible at once that wait for a later attempt: those of one cause, as failing_messages()
+selects them, of msg_ids if they are given, at most qty. Returns how many: call it again until it returns 0. Leased
+ones are left alone. Their attempts stay.';
 
 
 CREATE FUNCTION spanmq.revoke_access_key(access_key_id text) RETURNS boolean
@@ -3791,7 +3897,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.revoke_all(role text, verb text) IS 'Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the owner.';
+COMMENT ON FUNCTION spanmq.revoke_all(role text, verb text) IS 'Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the
+owner.';
 
 
 CREATE FUNCTION spanmq.revoke_queue(role text, queue text, verb text) RETURNS boolean
@@ -3809,9 +3916,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.revoke_queue(role text, queue text, verb text) IS 'Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a role has by another way (as
-a member of a role, by PUBLIC,
-on all queues) it keeps; false if it may still do it. Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for the owner.';
+COMMENT ON FUNCTION spanmq.revoke_queue(role text, queue text, verb text) IS 'Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a
+role has by another way (as a member of a role, by PUBLIC, on all queues) it keeps; false if it may still do it.
+Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for
+the owner.';
 
 
 CREATE FUNCTION spanmq.revoke_token(name text) RETURNS boolean
@@ -3835,17 +3943,19 @@ declare
     until_ timestamptz := spanmq_core.after(overlap, 'overlap');
 begin
     perform spanmq_core.check_new_secret_hash(secret_hash);
-    perform spanmq_core.raise_if(overlap < 0, format('overlap cannot be negative, got: %L', overlap), '0 ends the secret before at once.');
+    perform spanmq_core.raise_if(overlap < 0, format('overlap cannot be negative, got: %L', overlap),
+                                 '0 ends the secret before at once.');
     update spanmq_core.token t
-        set previous_hash = case when overlap > 0 then t.secret_hash end, previous_until = case when overlap > 0 then until_ end,
+        set previous_hash = case when overlap > 0 then t.secret_hash end,
+        previous_until = case when overlap > 0 then until_ end,
             secret_hash = rotate_token.secret_hash, rotated_at = clock_timestamp()
         where t.name = rotate_token.name;
     return spanmq_core.tell_access(found);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.rotate_token(name text, secret_hash text, overlap double precision) IS 'Replaces the secret of a token. The previous one is valid for `overlap` more seconds; older ones end at once. False if none of that name exists.
-Raises MQ002 for an invalid hash or time.';
+COMMENT ON FUNCTION spanmq.rotate_token(name text, secret_hash text, overlap double precision) IS 'Replaces the secret of a token. The previous one is valid for `overlap` more seconds; older ones end at once. False
+if none of that name exists. Raises MQ002 for an invalid hash or time.';
 
 
 CREATE FUNCTION spanmq.run_schedule(name text) RETURNS bigint
@@ -3865,8 +3975,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.run_schedule(name text) IS 'Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they are. Raises MQ007 if there is no schedule of
-that name.';
+COMMENT ON FUNCTION spanmq.run_schedule(name text) IS 'Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they
+are. Raises MQ007 if there is no schedule of that name.';
 
 
 CREATE FUNCTION spanmq.schedule(name text, queue text, cron text, body jsonb, time_zone text DEFAULT 'UTC'::text, headers jsonb DEFAULT NULL::jsonb, catch_up boolean DEFAULT false) RETURNS void
@@ -3882,9 +3992,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean) IS 'Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned are kept if
-cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises MQ002 for
-an invalid name, time zone or header.';
+COMMENT ON FUNCTION spanmq.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean) IS 'Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that
+are planned are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long
+as that role may send there. Raises MQ002 for an invalid name, time zone or header.';
 
 
 CREATE FUNCTION spanmq.send_messages(queue text, messages jsonb[], headers jsonb[] DEFAULT NULL::jsonb[], delay double precision DEFAULT 0, priority integer DEFAULT 0, expires_in double precision DEFAULT NULL::double precision, max_attempts integer DEFAULT NULL::integer, dedup_ids text[] DEFAULT NULL::text[], dedup_for double precision DEFAULT 300, ordered boolean DEFAULT false, fingerprint text DEFAULT NULL::text) RETURNS SETOF bigint
@@ -3900,19 +4010,25 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text) IS 'Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message that was sent
-first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
-  delay, expires_in   seconds from now; expires_in null: never. What is not taken by then is dead-lettered, or dropped.
+COMMENT ON FUNCTION spanmq.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text) IS 'Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message
+that was sent first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
+  delay, expires_in   seconds from now; expires_in null: never. What is not taken by then is dead-lettered, or
+                      dropped.
   priority            0 to 9, higher first within what is visible
   max_attempts        1 to 1000; null: as the queue''s policy says
-  dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under it
-  fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is refused. null: not checked; ids
+  dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under
+                      it
+  fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is
+                      refused. null: not checked; ids
                       with a fingerprint and ids without one are apart
-  ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
-                      ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
+  ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the
+                      other, so that
+                      ids are in the order of commit within it. Waits until an ordered sender of the same group has
+                      ended its
                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
-Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count
-as others do), MQ063 for a dedup_id with another fingerprint; then nothing has changed.';
+Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue
+does not take (duplicates count as others do), MQ063 for a dedup_id with another fingerprint; then nothing has
+changed.';
 
 
 CREATE FUNCTION spanmq.set_category_policy(queue text, category text, settings jsonb) RETURNS jsonb
@@ -3930,11 +4046,12 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.set_category_policy(queue text, category text, settings jsonb) IS 'Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the settings that are
-named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS: not, unless set). max_attempts,
-backoff_base, backoff_factor, backoff_max: in place of those of the queue''s policy; null: as that says. Settings null, of a queue: it
-follows the general ones again. Returns what holds now, from the next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002
-for an unknown category, and changes nothing then; 42P01; 42501 without manage on the queue (queue null: manage on all queues).';
+COMMENT ON FUNCTION spanmq.set_category_policy(queue text, category text, settings jsonb) IS 'Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the
+settings that are named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS:
+not, unless set). max_attempts, backoff_base, backoff_factor, backoff_max: in place of those of the queue''s policy;
+null: as that says. Settings null, of a queue: it follows the general ones again. Returns what holds now, from the
+next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002 for an unknown category, and
+changes nothing then; 42P01; 42501 without manage on the queue (queue null: manage on all queues).';
 
 
 CREATE FUNCTION spanmq.set_category_rule(name text, category text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, place integer DEFAULT 100, queue text DEFAULT NULL::text) RETURNS void
@@ -3950,9 +4067,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.set_category_rule(name text, category text, error text, error_class text, place integer, queue text) IS 'Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any; regular
-expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue null: for all queues.
-It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then nothing has changed.';
+COMMENT ON FUNCTION spanmq.set_category_rule(name text, category text, error text, error_class text, place integer, queue text) IS 'Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any;
+regular expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue
+null: for all queues. It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then
+nothing has changed.';
 
 
 CREATE FUNCTION spanmq.set_policy(queue text, settings jsonb) RETURNS jsonb
@@ -3970,9 +4088,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.set_policy(queue text, settings jsonb) IS 'Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It takes effect
-with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
-MQ060 for a max_backlog or a keep of a subscription.';
+COMMENT ON FUNCTION spanmq.set_policy(queue text, settings jsonb) IS 'Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It
+takes effect with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then
+nothing has changed; MQ060 for a max_backlog or a keep of a subscription.';
 
 
 CREATE FUNCTION spanmq.set_schema(queue text, schema jsonb, checked boolean DEFAULT false) RETURNS void
@@ -3988,9 +4106,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.set_schema(queue text, schema jsonb, checked boolean) IS 'Sets the JSON Schema of a queue''s bodies; null removes it. It describes them; if `checked`, what is sent by calls that begin later
-must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names the place where the schema is
-not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a subscription.';
+COMMENT ON FUNCTION spanmq.set_schema(queue text, schema jsonb, checked boolean) IS 'Sets the JSON Schema of a queue''s bodies; null removes it. It describes them; if `checked`, what is sent by calls
+that begin later must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names
+the place where the schema is not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a
+subscription.';
 
 
 CREATE FUNCTION spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb DEFAULT NULL::jsonb) RETURNS bigint
@@ -4005,8 +4124,10 @@ begin
         'a map of shards needs an epoch, a routing and shards', 'Pass the result of get_shards() with your changes.');
     perform spanmq_core.lock(0, 'shards ' || lower(queue));
     begin
-        insert into spanmq_core.shard_map as m values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
-            on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing, shards = excluded.shards, former = excluded.former
+        insert into spanmq_core.shard_map as m
+            values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
+            on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing,
+            shards = excluded.shards, former = excluded.former
             where m.epoch < excluded.epoch;
     exception when check_violation then
         raise exception 'this is not a map of shards: %', sqlerrm
@@ -4018,8 +4139,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb) IS 'Writes the map, unless one with this epoch or a later one exists. Returns the epoch that is stored in the end. Waits for senders that use the
-former map, to the end of their transactions. Raises MQ002 for an invalid map, 42501 without the right to create queues.';
+COMMENT ON FUNCTION spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb) IS 'Writes the map, unless one with this epoch or a later one exists. Returns the epoch that is stored in the end. Waits
+for senders that use the former map, to the end of their transactions. Raises MQ002 for an invalid map, 42501 without
+the right to create queues.';
 
 
 CREATE FUNCTION spanmq.set_sqs_queue(queue text, attributes jsonb DEFAULT '{}'::jsonb, tags jsonb DEFAULT '{}'::jsonb) RETURNS void
@@ -4029,7 +4151,8 @@ CREATE FUNCTION spanmq.set_sqs_queue(queue text, attributes jsonb DEFAULT '{}'::
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    perform spanmq_core.raise_if(coalesce(jsonb_typeof(attributes), '') <> 'object' or coalesce(jsonb_typeof(tags), '') <> 'object',
+    perform spanmq_core.raise_if(coalesce(jsonb_typeof(attributes), '') <> 'object'
+                                 or coalesce(jsonb_typeof(tags), '') <> 'object',
         'attributes and tags must be JSON objects', 'Pass {} for none.');
     if attributes ->> 'RedrivePolicy' is not null then
         perform spanmq_core.raise_if(spanmq_core.sqs_redrive_to(attributes) is null,
@@ -4041,13 +4164,15 @@ begin
     insert into spanmq_core.sqs_queue as s (queue_id, attributes, tags)
         values (this.queue_id, jsonb_strip_nulls(set_sqs_queue.attributes), jsonb_strip_nulls(set_sqs_queue.tags))
         on conflict (queue_id) do update
-            set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes), tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags), changed_at = clock_timestamp();
+            set attributes = jsonb_strip_nulls(s.attributes || set_sqs_queue.attributes),
+            tags = jsonb_strip_nulls(s.tags || set_sqs_queue.tags), changed_at = clock_timestamp();
     perform spanmq_core.notify_channel('spanmq.access');
 end $$;
 
 
 COMMENT ON FUNCTION spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb) IS 'Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 also for the
-dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object. Notifies the services, which cache them.';
+dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object. Notifies the services, which cache
+them.';
 
 
 CREATE FUNCTION spanmq.shard_groups(queue text, after text DEFAULT NULL::text, qty integer DEFAULT 1000) RETURNS SETOF text
@@ -4063,8 +4188,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.shard_groups(queue text, after text, qty integer) IS 'The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the first): for
-the end of a change. Those without a group are not among them.';
+COMMENT ON FUNCTION spanmq.shard_groups(queue text, after text, qty integer) IS 'The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the
+first): for the end of a change. Those without a group are not among them.';
 
 
 CREATE FUNCTION spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer DEFAULT NULL::integer, access_key_id text DEFAULT NULL::text) RETURNS text
@@ -4085,10 +4210,13 @@ begin
         perform spanmq_core.raise_not_redriven(null, this.name);
     end if;
     perform spanmq_core.raise_if(rate not between 1 and 500 or to_move is null or source_arn is null,
-        'rate must be 1 to 500, and to_move and source_arn not NULL', 'Pass a rate in messages a second, and what is to be moved.');
+        'rate must be 1 to 500, and to_move and source_arn not NULL',
+        'Pass a rate in messages a second, and what is to be moved.');
     delete from spanmq_core.sqs_move m where m.ended_at < clock_timestamp() - interval '30 days';
-    insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, access_key_id, rate, to_move)
-        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn, start_sqs_move.access_key_id,
+    insert into spanmq_core.sqs_move as m (source, destination, source_arn, destination_arn, access_key_id, rate,
+                                           to_move)
+        values (this.name, target.name, start_sqs_move.source_arn, start_sqs_move.destination_arn,
+                start_sqs_move.access_key_id,
                 start_sqs_move.rate, start_sqs_move.to_move)
         on conflict do nothing returning m.handle into made;
     perform spanmq_core.notify_channel('spanmq.access');
@@ -4096,9 +4224,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text) IS 'Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if a task of that
-source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination that does not name the source so, MQ002 for a rate
-out of range. Notifies the services.';
+COMMENT ON FUNCTION spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text) IS 'Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if
+a task of that source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination that does not name
+the source so, MQ002 for a rate out of range. Notifies the services.';
 
 
 CREATE FUNCTION spanmq.state(queue text, msg_id bigint) RETURNS text
@@ -4122,7 +4250,8 @@ COMMENT ON FUNCTION spanmq.state(queue text, msg_id bigint) IS 'The state of a m
   delayed      hidden until a time that was set when it was sent, or that set_vt set
   failed       waits for its backoff
   dead         among the dead letters
-  completed    acked, archived or deleted (PGMQ''s word for done); for as long as its row is in the log, or the archive has it
+  completed    acked, archived or deleted (PGMQ''s word for done); for as long as its row is in the log, or the
+               archive has it
   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago';
 
 
@@ -4139,8 +4268,8 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq.statistics(queue text, seconds double precision) IS 'The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
-minute and keeps three days. Raises MQ002 for seconds that are not positive.';
+COMMENT ON FUNCTION spanmq.statistics(queue text, seconds double precision) IS 'The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first.
+maintain() samples once a minute and keeps three days. Raises MQ002 for seconds that are not positive.';
 
 
 CREATE FUNCTION spanmq.storage(queue text) RETURNS TABLE(segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
@@ -4192,15 +4321,19 @@ begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
         format('seconds must be a positive number, got: %L', seconds), 'Pass a number of seconds above 0.');
     perform spanmq_core.raise_if(step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000,
-        format('step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %L', step), 'Take longer steps, or fewer seconds.');
+        format('step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %L', step),
+        'Take longer steps, or fewer seconds.');
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
     first_step := last_step - ceil(seconds / step)::bigint + 1;
     return query
         -- Samples of one second and length are added up first: the rest costs four times as much for each row.
         with alike as (
-            select date_trunc('second', s.sampled_at) as sampled_at, greatest(round(s.seconds), 1) as seconds, sum(s.sent) as sent,
-                   sum(s.received) as received, sum(s.settled) as settled, sum(s.failed) as failed, sum(s.dead) as dead, sum(s.backlog) as backlog,
-                   sum(s.visible) as visible, sum(s.in_flight) as in_flight, max(s.oldest_ready_seconds) as oldest_ready_seconds
+            select date_trunc('second', s.sampled_at) as sampled_at, greatest(round(s.seconds), 1) as seconds,
+                sum(s.sent) as sent,
+                   sum(s.received) as received, sum(s.settled) as settled, sum(s.failed) as failed, sum(s.dead) as dead,
+                   sum(s.backlog) as backlog,
+                   sum(s.visible) as visible, sum(s.in_flight) as in_flight,
+                   max(s.oldest_ready_seconds) as oldest_ready_seconds
             from spanmq_core.queue q
             cross join lateral (
                 select * from spanmq_core.statistics t
@@ -4209,26 +4342,32 @@ begin
             where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
             group by 1, 2),
         samples as (
-            select a.*, extract(epoch from a.sampled_at)::double precision - a.seconds as from_, extract(epoch from a.sampled_at)::double precision as to_
+            select a.*, extract(epoch from a.sampled_at)::double precision - a.seconds as from_,
+                extract(epoch from a.sampled_at)::double precision as to_
             from alike a),
-        -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are generated, at six times the price.
+        -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are
+        -- generated, at six times the price.
         placed as (
             select floor(s.from_ / step_)::bigint as first_, floor(s.to_ / step_)::bigint as last_, s.* from samples s),
         parts as (
-            select p.first_ as place, least(p.to_, (p.first_ + 1) * step_) - p.from_ as part, p.* from placed p where p.first_ >= first_step
+            select p.first_ as place, least(p.to_, (p.first_ + 1) * step_) - p.from_ as part, p.* from placed p
+                where p.first_ >= first_step
             union all
             select p.last_, p.to_ - p.last_ * step_, p.* from placed p where p.last_ > p.first_
             union all
             select g.place, step_, p.* from placed p
-            cross join lateral generate_series(greatest(p.first_ + 1, first_step), least(p.last_ - 1, last_step)) g (place)
+            cross join lateral generate_series(greatest(p.first_ + 1, first_step), least(p.last_ - 1, last_step)) g
+            (place)
             where p.last_ > p.first_ + 1),
         sums as (
             select p.place, sum(p.sent * p.part / p.seconds) as sent, sum(p.received * p.part / p.seconds) as received,
-                   sum(p.settled * p.part / p.seconds) as settled, sum(p.failed * p.part / p.seconds) as failed, sum(p.dead * p.part / p.seconds) as dead,
+                   sum(p.settled * p.part / p.seconds) as settled, sum(p.failed * p.part / p.seconds) as failed,
+                   sum(p.dead * p.part / p.seconds) as dead,
                    sum(p.backlog * p.part) / step_ as backlog, sum(p.visible * p.part) / step_ as visible,
                    sum(p.in_flight * p.part) / step_ as in_flight, max(p.oldest_ready_seconds) as ready
             from parts p where p.part > 0 group by p.place)
-        select to_timestamp(g.place * step_), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible, f.in_flight, f.ready
+        select to_timestamp(g.place * step_), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible,
+        f.in_flight, f.ready
         from generate_series(first_step, last_step) g (place) left join sums f on f.place = g.place
         order by g.place;
 end $$;
@@ -4236,9 +4375,9 @@ end $$;
 
 COMMENT ON FUNCTION spanmq.sum_statistics(queues text[], seconds double precision, step double precision) IS 'The statistics of these queues together for that many seconds, in steps of `step` seconds up to a minute ago: later
 samples are not complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are
-spread evenly over the time that it covers, in whole seconds; oldest_ready_seconds is the worst of them. queues null: all into which
-the caller may look; queues that do not exist, or without that right, are left out. The cost depends on the number of
-samples. Raises MQ002 for an invalid number.';
+spread evenly over the time that it covers, in whole seconds; oldest_ready_seconds is the worst of them. queues null:
+all into which the caller may look; queues that do not exist, or without that right, are left out. The cost depends
+on the number of samples. Raises MQ002 for an invalid number.';
 
 
 CREATE FUNCTION spanmq.take_sqs_move() RETURNS SETOF spanmq.sqs_move
@@ -4311,7 +4450,8 @@ end $_$;
 
 
 COMMENT ON FUNCTION spanmq.upcoming_schedules(queues text[]) IS 'For clients: up to 100 schedules that need more times, from plan_from on; and, without a name, in how many seconds
-the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for each.';
+the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for
+each.';
 
 
 CREATE FUNCTION spanmq.version() RETURNS text
@@ -4360,7 +4500,8 @@ begin
             has_several := has_several or n_gone > 1;
             next_id := next_id + n_gone;
         end loop;
-        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
+        if n = 1
+            and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
             msg_id := first_id;
             outcome := 'acked';
             return next;
@@ -4376,8 +4517,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) IS 'Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
-this lease doesn''t hold it any more; a stale message is left alone. An expired lease still holds the messages that no other receiver has taken.';
+COMMENT ON FUNCTION spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) IS 'Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or
+stale if this lease doesn''t hold it any more; a stale message is left alone. An expired lease still holds the
+messages that no other receiver has taken.';
 
 
 CREATE FUNCTION spanmq_call.ack_41(bigint, bigint[]) RETURNS TABLE(msg_id bigint, outcome text)
@@ -4401,18 +4543,22 @@ declare
 begin
     select array_agg(a.msg_id), array_agg(a.outcome) into acked_ids, outcomes
         from spanmq_call.ack(ack_with_results.queue, ack_with_results.lease_id, ack_with_results.msg_ids) a;
-    perform spanmq_core.raise_if(coalesce(cardinality(acked_ids), 0) is distinct from cardinality(msg_ids) or cardinality(msg_ids) is distinct from cardinality(results),
-        'msg_ids must be different ids, and results as many', 'Pass the result of each message, JSON''s null where there is none.');
+    perform spanmq_core.raise_if(coalesce(cardinality(acked_ids), 0) is distinct from cardinality(msg_ids)
+                                 or cardinality(msg_ids) is distinct from cardinality(results),
+        'msg_ids must be different ids, and results as many',
+        'Pass the result of each message, JSON''s null where there is none.');
     perform spanmq_core.store_results(spanmq_core.find_queue(queue), array_agg(r.msg_id), array_agg(r.result), keep_for)
-        from unnest(msg_ids, results) r (msg_id, result) join unnest(acked_ids, outcomes) a (msg_id, outcome) on a.msg_id = r.msg_id
+        from unnest(msg_ids, results) r (msg_id, result) join unnest(acked_ids, outcomes) a (msg_id, outcome)
+        on a.msg_id = r.msg_id
         where a.outcome = 'acked' having count(*) > 0;
     return query select * from unnest(acked_ids, outcomes);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision) IS 'Acks messages of a lease and stores what their handlers returned, as store_result() does: results[i] is that of msg_ids[i]. One row for each id, as ack()
-returns them; nothing is stored for a stale one. If one result can''t be stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that
-are null or repeated, or that are not as many as the results.';
+COMMENT ON FUNCTION spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision) IS 'Acks messages of a lease and stores what their handlers returned, as store_result() does: results[i] is that of
+msg_ids[i]. One row for each id, as ack() returns them; nothing is stored for a stale one. If one result can''t be
+stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that
+are not as many as the results.';
 
 
 CREATE FUNCTION spanmq_call.ack_with_results_41(bigint, bigint[], jsonb[], double precision) RETURNS TABLE(msg_id bigint, outcome text)
@@ -4432,15 +4578,20 @@ declare
     n bigint;
 begin
     perform spanmq_core.raise_if(
-        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned() and b.ended_at is null),
+        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id
+                    and b.created_in = pg_current_xact_id_if_assigned() and b.ended_at is null),
         format('this transaction has not created an open batch %s', coalesce(add_to_batch.batch_id::text, 'NULL')),
         'Create a batch and add its messages in one transaction.');
-    perform spanmq_core.raise_if(msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true),
-        format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')), 'Pass the ids that send_batch() returned.');
+    perform spanmq_core.raise_if(msg_ids is null
+                                 or exists (select from unnest(msg_ids) id
+                                            where (id between 1 and 9223372036854775806) is not true),
+        format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')),
+        'Pass the ids that send_batch() returned.');
     added := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id)
              - (select coalesce(range_agg(p.ids), '{}') from spanmq_core.batch_part p
                 where p.batch_id = add_to_batch.batch_id and p.queue_id = this.queue_id);
-    insert into spanmq_core.batch_part (batch_id, queue_id, ids) select add_to_batch.batch_id, this.queue_id, r from unnest(added) r;
+    insert into spanmq_core.batch_part (batch_id, queue_id, ids) select add_to_batch.batch_id, this.queue_id, r
+        from unnest(added) r;
     n := (select coalesce(sum(upper(r) - lower(r)), 0) from unnest(added) r);
     update spanmq_core.batch b set total = b.total + n where b.batch_id = add_to_batch.batch_id;
     perform spanmq_core.watch(this.queue_id);
@@ -4448,8 +4599,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) IS 'Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that are not in the queue
-count as settled. Raises MQ002 for another batch and for ids that are null or below 1.';
+COMMENT ON FUNCTION spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) IS 'Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that
+are not in the queue count as settled. Raises MQ002 for another batch and for ids that are null or below 1.';
 
 
 CREATE FUNCTION spanmq_call.adopt_receiver(queue text, receiver text) RETURNS void
@@ -4463,7 +4614,8 @@ begin
     perform spanmq_core.raise_if(reader.label is null or reader.state = 'released',
         format('the receiver %s has no label under which another checkpoint could find it', receiver),
         'Open the stream with a label if another is to take it over.');
-    update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1
+        where r.receiver_id = reader.receiver_id;
 end $$;
 
 
@@ -4561,10 +4713,13 @@ declare
 begin
     quantity := qty;
     if max_bytes < 1 then
-        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is not a valid limit.';
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002',
+            hint = 'NULL is not a valid limit.';
     elsif max_bytes is not null then
-        for size in execute format('select octet_length(t.message::text) + coalesce(octet_length(t.headers::text), 0) from %s t'
-                                   ' where t.msg_id > $1 and %s order by t.msg_id limit $2', this.archive, condition) using after, qty
+        for size in execute format('select octet_length(t.message::text) + coalesce(octet_length(t.headers::text),'
+                                   ' 0) from %s t'
+                                   ' where t.msg_id > $1 and %s order by t.msg_id limit $2', this.archive, condition)
+                                   using after, qty
         loop
             bytes := bytes + coalesce(size, 4);
             exit when bytes > max_bytes and place > 0;
@@ -4575,9 +4730,11 @@ begin
         end if;
     end if;
     -- One statement: what retention takes in between would be missed.
-    execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where t.msg_id > p.last_id and %2$s) else 0 end'
+    execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where'
+                   ' t.msg_id > p.last_id and %2$s) else 0 end'
                    ' from (select max(f.msg_id) as last_id, count(*) as n'
-                   '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id limit $2) f) p',
+                   '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id'
+                   ' limit $2) f) p',
                    this.archive, condition)
         into last_id, n, rest using after, quantity;
     return next;
@@ -4604,8 +4761,10 @@ declare
 begin
     if from_position is not null then
         perform spanmq_core.check_position(from_position);
-        if not exists (select from spanmq_core.position p where p.token = (from_position ->> 'token')::uuid and p.queue_id = this.queue_id)
-                or pg_snapshot_xmax((from_position ->> 'seen')::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) then
+        if not exists (select from spanmq_core.position p where p.token = (from_position ->> 'token')::uuid
+                       and p.queue_id = this.queue_id)
+                or pg_snapshot_xmax((from_position ->> 'seen')::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot())
+                then
             perform spanmq_core.raise_unknown_position(this.name);
         end if;
     end if;
@@ -4635,11 +4794,13 @@ CREATE FUNCTION spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, a
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
-    perform spanmq_core.raise_if((size > 0) is not true, format('size must be at least 1, got: %L', size), 'It is the number of messages of a range.');
+    perform spanmq_core.raise_if((size > 0) is not true, format('size must be at least 1, got: %L', size),
+                                 'It is the number of messages of a range.');
     condition := spanmq_core.between_positions(base, here);
     return query execute format(
         'select min(p.msg_id), max(p.msg_id), count(*), $4 from ('
-        ' select t.msg_id, (row_number() over (order by t.msg_id) - 1) / $3 as part from %s t where t.msg_id > $1 and t.msg_id <= $2 and %s) p'
+        ' select t.msg_id, (row_number() over (order by t.msg_id) - 1) / $3 as part from %s t where t.msg_id > $1 and'
+        ' t.msg_id <= $2 and %s) p'
         ' group by p.part order by p.part', this.archive, condition)
         using after, archive_ranges.last_id, size, condition;
 end $_$;
@@ -4663,13 +4824,16 @@ CREATE FUNCTION spanmq_call.await_messages(queues text[], listener uuid, has_cha
 #variable_conflict use_column
 declare
     at_ timestamptz := clock_timestamp();
-    known_ids int[] := array(select q.queue_id from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n));
+    known_ids int[] := array(select q.queue_id from unnest(queues) n join spanmq_core.queue q
+                             on q.folded_name = lower(n));
     this spanmq_core.listener;
     bit bigint;
 begin
-    perform spanmq_core.raise_if(listener is null, 'listener cannot be NULL', 'Pass gen_random_uuid(), the same one at each call.');
+    perform spanmq_core.raise_if(listener is null, 'listener cannot be NULL',
+                                 'Pass gen_random_uuid(), the same one at each call.');
     update spanmq_core.listener l
-        set queue_ids = case when l.registered_in = pg_current_xact_id() then l.queue_ids || known_ids else known_ids end,
+        set queue_ids = case when l.registered_in = pg_current_xact_id() then l.queue_ids || known_ids
+        else known_ids end,
             registered_in = pg_current_xact_id(), expires_at = at_ + interval '90 seconds'
         where l.listener = await_messages.listener and l.expires_at > at_ returning * into this;
     if not found then
@@ -4682,18 +4846,21 @@ begin
         -- A queue whose row another transaction has locked gets the bell at the next call.
         update spanmq_core.queue q set bells = q.bells | bit
             where q.bells & bit = 0 and q.queue_id = any (array(
-                select c.queue_id from unnest(known_ids) i join spanmq_core.queue c on c.queue_id = i where c.bells & bit = 0 for no key update of c skip locked));
+                select c.queue_id from unnest(known_ids) i join spanmq_core.queue c on c.queue_id = i
+                    where c.bells & bit = 0 for no key update of c skip locked));
     end if;
     return query
         select n, q.queue_id, coalesce(p.ordered, false), this.channel
-        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n) left join spanmq_core.policy p on p.queue_id = q.queue_id;
+        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n) left join spanmq_core.policy p
+        on p.queue_id = q.queue_id;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean) IS 'Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random uuid of its own, which proves that
-a caller may poll for these queues. Returns the queues on which the caller has the right, with their ids, whether they are ordered, and the channel to listen to: null
-if the process listens to none (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues. Raises
-MQ002 for a listener that is null.';
+COMMENT ON FUNCTION spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean) IS 'Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random
+uuid of its own, which proves that a caller may poll for these queues. Returns the queues on which the caller has the
+right, with their ids, whether they are ordered, and the channel to listen to: null if the process listens to none
+(has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues.
+Raises MQ002 for a listener that is null.';
 
 
 CREATE FUNCTION spanmq_call.await_messages_41(uuid, boolean) RETURNS TABLE(queue text, queue_id integer, is_ordered boolean, channel text)
@@ -4712,9 +4879,11 @@ declare
     now_at timestamptz := clock_timestamp();
 begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 60),
-        format('seconds must be more than 0 and at most 60, got: %L', seconds), 'Call it again before they have passed.');
+        format('seconds must be more than 0 and at most 60, got: %L', seconds),
+        'Call it again before they have passed.');
     begin
-        insert into spanmq_core.settle_wait as w (queue_id, until) values (this.queue_id, now_at + make_interval(secs => seconds))
+        insert into spanmq_core.settle_wait as w (queue_id, until)
+            values (this.queue_id, now_at + make_interval(secs => seconds))
             on conflict (queue_id) do update set until = excluded.until where w.until < excluded.until;
     exception when lock_not_available then
         -- Another session is about to say the same.
@@ -4792,19 +4961,22 @@ declare
     begun bigint;
 begin
     perform spanmq_core.raise_if(job is null or octet_length(job) not between 1 and 100 or octet_length(target) > 2000,
-        'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000', 'Pass a name, and a shorter target.');
+        'a run needs the name of its job, of 1 to 100 bytes, and a target of at most 2,000',
+        'Pass a name, and a shorter target.');
     insert into spanmq_core.pipeline_run (job, queue_id, target, begun_by) values (job, of_queue, target, by_role)
         returning run_id into begun;
     -- Two that begin at once may leave one more: the next sees to it.
     delete from spanmq_core.pipeline_run r where r.run_id <= (
-        select o.run_id from spanmq_core.pipeline_run o where o.queue_id is not distinct from of_queue order by o.run_id desc offset 1000 limit 1)
+        select o.run_id from spanmq_core.pipeline_run o where o.queue_id is not distinct from of_queue
+            order by o.run_id desc offset 1000 limit 1)
         and r.queue_id is not distinct from of_queue;
     return begun;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid) IS 'Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept: they are counted here and
-not in maintain(), which is called every second. Raises MQ002 for a name or a target that is empty or too long.';
+COMMENT ON FUNCTION spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid) IS 'Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept:
+they are counted here and not in maintain(), which is called every second. Raises MQ002 for a name or a target that
+is empty or too long.';
 
 
 CREATE FUNCTION spanmq_call.begin_pipeline_run_41(text, text, uuid) RETURNS bigint
@@ -4859,31 +5031,38 @@ begin
           and w.epoch = bulk_publish.epoch for update;
     if not found then
         if exists (select from spanmq_core.bulk_ledger l
-                   where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch = bulk_publish.epoch) then
+                   where l.queue_id = this.queue_id and l.writer = bulk_publish.writer
+                   and l.epoch = bulk_publish.epoch) then
             return -1;
         end if;
         perform spanmq_core.raise_closed(this);
     end if;
     for block in
-        select * from spanmq_core.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids) order by b.lo
+        select * from spanmq_core.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids)
+        order by b.lo
     loop
         execute format('select count(*) from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows using block.lo, block.hi;
         perform spanmq_core.raise_if(not block.is_sealed or found_rows <> block.hi - block.lo + 1,
-            format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo, block.hi),
+            format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo,
+                   block.hi),
             'A crash of the server empties unlogged queues. Run the write again.');
         perform spanmq_core.publish(this.queue_id, block.lo, block.hi, null,
-                                    case when block.has_groups then spanmq_core.groups_of(block.log_name, block.lo, block.hi) end, null);
+                                    case
+                                    when block.has_groups then spanmq_core.groups_of(block.log_name, block.lo,
+                                        block.hi) end, null);
         has_limits := has_limits or block.has_limits;
         published := published + found_rows;
         blocks := blocks + 1;
     end loop;
     perform spanmq_core.raise_if(blocks <> coalesce(cardinality(block_ids), 0),
-        format('the write has %s of the %s blocks that were named', blocks, cardinality(block_ids)), 'Name the blocks that bulk_seal() was called for.');
+        format('the write has %s of the %s blocks that were named', blocks, cardinality(block_ids)),
+        'Name the blocks that bulk_seal() was called for.');
     if has_limits then
         perform spanmq_core.note_use(this, false, true);
     end if;
-    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
+    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n)
+        values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
     delete from spanmq_core.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
     perform spanmq_core.close_write(bulk_publish.write_id, coalesce(block_ids, '{}'));
@@ -4894,9 +5073,10 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) IS 'Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
-many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and publishes
-nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).';
+COMMENT ON FUNCTION spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) IS 'Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published.
+Returns how many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and
+publishes nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged
+queues).';
 
 
 CREATE FUNCTION spanmq_call.bulk_published(queue text, writer text, epoch bigint) RETURNS bigint
@@ -4936,14 +5116,17 @@ begin
     -- another that does.
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq_core.bulk_write w
-            where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch for key share;
+            where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch
+            for key share;
         exit when found;
         -- After the check above: publishing deletes the write and writes the ledger in one transaction.
         if exists (select from spanmq_core.bulk_ledger l
-                   where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer and l.epoch = bulk_reserve.epoch) then
+                   where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer
+                   and l.epoch = bulk_reserve.epoch) then
             return;
         end if;
-        insert into spanmq_core.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
+        insert into spanmq_core.bulk_write (queue_id, writer, epoch)
+            values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
             on conflict do nothing;
     end loop;
     write_id := this_write;
@@ -4957,15 +5140,16 @@ begin
         first_id := block.lo;
         last_id := block.hi;
         insert into spanmq_core.bulk_block (write_id, queue_id, lo, hi, log_name)
-            values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id into block_id;
+            values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id
+            into block_id;
         return next;
     end loop;
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text) IS 'Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
-segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write. Raises
-MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.';
+COMMENT ON FUNCTION spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text) IS 'Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids
+in one segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to
+write. Raises MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.';
 
 
 CREATE FUNCTION spanmq_call.bulk_seal(queue text, block_ids bigint[]) RETURNS bigint
@@ -4984,12 +5168,14 @@ declare
     sealed bigint := 0;
 begin
     for i in 1 .. coalesce(cardinality(block_ids), 0) loop
-        select * into block from spanmq_core.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id for update;
+        select * into block from spanmq_core.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id
+            for update;
         if not found then
             perform spanmq_core.raise_closed(this);
         end if;
         execute format('select count(*), coalesce(bool_or(spanmq_core.group_of(l.headers) is not null), false),'
-                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false),'
+                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'','
+                       ' ''x-spanmq-expires-at'']), false),'
                        ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1]'
                        ' from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows, block.has_groups, block.has_limits, bad_headers using block.lo, block.hi;
@@ -4997,7 +5183,8 @@ begin
             perform spanmq_core.raise_headers(bad_headers);
         end if;
         perform spanmq_core.check_logged(this, block.log_name, block.lo, block.hi);
-        update spanmq_core.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
+        update spanmq_core.bulk_block b set is_sealed = true, has_groups = block.has_groups,
+            has_limits = block.has_limits
             where b.block_id = block.block_id;
         sealed := sealed + found_rows;
     end loop;
@@ -5027,7 +5214,8 @@ begin
     runs := spanmq_core.remove(this, msg_ids, 0);
     cancelled := coalesce(spanmq_core.ids_of_runs(runs), '{}');
     -- For state(): these are not completed.
-    perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled',
+                                     ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     -- Finding out where a message is costs more than taking it: only for those that could not be taken.
     if spanmq_core.count_runs(runs) < cardinality(msg_ids) then
         -- Raises if the queue was dropped meanwhile.
@@ -5035,16 +5223,19 @@ begin
         known := coalesce((
             select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
             where not id <@ cancelled and exists (select from spanmq_core.find_run(this.queue_id, id))), '{}');
-        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known order by id));
+        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known
+                                                    order by id));
     end if;
     return query
-        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling' else 'unknown' end
+        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling'
+        else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.cancel(queue text, msg_ids bigint[]) IS 'Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the handler, and the message ends when the handler
-has, or when its lease ends; an ack that comes before counts); or unknown.';
+COMMENT ON FUNCTION spanmq_call.cancel(queue text, msg_ids bigint[]) IS 'Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the
+handler, and the message ends when the handler has, or when its lease ends; an ack that comes before counts); or
+unknown.';
 
 
 CREATE FUNCTION spanmq_call.cancel_41(bigint[]) RETURNS TABLE(msg_id bigint, outcome text)
@@ -5067,14 +5258,16 @@ begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     return query
         select id, r.lo is not null and r.lease_id is distinct from cancelled.lease_id
-        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r on true
+        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r
+        on true
         where r.lease_id is distinct from cancelled.lease_id
-           or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled) order by id;
+           or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id
+                      and e.is_cancelled) order by id;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they are taken, which says
-that they are there still and the lease no longer holds them.';
+COMMENT ON FUNCTION spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) IS 'Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they
+are taken, which says that they are there still and the lease no longer holds them.';
 
 
 CREATE FUNCTION spanmq_call.cancelled_41(bigint, bigint[]) RETURNS TABLE(msg_id bigint, is_taken boolean)
@@ -5093,7 +5286,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer) IS 'Raises MQ002 for a delay that is null or negative, and for a batch that is empty or has as many headers as it has not messages: also where no queue is bound.';
+COMMENT ON FUNCTION spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer) IS 'Raises MQ002 for a delay that is null or negative, and for a batch that is empty or has as many headers as it has not
+messages: also where no queue is bound.';
 
 
 CREATE FUNCTION spanmq_call.classify(error_class text DEFAULT NULL::text, error text DEFAULT NULL::text, queue text DEFAULT NULL::text) RETURNS text
@@ -5151,7 +5345,8 @@ begin
     perform spanmq_core.raise_if(n is null or n < 1 or n > 1000000,
         format('n must be between 1 and 1000000, got: %L', n), 'Write more in several runs.');
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
-    select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+    select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc,
+        s.lo desc limit 1;
     if not spanmq_core.may_copy(by_role, coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
     end if;
@@ -5166,10 +5361,11 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.copy_begin(queue text, n integer, by_role text) IS 'Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
-each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
-lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
-MQ002 for an n that is null or not of 1 to 1,000,000.';
+COMMENT ON FUNCTION spanmq_call.copy_begin(queue text, n integer, by_role text) IS 'Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message,
+headers), and says where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows
+are to have. No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema
+spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that
+is null or not of 1 to 1,000,000.';
 
 
 CREATE FUNCTION spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS SETOF bigint
@@ -5188,17 +5384,20 @@ begin
     perform spanmq_core.raise_if(cardinality(first_ids) is null or cardinality(first_ids) = 0
        or cardinality(first_ids) is distinct from cardinality(last_ids)
        or array_position(first_ids || last_ids, null) is not null,
-        'first_ids and last_ids must be arrays of one length, not NULL or empty', 'Pass the result of copy_begin(), one pair for each run.');
+        'first_ids and last_ids must be arrays of one length, not NULL or empty',
+        'Pass the result of copy_begin(), one pair for each run.');
     for i in 1 .. cardinality(first_ids) loop
         if first_ids[i] > last_ids[i] or first_ids[i] <= last_ids[i - 1] then
             raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
-                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Pass the result of copy_begin(), in its order.';
+                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]),
+                hint = 'Pass the result of copy_begin(), in its order.';
         end if;
         groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
         perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
     perform spanmq_core.announce(this, visible_at);
-    return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
+    return query select generate_series(u.lo, u.hi)
+        from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;
 end $$;
 
@@ -5253,15 +5452,18 @@ begin
     perform spanmq_core.raise_if(most is null or most not between 1 and 100000,
         format('most must be 1 to 100000, got: %L', most), 'Ask for fewer at a time.');
     return query
-        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused, s.backlog is not null,
+        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused,
+        s.backlog is not null,
                s.backlog, s.visible, s.in_flight, s.delayed, s.failed, spanmq_core.breaker_open_until(q.queue_id)
         from spanmq_core.queue q left join lateral (
             -- A fence: the survey is not made of a queue with more.
             select * from spanmq_core.survey(q.queue_id, at_)
             where (select count(*) from (
-                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo limit most + 1)
+                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo
+                        limit most + 1)
                        union all
-                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo limit most + 1)) r) <= most offset 0) s on true
+                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo
+                        limit most + 1)) r) <= most offset 0) s on true
         where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
         order by q.queue_id;
 end $$;
@@ -5269,7 +5471,8 @@ end $$;
 
 COMMENT ON FUNCTION spanmq_call.count_messages(queues text[], most integer) IS 'The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
 is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
-(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.';
+(latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look,
+are left out. Raises MQ002 for a bad number.';
 
 
 CREATE FUNCTION spanmq_call.count_messages_41(integer) RETURNS TABLE(queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, breaker_open_until timestamp with time zone)
@@ -5291,15 +5494,16 @@ begin
     perform spanmq_core.check_bodies(this, array[message]);
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.batch (queue_id, message, headers)
-        values (this.queue_id, create_batch.message, case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
+        values (this.queue_id, create_batch.message,
+                case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
         returning batch_id into created;
     return created;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.create_batch(queue text, message jsonb, headers jsonb) IS 'Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same transaction are settled. Its
-header x-spanmq-batch has the id of the batch, and how many messages there were, and were done and dead. Returns the id. A batch without
-messages ends at once. Raises what send() raises.';
+COMMENT ON FUNCTION spanmq_call.create_batch(queue text, message jsonb, headers jsonb) IS 'Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same
+transaction are settled. Its header x-spanmq-batch has the id of the batch, and how many messages there were, and
+were done and dead. Returns the id. A batch without messages ends at once. Raises what send() raises.';
 
 
 CREATE FUNCTION spanmq_call.create_fifo_index(queue_name text) RETURNS void
@@ -5345,7 +5549,8 @@ declare
     manages_all boolean := has_function_privilege(maker, 'spanmq_call.may_manage()', 'execute');
 begin
     perform pgmq.validate_queue_name(queue_name);
-    perform spanmq_core.raise_if(not manages_all and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
+    perform spanmq_core.raise_if(not manages_all
+                                 and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
        and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)),
         format('there is a table pgmq.%s already', pgmq.format_table_name(queue_name, 'a')),
         'Choose another name. A role that may manage all queues can make this queue.', '42501');
@@ -5370,7 +5575,8 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
-        select min(d.dead_letter_id), max(d.dead_letter_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id;
+        select min(d.dead_letter_id), max(d.dead_letter_id) from spanmq_core.dead_letter d
+        where d.queue_id = this.queue_id;
 end $$;
 
 
@@ -5389,7 +5595,8 @@ CREATE FUNCTION spanmq_call.dead_letters(queue text DEFAULT NULL::text, category
     AS $$
 declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
-    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload,
+                                                                 match, dead_letter_ids, redriven);
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
@@ -5456,8 +5663,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer) IS 'The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
-body_bytes_max bytes are left out (see cut()).';
+COMMENT ON FUNCTION spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer) IS 'The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of
+more than body_bytes_max bytes are left out (see cut()).';
 
 
 CREATE FUNCTION spanmq_call.dead_letters_of_41(bigint, integer) RETURNS SETOF spanmq.dead_letter
@@ -5535,7 +5742,8 @@ begin
         where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
-        delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
+        delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1
+            and h.lease_id >= 0;
         if found then
             return true;
         elsif (spanmq_core.note_one(this_queue, delete.msg_id, null)).lo is not null then
@@ -5546,7 +5754,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.delete(queue_name text, msg_id bigint) IS 'Deletes a message, whichever receiver has read it (PGMQ''s interface has no token: ack has). False if it isn''t in the queue.';
+COMMENT ON FUNCTION spanmq_call.delete(queue_name text, msg_id bigint) IS 'Deletes a message, whichever receiver has read it (PGMQ''s interface has no token: ack has). False if it isn''t in the
+queue.';
 
 
 CREATE FUNCTION spanmq_call.delete_41(bigint[]) RETURNS SETOF bigint
@@ -5570,7 +5779,8 @@ begin
     update spanmq_core.queue q set notify_ms = null where q.folded_name = lower(queue_name);
     if not found then
         -- As in PGMQ, no error: what tidies up may come after drop_queue.
-        raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q') using errcode = '42P01';
+        raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q')
+            using errcode = '42P01';
     end if;
 end $$;
 
@@ -5586,7 +5796,8 @@ CREATE FUNCTION spanmq_call.drop_category_rule(name text, queue text DEFAULT NUL
 declare
     this_queue int := spanmq_core.find_and_hold(queue);
 begin
-    delete from spanmq_core.category_rule r where r.queue_id is not distinct from this_queue and r.name = drop_category_rule.name;
+    delete from spanmq_core.category_rule r where r.queue_id is not distinct from this_queue
+        and r.name = drop_category_rule.name;
     return found;
 end $$;
 
@@ -5647,7 +5858,8 @@ declare
     this spanmq_core.queue;
 begin
     perform spanmq_core.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
-    this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
+    this := spanmq_core.find_queue_to_notify(queue_name,
+                                             'Queue "%s" does not exist. Create it first using pgmq.create()');
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     -- A new statement: the last holder of the lock may have dropped it.
     this := spanmq_core.find_queue(queue_name);
@@ -5672,17 +5884,20 @@ declare
     by_role name := spanmq_core.take_caller(of_caller);
 begin
     -- A thousand runs of a queue are kept, and a role needs only `look`.
-    perform spanmq_core.raise_if(octet_length(report::text) > 65536, 'the report of a run must have at most 65,536 bytes as text',
+    perform spanmq_core.raise_if(octet_length(report::text) > 65536,
+                                 'the report of a run must have at most 65,536 bytes as text',
         'Store what is longer elsewhere, and report where.');
     update spanmq_core.pipeline_run r
-        set seen_at = clock_timestamp(), ended_at = clock_timestamp(), report = end_pipeline_run.report, error = left(end_pipeline_run.error, 2000)
-        where r.run_id = end_pipeline_run.run_id and r.begun_by = by_role and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
+        set seen_at = clock_timestamp(), ended_at = clock_timestamp(), report = end_pipeline_run.report, error =
+        left(end_pipeline_run.error, 2000)
+        where r.run_id = end_pipeline_run.run_id and r.begun_by = by_role
+        and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
     return found;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid) IS 'Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the caller''s, or it has
-ended. Raises MQ002 for a report of over 65,536 bytes.';
+COMMENT ON FUNCTION spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid) IS 'Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the
+caller''s, or it has ended. Raises MQ002 for a report of over 65,536 bytes.';
 
 
 CREATE FUNCTION spanmq_call.end_pipeline_run_41(bigint, jsonb, text, uuid) RETURNS boolean
@@ -5708,14 +5923,17 @@ begin
     perform spanmq_core.check_lease(lease_id, '{0}');
     perform spanmq_core.raise_if(seconds <= 0,
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
-    -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to other rows.
+    -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to
+    -- other rows.
     for round in 1 .. 100 loop
         with locked as materialized (
             select h.ctid as place from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0 and h.vt < until order by h.lo for no key update)
+            where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0 and h.vt < until
+            order by h.lo for no key update)
         update spanmq_core.held h set vt = until from locked k where h.ctid = k.place and h.vt < until;
         select coalesce(sum(spanmq_core.count_left(h)), 0), coalesce(bool_and(h.vt >= until), true) into held, is_done
-            from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0;
+            from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id
+            and h.lease_id <> 0;
         exit when is_done;
     end loop;
     return held;
@@ -5751,17 +5969,20 @@ begin
     these := array(
         select q.queue_id from spanmq_core.queue q
         where (q.queue_id = this.queue_id or queue is null)
-          and exists (select from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0 and h.attempts > 0));
+          and exists (select from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0
+                      and h.attempts > 0));
     most := greatest(100000 / greatest(cardinality(these), 1), 100);
     sample := greatest(500 / greatest(least(cardinality(these), qty), 1), 10);
     return query
-        select q.name::text, c.task, c.category, c.error_class, c.error, c.n, c.is_exact, c.attempts, c.first_failed_at, c.last_failed_at, c.retry_at, c.first_id
+        select q.name::text, c.task, c.category, c.error_class, c.error, c.n, c.is_exact, c.attempts, c.first_failed_at,
+        c.last_failed_at, c.retry_at, c.first_id
         from (select t.queue_id, r.n, r.has_more
               from unnest(these) t (queue_id)
               cross join lateral (
                   select sum(h.n) as n, count(*) > most as has_more
                   from (select h.n from spanmq_core.held h
-                        where h.queue_id * 1 = t.queue_id and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1, h.lo limit most + 1) h) r
+                        where h.queue_id * 1 = t.queue_id and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1,
+                        h.lo limit most + 1) h) r
               order by r.n desc, t.queue_id limit qty) m
         join spanmq_core.queue q on q.queue_id = m.queue_id
         cross join lateral spanmq_core.failing_causes(m.queue_id, m.n, m.has_more, sample) c
@@ -5769,12 +5990,13 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.failing(queue text, qty integer) IS 'The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may look into all): a row
-for each task, category, class and text of the last error, without numbers, ids and quoted text; those with the most messages first, at
-most qty. n messages have `attempts` at most; the first of them failed at first_failed_at for the first time, the latest at last_failed_at; the
-next attempt is at retry_at; first_id is one of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of
-about 500 messages, which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an estimate.
-Costs the same for any number beyond that.';
+COMMENT ON FUNCTION spanmq_call.failing(queue text, qty integer) IS 'The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may
+look into all): a row for each task, category, class and text of the last error, without numbers, ids and quoted
+text; those with the most messages first, at most qty. n messages have `attempts` at most; the first of them failed
+at first_failed_at for the first time, the latest at last_failed_at; the next attempt is at retry_at; first_id is one
+of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of about 500 messages,
+which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an
+estimate. Costs the same for any number beyond that.';
 
 
 CREATE FUNCTION spanmq_call.failing_41(integer) RETURNS TABLE(queue_name text, task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts integer, first_failed_at timestamp with time zone, last_failed_at timestamp with time zone, retry_at timestamp with time zone, first_id bigint)
@@ -5796,12 +6018,14 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select f.* from spanmq_core.failing_of(this.queue_id, array[task, category, error_class, error], null, after, null, qty) f;
+        select f.* from spanmq_core.failing_of(this.queue_id, array[task, category, error_class, error], null, after,
+                                               null, qty) f;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer) IS 'The messages that wait for another attempt, of one cause, with their last failure: those with ids above `after`, at most qty, in order.
-Each filter is as failing() returns it (null: any; an empty string: none). Reads all failing messages above `after` until it has enough.';
+COMMENT ON FUNCTION spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer) IS 'The messages that wait for another attempt, of one cause, with their last failure: those with ids above `after`, at
+most qty, in order. Each filter is as failing() returns it (null: any; an empty string: none). Reads all failing
+messages above `after` until it has enough.';
 
 
 CREATE FUNCTION spanmq_call.failing_messages_41(text, text, text, text, bigint, integer) RETURNS SETOF spanmq.failing_message
@@ -5822,11 +6046,14 @@ begin
             (select f.lo, f.lo as hi from spanmq_core.failure f where f.queue_id = this.queue_id order by f.lo limit 1)
             union all
             -- Those that it shares are of the same 256 ids.
-            (select f.lo, f.lo | 255 from spanmq_core.failure f where f.queue_id = this.queue_id order by f.lo desc limit 1)
+            (select f.lo, f.lo | 255 from spanmq_core.failure f where f.queue_id = this.queue_id order by f.lo desc
+             limit 1)
             union all
-            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is null
+            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id
+            and d.redriven_at is null
             union all
-            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.redriven_at is not null) x;
+            select min(d.msg_id), max(d.msg_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id
+            and d.redriven_at is not null) x;
 end $$;
 
 
@@ -5848,7 +6075,8 @@ CREATE FUNCTION spanmq_call.failures(queue text, msg_id bigint) RETURNS TABLE(at
     SET enable_bitmapscan TO 'off'
     AS $$
 begin
-    perform spanmq_core.find_queue(queue), spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
+    perform spanmq_core.find_queue(queue), spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL',
+                                                                'Pass the id of a message.');
     return query
         select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
         from spanmq_call.failures_between(queue, failures.msg_id, failures.msg_id) f order by f.failed_at, f.attempt;
@@ -5872,36 +6100,44 @@ CREATE FUNCTION spanmq_call.failures_between(queue text, first_id bigint, last_i
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from the failures after the
-    -- last, the part that no earlier one contains.
+    -- A message may have become a dead letter before, and been redriven: from the history of each dead letter, and from
+    -- the failures after the last, the part that no earlier one contains.
     return query
         with deaths as materialized (
-            select d.dead_letter_id, d.msg_id, d.attempts, d.last_failed_at, d.dead_at, d.category, d.error, d.error_class, d.traceback,
-                   d.worker, d.history, lag(d.dead_at) over (partition by d.msg_id order by d.dead_letter_id) as died_before
+            select d.dead_letter_id, d.msg_id, d.attempts, d.last_failed_at, d.dead_at, d.category, d.error,
+                d.error_class, d.traceback,
+                   d.worker, d.history, lag(d.dead_at) over (partition by d.msg_id order by d.dead_letter_id)
+                   as died_before
             from spanmq_core.letters_of_messages(this.queue_id, first_id, last_id) d),
         last_deaths as materialized (
             select d.msg_id, max(d.dead_at) as dead_at from deaths d group by d.msg_id)
-        select d.msg_id, h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker, h.retry_at
-        from deaths d, jsonb_to_recordset(d.history) h (attempt int, failed_at timestamptz, outcome text, category text, error text,
-                                                        error_class text, traceback text, worker text, retry_at timestamptz)
+        select d.msg_id, h.attempt, h.failed_at, h.outcome, h.category, h.error, h.error_class, h.traceback, h.worker,
+        h.retry_at
+        from deaths d, jsonb_to_recordset(d.history) h (attempt int, failed_at timestamptz, outcome text, category text,
+                                                        error text,
+                                                        error_class text, traceback text, worker text,
+                                                        retry_at timestamptz)
         where d.died_before is null or h.failed_at > d.died_before
         union all
-        select d.msg_id, d.attempts, d.last_failed_at, 'dead', d.category, d.error, d.error_class, d.traceback, d.worker, null
+        select d.msg_id, d.attempts, d.last_failed_at, 'dead', d.category, d.error, d.error_class, d.traceback,
+        d.worker, null
         from deaths d
         union all
-        select e.id, f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
+        select e.id, f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker,
+        f.retry_at
         from spanmq_core.failure f
         cross join lateral spanmq_core.expand(f) e (id)
         left join last_deaths l on l.msg_id = e.id
         -- A failure of several messages is stored at the first of them, within the same 256 ids.
-        where f.queue_id = this.queue_id and f.lo between first_id / 256 * 256 and last_id and e.id between first_id and last_id
+        where f.queue_id = this.queue_id and f.lo between first_id / 256 * 256 and last_id and e.id between first_id
+        and last_id
           and f.outcome <> 'cancelled' and f.failed_at > coalesce(l.dead_at, '-infinity');
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.failures_between(queue text, first_id bigint, last_id bigint) IS 'The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead ones (the last has the
-outcome dead), and for a day after they were settled; each once, though every death of a message includes those before it. No error is
-cut.';
+COMMENT ON FUNCTION spanmq_call.failures_between(queue text, first_id bigint, last_id bigint) IS 'The failures of the messages first_id to last_id of a queue, in no order: of those that are in the queue, of dead
+ones (the last has the outcome dead), and for a day after they were settled; each once, though every death of a
+message includes those before it. No error is cut.';
 
 
 CREATE FUNCTION spanmq_call.failures_between_41(bigint, bigint) RETURNS TABLE(msg_id bigint, attempt integer, failed_at timestamp with time zone, outcome text, category text, error text, error_class text, traceback text, worker text, retry_at timestamp with time zone)
@@ -5963,7 +6199,8 @@ declare
 begin
     return query
         select r.msg_id, r.result, r.stored_at from spanmq_core.result r
-        where r.queue_id = this.queue_id and r.msg_id = any (msg_ids) and r.expires_at > clock_timestamp() order by r.msg_id;
+        where r.queue_id = this.queue_id and r.msg_id = any (msg_ids) and r.expires_at > clock_timestamp()
+        order by r.msg_id;
 end $$;
 
 
@@ -5984,12 +6221,15 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
-        select b.schema, q.checks_bodies from spanmq_core.queue q left join spanmq_core.body_schema b on b.queue_id = q.queue_id
-        where q.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+        select b.schema, q.checks_bodies from spanmq_core.queue q left join spanmq_core.body_schema b
+        on b.queue_id = q.queue_id
+        where q.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
+                                    this.queue_id);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.get_schema(queue text) IS 'The JSON Schema of a queue''s bodies, null if it has none, and whether sends are checked. A subscription has that of its queue.';
+COMMENT ON FUNCTION spanmq_call.get_schema(queue text) IS 'The JSON Schema of a queue''s bodies, null if it has none, and whether sends are checked. A subscription has that of
+its queue.';
 
 
 CREATE FUNCTION spanmq_call.get_schema_41() RETURNS TABLE(schema jsonb, is_checked boolean)
@@ -6008,24 +6248,28 @@ declare
     each text;
 begin
     perform spanmq_core.check_queue_verb(verb);
-    perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue', 'Grant send, receive or look, or name a role.');
+    perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue',
+                                 'Grant send, receive or look, or name a role.');
     -- A queue that is about to be dropped gets no wrappers, which would stay behind.
     perform spanmq_core.lock(0, 'queue ' || this.folded_name);
     this := spanmq_core.find_queue(queue);
     -- Two that grant at once would make the same wrappers.
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_of(verb) loop
-        execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
+        execute format('grant execute on function %s to %s',
+                       array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
         if each = 'look' then
             perform spanmq_core.open_to(this, role, true);
         end if;
     end loop;
     update spanmq_core.followed_grant f set was_granted = true
-        where f.queue_id = this.queue_id and f.role = grant_queue.role and f.verb = any (spanmq_core.verbs_of(grant_queue.verb));
+        where f.queue_id = this.queue_id and f.role = grant_queue.role
+        and f.verb = any (spanmq_core.verbs_of(grant_queue.verb));
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.grant_queue(role text, queue text, verb text) IS 'Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.';
+COMMENT ON FUNCTION spanmq_call.grant_queue(role text, queue text, verb text) IS 'Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or
+manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.';
 
 
 CREATE FUNCTION spanmq_call.health(queues text[] DEFAULT NULL::text[]) RETURNS TABLE(queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint, dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint, waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamp with time zone, silent_receivers bigint)
@@ -6044,12 +6288,16 @@ declare
 begin
     return query
         select q.name::text, c.backlog, c.visible, c.in_flight, c.delayed, c.failed,
-               (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d where d.queue_id = q.queue_id),
-               (select count(*) from spanmq_core.dead_letter d where d.queue_id = q.queue_id and d.dead_at > at_ - interval '1 minute'),
-               extract(epoch from at_ - c.oldest_ready_at)::double precision, extract(epoch from at_ - c.oldest_lease_at)::double precision, c.receivers,
+               (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d
+                where d.queue_id = q.queue_id),
+               (select count(*) from spanmq_core.dead_letter d where d.queue_id = q.queue_id
+                and d.dead_at > at_ - interval '1 minute'),
+               extract(epoch from at_ - c.oldest_ready_at)::double precision,
+               extract(epoch from at_ - c.oldest_lease_at)::double precision, c.receivers,
                coalesce((waits->>q.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
                exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
-               spanmq_core.breaker_open_until(q.queue_id), (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_))
+               spanmq_core.breaker_open_until(q.queue_id),
+               (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_))
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
         order by q.queue_id;
@@ -6065,10 +6313,13 @@ COMMENT ON FUNCTION spanmq_call.health(queues text[]) IS 'A row for each queue i
   oldest_ready_seconds    since when the first visible message waits
   oldest_lease_seconds    since when the oldest running lease is held
   receivers               leases that run, and one more while a receiver waits for messages
-  waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can''t be told, count in each
-  oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
+  waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can''t be
+                          told, count in each
+  oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old
+    segments
   silent_receivers        Spark streams that hold messages and have not called for a quarter of an hour
-  breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open';
+  breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open;
+                          null: none is open';
 
 
 CREATE FUNCTION spanmq_call.health_41() RETURNS TABLE(queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint, dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint, waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamp with time zone, silent_receivers bigint)
@@ -6095,17 +6346,19 @@ begin
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
     runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
     perform spanmq_core.heed_clock(this.queue_id);
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, r.lost, r.alone, greatest(until, clock_timestamp()), r.last_read_at, r.priority,
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, r.lost, r.alone, greatest(until, clock_timestamp()),
+        r.last_read_at, r.priority,
                r.group_hash, r.group_key
         from unnest(runs) r;
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'held');
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision) IS 'Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
-They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale. Raises
-MQ002 for a lease that is none and for no seconds.';
+COMMENT ON FUNCTION spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision) IS 'Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease
+stay as they were. They stay in the lease, so whatever settles or extends it finds them. One row for each distinct
+id, ascending: held or stale. Raises MQ002 for a lease that is none and for no seconds.';
 
 
 CREATE FUNCTION spanmq_call.hold_41(bigint, bigint[], double precision) RETURNS TABLE(msg_id bigint, outcome text)
@@ -6143,7 +6396,8 @@ CREATE FUNCTION spanmq_call.known_queues() RETURNS TABLE(queue_id integer, queue
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    select q.queue_id, q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q order by q.queue_id
+    select q.queue_id, q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q
+        order by q.queue_id
 $$;
 
 
@@ -6164,31 +6418,39 @@ CREATE FUNCTION spanmq_call.latest_statistics(queues text[] DEFAULT NULL::text[]
            case when r.is_recent then s.dead else 0 end,
            coalesce(s.backlog, 0), coalesce(s.visible, 0), coalesce(s.in_flight, 0), s.oldest_ready_seconds,
            spanmq_core.breaker_open_until(q.queue_id),
-           (select count(*) from spanmq_core.worker w where w.queue_id = q.queue_id and w.seen_at > clock_timestamp() - interval '60 seconds'),
+           (select count(*) from spanmq_core.worker w where w.queue_id = q.queue_id
+            and w.seen_at > clock_timestamp() - interval '60 seconds'),
            (select count(*) from (
                 select from spanmq_core.blocked_group b where b.queue_id = q.queue_id
-                  and exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.dead_letter_blocks_group)
+                  and exists (select from spanmq_core.policy p where p.queue_id = q.queue_id
+                              and p.dead_letter_blocks_group)
                 group by b.group_hash order by b.group_hash limit 1000) g),
            (select least(coalesce(sum(f.n), 0), 1000) from (
-                select h.n from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0 and h.attempts > 0
+                select h.n from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0
+                    and h.attempts > 0
                 order by h.queue_id * 1, h.lo limit 1000) f),
            greatest(extract(epoch from clock_timestamp() - o.snapshot_at), 0)::double precision
     from spanmq_core.queue q
     cross join (select spanmq_core.oldest_snapshot_at() as snapshot_at offset 0) o
-    left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc limit 1) s on true
+    left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc
+                       limit 1) s on true
     cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d
-    cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false) as is_recent) r
+    cross join lateral (select coalesce(s.backlog > 0 or s.sampled_at > clock_timestamp() - interval '3 minutes', false)
+                        as is_recent) r
     where d.drawn is not null
-      and (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+      and (queues is null
+           or q.folded_name operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
     order by q.queue_id
 $$;
 
 
-COMMENT ON FUNCTION spanmq_call.latest_statistics(queues text[]) IS 'How each queue stood at its last sample, into which the caller may look, and what can be read of it now at a fixed price. It costs the
-same whatever waits there: monitors may ask every few seconds.
+COMMENT ON FUNCTION spanmq_call.latest_statistics(queues text[]) IS 'How each queue stood at its last sample, into which the caller may look, and what can be read of it now at a fixed
+price. It costs the same whatever waits there: monitors may ask every few seconds.
   sent_total              ids drawn up to now: a counter that only rises
   dead_letters            dead letters that wait now
-  sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before it, and 0 if that
+  sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before
+                          it, and 0 if that
                           was long ago and the queue was empty: an idle queue is not sampled
   workers                 workers that have reported within a minute; receivers of other programs do not report
   blocked_groups          groups that wait for a dead letter, up to 1,000
@@ -6214,17 +6476,20 @@ CREATE FUNCTION spanmq_call.list_batches(queues text[] DEFAULT NULL::text[], bef
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select b.batch_id, q.name::text, b.message, b.headers - 'x-spanmq-calls', b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
+        select b.batch_id, q.name::text, b.message, b.headers - 'x-spanmq-calls', b.total,
+        case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
                b.done, b.dead, b.created_at, b.ended_at, b.sent_msg_id
         from spanmq_core.queue q cross join lateral (
-            select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before) order by n.batch_id desc limit qty) b
+            select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before)
+                order by n.batch_id desc limit qty) b
         where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
         order by b.batch_id desc;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_batches(queues text[], before bigint, qty integer) IS 'The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
-with how many messages are not settled yet. Batches that ended are kept for seven days. headers are without x-spanmq-calls, the ids of the messages.';
+COMMENT ON FUNCTION spanmq_call.list_batches(queues text[], before bigint, qty integer) IS 'The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty
+for each queue: open ones with how many messages are not settled yet. Batches that ended are kept for seven days.
+headers are without x-spanmq-calls, the ids of the messages.';
 
 
 CREATE FUNCTION spanmq_call.list_batches_41(bigint, integer) RETURNS TABLE(batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint, created_at timestamp with time zone, ended_at timestamp with time zone, sent_msg_id bigint)
@@ -6240,7 +6505,8 @@ CREATE FUNCTION spanmq_call.list_bindings(queue text) RETURNS TABLE(pattern text
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b where b.queue_name = this.name;
+    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
+        where b.queue_name = this.name;
 end $$;
 
 
@@ -6263,7 +6529,8 @@ begin
     return query
         select c.category, s.retries, s.max_attempts, s.backoff_base, s.backoff_factor, s.backoff_max,
                case when s.queue_id is not null then this.name::text end
-        from unnest(array['TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN']) with ordinality c (category, place)
+        from unnest(array['TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN']) with ordinality c (category,
+            place)
         cross join lateral spanmq_core.category_settings(this.queue_id, c.category) s
         order by c.place;
 end $$;
@@ -6286,7 +6553,8 @@ declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
 begin
     return query
-        select r.name, r.category, r.error, r.error_class, r.place, case when r.queue_id is not null then this.name::text end
+        select r.name, r.category, r.error, r.error_class, r.place,
+        case when r.queue_id is not null then this.name::text end
         from spanmq_core.category_rule r
         where r.queue_id = this.queue_id or r.queue_id is null
         order by r.queue_id nulls last, r.place, r.name;
@@ -6308,19 +6576,22 @@ CREATE FUNCTION spanmq_call.list_changes(queue text DEFAULT NULL::text, before b
     AS $$
 begin
     perform spanmq_core.check_quantity(qty);
-    if queue is not null and not exists (select from spanmq_core.change c where lower(c.queue_name) = lower(list_changes.queue)) then
+    if queue is not null
+        and not exists (select from spanmq_core.change c where lower(c.queue_name) = lower(list_changes.queue)) then
         perform spanmq_core.find_queue(queue);
     end if;
     return query
         select c.change_id, c.changed_at, c.role::text, c.actor, c.action, c.queue_name, c.details
         from spanmq_core.change c
-        where (list_changes.queue is null or lower(c.queue_name) = lower(list_changes.queue)) and (before is null or c.change_id < before)
+        where (list_changes.queue is null or lower(c.queue_name) = lower(list_changes.queue))
+        and (before is null or c.change_id < before)
         order by c.change_id desc limit qty;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_changes(queue text, before bigint, qty integer) IS 'The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest first, at most qty; the next page
-is before the last change_id. They are kept for 90 days, also those of a queue that was dropped. Raises 42P01 for a queue that does not exist and has none.';
+COMMENT ON FUNCTION spanmq_call.list_changes(queue text, before bigint, qty integer) IS 'The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest
+first, at most qty; the next page is before the last change_id. They are kept for 90 days, also those of a queue that
+was dropped. Raises 42P01 for a queue that does not exist and has none.';
 
 
 CREATE FUNCTION spanmq_call.list_changes_41(bigint, integer) RETURNS TABLE(change_id bigint, changed_at timestamp with time zone, role text, actor text, action text, queue_name text, details jsonb)
@@ -6339,20 +6610,22 @@ begin
     return query
         with given as (
             select q.name::text as name, g.role, v.verb, v.place
-            from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null or q.queue_id = this_queue
+            from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null
+                  or q.queue_id = this_queue
                   union all select null, null) q
             join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
                 on list_grants.queue is null or v.verb in ('send', 'receive', 'look', 'manage')
             cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
         select g.name, g.role, g.verb from given g
-        where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role and o.verb <> g.verb
+        where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role
+                          and o.verb <> g.verb
                                                 and g.verb = any (spanmq_core.verbs_of(o.verb)))
         order by 1 nulls first, 2, g.place;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_grants(queue text) IS 'The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another includes. Owners and
-superusers can do everything and are not listed.';
+COMMENT ON FUNCTION spanmq_call.list_grants(queue text) IS 'The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another
+includes. Owners and superusers can do everything and are not listed.';
 
 
 CREATE FUNCTION spanmq_call.list_groups(queue text, qty integer DEFAULT 100) RETURNS TABLE(group_key text, state text, until timestamp with time zone, first_id bigint, messages bigint, has_more boolean)
@@ -6375,7 +6648,8 @@ begin
                 (select h.group_hash as hash, h.group_key as key, 1 as place from spanmq_core.held h
                     where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 2000)
                 union all
-                (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this.queue_id order by b.queue_id, b.group_hash limit 1000)
+                (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this.queue_id
+                 order by b.queue_id, b.group_hash limit 1000)
                 union all
                 (select h.group_hash, h.group_key, 2 from spanmq_core.held h
                     where h.queue_id + 0 = this.queue_id and h.vt <= at_ order by h.queue_id + 0, h.vt limit 2000)
@@ -6408,28 +6682,35 @@ begin
                  order by f.queue_id + 0, f.group_hash, f.lo limit 1)
                 union all
                 select h.lo from spanmq_core.held h
-                where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
+                where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
+                and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
             ) ready on true
         left join lateral (
-            select true as it from spanmq_core.blocked_group b where b.queue_id = this.queue_id and b.group_hash = c.hash
-              and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id) limit 1) bars on true
+            select true as it from spanmq_core.blocked_group b where b.queue_id = this.queue_id
+                and b.group_hash = c.hash
+              and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id)
+              limit 1) bars on true
         cross join lateral (
             select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_runs
             from (select r.n, row_number() over () as place from (
-                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null limit 201)
+                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id
+                       and f.group_hash = c.hash and f.group_hash is not null limit 201)
                       union all
                       (select spanmq_core.count_left(h) from spanmq_core.held h
-                       where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null limit 201)) r) o) counted
-        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true and bars.it is null,
+                       where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
+                       limit 201)) r) o) counted
+        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true
+        and bars.it is null,
                  least(blocker.lo, delayed.lo, ready.lo), c.key
         limit qty;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_groups(queue text, qty integer) IS 'Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in flight, or waits for its
-backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded). messages counts up to
-200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the first 2,000 fresh
-ones, and 1,000 groups that a dead letter blocks: a group with none among these is not shown.';
+COMMENT ON FUNCTION spanmq_call.list_groups(queue text, qty integer) IS 'Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in
+flight, or waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is
+redriven or discarded). messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible
+next, the 2,000 that became so first, and the first 2,000 fresh ones, and 1,000 groups that a dead letter blocks: a
+group with none among these is not shown.';
 
 
 CREATE FUNCTION spanmq_call.list_groups_41(integer) RETURNS TABLE(group_key text, state text, until timestamp with time zone, first_id bigint, messages bigint, has_more boolean)
@@ -6452,9 +6733,12 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts), max(h.vt) <= at_
-        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id, spanmq_core.count_left(h) as n
-              from spanmq_core.held h where h.queue_id = this.queue_id and h.lease_id <> 0 order by h.queue_id, h.lo limit 2000) h
+        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts),
+        max(h.vt) <= at_
+        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id,
+              spanmq_core.count_left(h) as n
+              from spanmq_core.held h where h.queue_id = this.queue_id and h.lease_id <> 0 order by h.queue_id, h.lo
+              limit 2000) h
         group by h.lease_id order by h.lease_id limit qty;
 end $$;
 
@@ -6476,7 +6760,8 @@ CREATE FUNCTION spanmq_call.list_pipeline_runs(queue text DEFAULT NULL::text, be
 declare
     of_queue int := case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
 begin
-    perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty), 'Pass the number of rows.');
+    perform spanmq_core.raise_if(qty is null or qty < 1, format('qty must be at least 1, got: %L', qty),
+                                 'Pass the number of rows.');
     return query
         select r.run_id, r.job, q.name::text, r.target, r.begun_by::text,
             case when r.ended_at is null and r.seen_at < clock_timestamp() - interval '2 minutes' then 'lost'
@@ -6493,8 +6778,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer) IS 'The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller may see; state is
-running, succeeded, failed or lost. Raises MQ002 for a quantity below 1.';
+COMMENT ON FUNCTION spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer) IS 'The newest runs first, those before the run `before` (null: from the newest), of a queue or of all that the caller
+may see; state is running, succeeded, failed or lost. Raises MQ002 for a quantity below 1.';
 
 
 CREATE FUNCTION spanmq_call.list_pipeline_runs_41(bigint, integer) RETURNS TABLE(run_id bigint, job text, queue_name text, target text, begun_by text, state text, begun_at timestamp with time zone, seen_at timestamp with time zone, ended_at timestamp with time zone, done bigint, report jsonb, error text)
@@ -6512,7 +6797,8 @@ declare
 begin
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
-               coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
+               coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id
+                         and b.state = 'claimed'), 0)::bigint,
                r.created_at, r.opened_at, r.seen_at
         from spanmq_core.receiver r join spanmq_core.queue q on q.queue_id = r.queue_id
         where queue is null or r.queue_id = this.queue_id
@@ -6520,7 +6806,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_receivers(queue text) IS 'The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.';
+COMMENT ON FUNCTION spanmq_call.list_receivers(queue text) IS 'The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to
+the minute.';
 
 
 CREATE FUNCTION spanmq_call.list_receivers_41() RETURNS TABLE(queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint, created_at timestamp with time zone, opened_at timestamp with time zone, seen_at timestamp with time zone)
@@ -6538,19 +6825,23 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.raise_if(msg_ids is null or cardinality(msg_ids) > 10000,
-        format('msg_ids must be at most 10000 ids, got: %s', coalesce(cardinality(msg_ids)::text, 'NULL')), 'Call it again for the rest.');
+        format('msg_ids must be at most 10000 ids, got: %s', coalesce(cardinality(msg_ids)::text, 'NULL')),
+        'Call it again for the rest.');
     return query
-        select m.id, case when r.msg_id is not null then 'stored' when d.msg_id is not null then 'dead' else 'missing' end, r.result,
+        select m.id, case when r.msg_id is not null then 'stored' when d.msg_id is not null then 'dead'
+        else 'missing' end, r.result,
                case when r.msg_id is null then coalesce(d.error, d.error_class, d.category) end
         from unnest(msg_ids) with ordinality m (id, place)
-        left join spanmq_core.result r on r.queue_id = this.queue_id and r.msg_id = m.id and r.expires_at > clock_timestamp()
+        left join spanmq_core.result r on r.queue_id = this.queue_id and r.msg_id = m.id
+        and r.expires_at > clock_timestamp()
         left join spanmq_core.dead_letter d on d.queue_id = this.queue_id and d.msg_id = m.id and d.redriven_at is null
         order by m.place;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_results(queue text, msg_ids bigint[]) IS 'What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its result is kept), `dead` (it is a dead letter,
-with its error) or `missing` (no result is kept: none was stored, it has expired, or the message is not settled). Raises MQ002 for null and for more ids.';
+COMMENT ON FUNCTION spanmq_call.list_results(queue text, msg_ids bigint[]) IS 'What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its
+result is kept), `dead` (it is a dead letter, with its error) or `missing` (no result is kept: none was stored, it
+has expired, or the message is not settled). Raises MQ002 for null and for more ids.';
 
 
 CREATE FUNCTION spanmq_call.list_results_41(bigint[]) RETURNS TABLE(msg_id bigint, state text, result jsonb, error text)
@@ -6564,18 +6855,22 @@ CREATE FUNCTION spanmq_call.list_schedules(queues text[] DEFAULT NULL::text[], n
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
     select spanmq_core.check_body_bytes(body_bytes_max);
-    select s.name, q.name, s.cron, s.time_zone, spanmq_core.cut(s.message, body_bytes_max), s.headers, s.catch_up, s.is_paused,
+    select s.name, q.name, s.cron, s.time_zone, spanmq_core.cut(s.message, body_bytes_max), s.headers, s.catch_up,
+        s.is_paused,
            (select min(t.due_at) from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id),
            s.last_at, s.last_msg_id, s.planned_until, s.made_by, s.pause_reason
     from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-    where (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+    where (queues is null
+           or q.folded_name operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
       and (names is null or s.name operator(pg_catalog.=) any (names))
     order by s.name
 $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_schedules(queues text[], names text[], body_bytes_max integer) IS 'The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not null. A body of more than
-body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002 for an invalid limit.';
+COMMENT ON FUNCTION spanmq_call.list_schedules(queues text[], names text[], body_bytes_max integer) IS 'The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not
+null. A body of more than body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002
+for an invalid limit.';
 
 
 CREATE FUNCTION spanmq_call.list_schedules_41(text[], integer) RETURNS TABLE(name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean, next_at timestamp with time zone, last_at timestamp with time zone, last_msg_id bigint, planned_until timestamp with time zone, made_by name, pause_reason text)
@@ -6590,13 +6885,15 @@ CREATE FUNCTION spanmq_call.list_segments(queue text, qty integer DEFAULT 100) R
     AS $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    log_id int := coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this.queue_id),
+                           this.queue_id);
     drawn bigint := spanmq_core.drawn_from((select q.ids from spanmq_core.queue q where q.queue_id = log_id));
 begin
     perform spanmq_core.check_quantity(qty);
     return query
         select s.log_name, s.lo, s.hi,
-               case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead' when s.settled_at_xid is not null then 'settled' else 'open' end,
+               case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead'
+               when s.settled_at_xid is not null then 'settled' else 'open' end,
                s.copy_name is not null or s.old_name is not null,
                -- A table that is dropped at this moment has a null size.
                (select sum(pg_total_relation_size(to_regclass(format('spanmq_core.%I', t.name))))::bigint
@@ -6606,8 +6903,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_segments(queue text, qty integer) IS 'The segments of a queue''s log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
-of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.';
+COMMENT ON FUNCTION spanmq_call.list_segments(queue text, qty integer) IS 'The segments of a queue''s log, at most qty, the newest first; of a subscription those of the queue that it follows.
+state: ahead (no id of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated.
+rewritten: another table takes over.';
 
 
 CREATE FUNCTION spanmq_call.list_segments_41(integer) RETURNS TABLE(segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamp with time zone)
@@ -6650,10 +6948,13 @@ CREATE FUNCTION spanmq_call.list_task_kinds(queues text[] DEFAULT NULL::text[], 
         select t.queue_id, t.kind, t.bucket, sum(t.n) as n, sum(t.n) filter (where not t.has_failed) as done
         from spanmq_core.task_time t join spanmq_core.queue q on q.queue_id = t.queue_id
         where t.minute > clock_timestamp() - make_interval(secs => least(greatest(seconds, 0), 86400))
-          and (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+          and (queues is null
+               or q.folded_name operator(pg_catalog.=) any
+               (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
         group by t.queue_id, t.kind, t.bucket),
     sums as (
-        select t.*, sum(t.n) over (partition by t.queue_id, t.kind order by t.bucket) as n_to, sum(t.n) over (partition by t.queue_id, t.kind) as n_all
+        select t.*, sum(t.n) over (partition by t.queue_id, t.kind order by t.bucket) as n_to,
+            sum(t.n) over (partition by t.queue_id, t.kind) as n_all
         from times t)
     select q.name::text, s.kind, coalesce(sum(s.done), 0)::bigint, (sum(s.n) - coalesce(sum(s.done), 0))::bigint,
            -- The middle of the bucket.
@@ -6664,8 +6965,8 @@ CREATE FUNCTION spanmq_call.list_task_kinds(queues text[] DEFAULT NULL::text[], 
 $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_task_kinds(queues text[], seconds double precision) IS 'The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day: how many were done and failed, and the seconds that half of them,
-and 95 of 100, took at most (about a sixth too long or too short).';
+COMMENT ON FUNCTION spanmq_call.list_task_kinds(queues text[], seconds double precision) IS 'The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day: how many were done and
+failed, and the seconds that half of them, and 95 of 100, took at most (about a sixth too long or too short).';
 
 
 CREATE FUNCTION spanmq_call.list_task_kinds_41(double precision) RETURNS TABLE(queue text, kind text, done bigint, failed bigint, p50 double precision, p95 double precision)
@@ -6702,15 +7003,18 @@ CREATE FUNCTION spanmq_call.list_workers(queues text[] DEFAULT NULL::text[]) RET
     AS $$
     select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
-    left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker and b.open_until > clock_timestamp()
+    left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker
+    and b.open_until > clock_timestamp()
     where w.seen_at > clock_timestamp() - interval '60 seconds'
-      and (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+      and (queues is null
+           or q.folded_name operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
     order by w.worker, q.name
 $$;
 
 
-COMMENT ON FUNCTION spanmq_call.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which their circuit breaker is open,
-and what their handlers have reported of their progress: see report_worker().';
+COMMENT ON FUNCTION spanmq_call.list_workers(queues text[]) IS 'The workers that have reported for these queues within a minute, a row for each queue, with the time until which
+their circuit breaker is open, and what their handlers have reported of their progress: see report_worker().';
 
 
 CREATE FUNCTION spanmq_call.list_workers_41() RETURNS TABLE(worker text, queue text, started_at timestamp with time zone, seen_at timestamp with time zone, slots integer, held integer, breaker_open_until timestamp with time zone, progress jsonb)
@@ -6731,13 +7035,15 @@ CREATE FUNCTION spanmq_call.look_ahead(queue text) RETURNS double precision
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
-    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
+    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_
+                           order by h.queue_id + 0, h.vt limit 1);
     policy spanmq_core.policy;
 begin
     if not this.has_plain_policy then
         policy := spanmq_core.policy_of(this.queue_id);
     end if;
-    return least(extract(epoch from due_at - at_), spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
+    return least(extract(epoch from due_at - at_),
+                 spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
 end $$;
 
 
@@ -6756,7 +7062,8 @@ CREATE FUNCTION spanmq_call.look_ahead_41() RETURNS double precision
 CREATE FUNCTION spanmq_call.may(queue_id integer, verb text) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
-    select pg_catalog.has_function_privilege('spanmq_call.may_' operator(pg_catalog.||) verb operator(pg_catalog.||) '()', 'execute')
+    select pg_catalog.has_function_privilege('spanmq_call.may_' operator(pg_catalog.||) verb operator(pg_catalog.||)
+                                             '()', 'execute')
         or coalesce(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(
                pg_catalog.format('spanmq_call.may_%s_%s()', verb, queue_id)), 'execute'), false)
 $$;
@@ -6858,7 +7165,8 @@ declare
 begin
     for this in
         select * from spanmq_core.queue q
-        where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))) and has_table_privilege(q.queue_view, 'select')
+        where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n)))
+        and has_table_privilege(q.queue_view, 'select')
         order by q.queue_id
     loop
         -- A queue that was dropped meanwhile, for an old snapshot too, must not hide the others.
@@ -6895,30 +7203,40 @@ declare
 begin
     perform spanmq_core.check_sqs_move(from_queue, to_queue, task);
     -- The bodies are the caller's.
-    perform spanmq_core.check_role_may(caller, from_queue, 'receive'), spanmq_core.check_role_may(caller, to_queue, 'send');
+    perform spanmq_core.check_role_may(caller, from_queue, 'receive'),
+        spanmq_core.check_role_may(caller, to_queue, 'send');
     perform spanmq_core.raise_if(expires_in is null or cardinality(messages) is distinct from cardinality(msg_ids)
                                  or cardinality(received) is distinct from cardinality(msg_ids)
                                  or (select count(distinct id) from unnest(msg_ids) id) < cardinality(msg_ids),
-        'expires_in cannot be NULL, and messages and received must have one element for each of msg_ids, which are all different', 'Pass the MessageRetentionPeriod of the destination.');
-    acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a where a.outcome = 'acked');
+        'expires_in cannot be NULL, and messages and received must have one element for each of msg_ids, which are'
+        ' all different', 'Pass the MessageRetentionPeriod of the destination.');
+    acked := array(select a.msg_id from spanmq_call.ack(from_queue.name, lease_id, msg_ids) a
+                   where a.outcome = 'acked');
     if acked = '{}' then
         return;
     end if;
-    execute format('select array_agg(u.id order by u.n), array_agg(u.message order by u.n), array_agg(l.headers order by u.n),'
+    execute format('select array_agg(u.id order by u.n), array_agg(u.message order by u.n), array_agg(l.headers'
+                   ' order by u.n),'
                    ' array_agg(l.enqueued_at order by u.n), array_agg(u.received order by u.n)'
                    ' from unnest($1, $2, $4) with ordinality u (id, message, received, n)'
                    ' join spanmq_core.log_%s l on l.msg_id = u.id where u.id = any ($3)', from_queue.queue_id)
         into acked, messages, headers, sent_at, counts using msg_ids, messages, acked, received;
     if task is null then
         -- A hint for receivers to look into sqs_moved, not a proof.
-        headers := array(select case when coalesce(jsonb_typeof(h), 'object') = 'object' then coalesce(h, '{}') || '{"x-sqs-moved": true}' else h end
+        headers
+            := array(select case when coalesce(jsonb_typeof(h), 'object') = 'object' then coalesce(h, '{}') ||
+                     '{"x-sqs-moved": true}' else h end
                          from unnest(headers) with ordinality u (h, n) order by n);
     end if;
-    new_ids := array(select s from spanmq_call.send_messages(to_queue.name, messages, headers, expires_in => move_sqs_messages.expires_in,
+    new_ids := array(select s
+                     from spanmq_call.send_messages(to_queue.name, messages, headers,
+                                                    expires_in => move_sqs_messages.expires_in,
                                                       ordered => to_queue.name like '%.fifo') s);
     if task is null then
-        insert into spanmq_core.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, received, expires_at)
-            select to_queue.queue_id, u.new_id, from_queue.name, coalesce(m.first_queue, from_queue.name), coalesce(m.first_id, u.id),
+        insert into spanmq_core.sqs_moved (queue_id, msg_id, source, first_queue, first_id, sent_at, received,
+                                           expires_at)
+            select to_queue.queue_id, u.new_id, from_queue.name, coalesce(m.first_queue, from_queue.name),
+            coalesce(m.first_id, u.id),
                    coalesce(m.sent_at, u.sent_at), coalesce(m.received, 0) + u.received,
                    clock_timestamp() + make_interval(secs => expires_in)
             from unnest(new_ids, acked, sent_at, counts) u (new_id, id, sent_at, received)
@@ -6980,10 +7298,13 @@ begin
             -- and one failure.
             for i in 1 .. cardinality(retrying) loop
                 run := retrying[i];
-                if run.lo / 256 is distinct from drawn_for or run.attempts is distinct from retrying[i - 1].attempts then
+                if run.lo / 256 is distinct from drawn_for
+                    or run.attempts is distinct from retrying[i - 1].attempts then
                     drawn_for := run.lo / 256;
-                    retry_at := coalesce(at_ + make_interval(secs => retry_in), at_ + make_interval(secs => spanmq_core.backoff(
-                        run.attempts, coalesce(rule.backoff_base, policy.backoff_base), coalesce(rule.backoff_factor, policy.backoff_factor),
+                    retry_at := coalesce(at_ + make_interval(secs => retry_in),
+                                         at_ + make_interval(secs => spanmq_core.backoff(
+                        run.attempts, coalesce(rule.backoff_base, policy.backoff_base),
+                            coalesce(rule.backoff_factor, policy.backoff_factor),
                         coalesce(rule.backoff_max, policy.backoff_max), policy.jitter)));
                 end if;
                 run.vt := retry_at;
@@ -7003,11 +7324,12 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text) IS 'Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their category or queue; those whose
-attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters. One
-row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such a
-message is released too, and its attempt does not count. With a retry_in and no category it is tried again whatever the rules say. Raises
-MQ002 for a lease that is none, an unknown category or a negative retry_in.';
+COMMENT ON FUNCTION spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text) IS 'Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their
+category or queue; those whose attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS,
+unless set otherwise), become dead letters. One row for each distinct id, ascending: retrying, dead or stale. In an
+ordered queue, what is leased of the same group behind such a message is released too, and its attempt does not
+count. With a retry_in and no category it is tried again whatever the rules say. Raises MQ002 for a lease that is
+none, an unknown category or a negative retry_in.';
 
 
 CREATE FUNCTION spanmq_call.nack_41(bigint, bigint[], text, text, double precision, text, text, text) RETURNS TABLE(msg_id bigint, outcome text)
@@ -7020,7 +7342,9 @@ CREATE FUNCTION spanmq_call.names_for(verb text, queues text[] DEFAULT NULL::tex
     LANGUAGE sql STABLE
     AS $$
     select q.queue_name::pg_catalog.text from spanmq_call.known_queues() q
-    where (queues is null or pg_catalog.lower(q.queue_name) operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+    where (queues is null
+           or pg_catalog.lower(q.queue_name) operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
       and spanmq_call.may(q.queue_id, verb)
 $$;
 
@@ -7035,13 +7359,16 @@ CREATE FUNCTION spanmq_call.note_change(action text, queue text, actor text, det
 declare
     by_role name := spanmq_core.take_caller(of_caller);
 begin
-    perform spanmq_core.raise_if(note_change.action is null, 'action cannot be NULL', 'Pass the name of the function that is called.');
+    perform spanmq_core.raise_if(note_change.action is null, 'action cannot be NULL',
+                                 'Pass the name of the function that is called.');
     insert into spanmq_core.change (role, action, queue_name, actor, details)
         select by_role, left(note_change.action, 100), left(note_change.queue, 100), left(note_change.actor, 300),
                case when octet_length(note_change.details::text) <= 10000 then note_change.details end
         -- One token of the service, whose role is that of all, can't keep the changes of others from being recorded.
-        where (select count(*) < 10000 or count(*) < 20000 and count(*) filter (where c.actor is not distinct from left(note_change.actor, 300)) < 1000
-               from (select c.actor from spanmq_core.change c where c.role = by_role and c.changed_at > clock_timestamp() - interval '1 day'
+        where (select count(*) < 10000 or count(*) < 20000
+               and count(*) filter (where c.actor is not distinct from left(note_change.actor, 300)) < 1000
+               from (select c.actor from spanmq_core.change c where c.role = by_role
+                     and c.changed_at > clock_timestamp() - interval '1 day'
                      limit 20000) c);
 end $$;
 
@@ -7054,11 +7381,14 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     blocks_max constant bigint := 10000000;
 begin
-    perform spanmq_core.raise_if((lake is not null and ids is not null and of_table in ('archive', 'dead_letters')) is not true,
-        format('a lake has a name, ids and a table, got: %s, %s ids and %s', coalesce(lake, 'null'), case when ids is null then 'no' else 'some' end,
+    perform spanmq_core.raise_if((lake is not null and ids is not null and of_table in ('archive', 'dead_letters'))
+                                 is not true,
+        format('a lake has a name, ids and a table, got: %s, %s ids and %s', coalesce(lake, 'null'),
+               case when ids is null then 'no' else 'some' end,
                coalesce(of_table, 'null')), 'The table is archive or dead_letters.');
     perform spanmq_core.raise_if(
-        (select sum(((upper(r) - 1) >> 15) - (lower(r) >> 15) + 1) > blocks_max or bool_or(lower_inf(r) or upper_inf(r)) from unnest(note_export.ids) r),
+        (select sum(((upper(r) - 1) >> 15) - (lower(r) >> 15) + 1) > blocks_max or bool_or(lower_inf(r) or upper_inf(r))
+         from unnest(note_export.ids) r),
         format('ids must be in at most %s blocks of 32768', blocks_max), 'Pass the ids that the lake has.');
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.archive_export (queue_id, lake, of_table)
@@ -7068,7 +7398,8 @@ begin
         where e.queue_id = this.queue_id and e.of_table = note_export.of_table and e.lake = note_export.lake
             and (note_export.blocks is null or e.block = any (note_export.blocks));
     insert into spanmq_core.archive_export_ids (queue_id, lake, of_table, block, ids)
-        select this.queue_id, note_export.lake, note_export.of_table, b, range_agg(r * int8range(b << 15, (b + 1) << 15))
+        select this.queue_id, note_export.lake, note_export.of_table, b,
+        range_agg(r * int8range(b << 15, (b + 1) << 15))
         from unnest(note_export.ids) r, generate_series(lower(r) >> 15, (upper(r) - 1) >> 15) b
         where note_export.blocks is null or b = any (note_export.blocks)
         group by b;
@@ -7076,9 +7407,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[]) IS 'Notes that a lake has these messages of a queue''s archive, or (of_table dead_letters) the dead letters of these ids, verified; with `blocks`, only
-the ids with id >> 15 among these are noted anew. From now on retention deletes only what every lake noted for that table of the queue has.
-Raises MQ002; the right to settle is needed.';
+COMMENT ON FUNCTION spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[]) IS 'Notes that a lake has these messages of a queue''s archive, or (of_table dead_letters) the dead letters of these ids,
+verified; with `blocks`, only the ids with id >> 15 among these are noted anew. From now on retention deletes only
+what every lake noted for that table of the queue has. Raises MQ002; the right to settle is needed.';
 
 
 CREATE FUNCTION spanmq_call.note_export_41(text, int8multirange, text, bigint[]) RETURNS void
@@ -7095,7 +7426,8 @@ declare
     by_role name := spanmq_core.take_caller(of_caller);
 begin
     update spanmq_core.pipeline_run r set seen_at = clock_timestamp(), done = coalesce(note_pipeline_run.done, r.done)
-        where r.run_id = note_pipeline_run.run_id and r.begun_by = by_role and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
+        where r.run_id = note_pipeline_run.run_id and r.begun_by = by_role
+        and spanmq_call.queue_of_run(r.run_id) is not distinct from of_queue and r.ended_at is null;
     return found;
 end $$;
 
@@ -7121,17 +7453,22 @@ declare
     noted uuid := gen_random_uuid();
 begin
     perform spanmq_core.commit_durably();
-    select * into before from spanmq_core.position p where p.token = note_position.follows and p.queue_id = this.queue_id;
+    select * into before from spanmq_core.position p where p.token = note_position.follows
+        and p.queue_id = this.queue_id;
     if before.token is distinct from note_position.follows
-            or spanmq_call.known_positions(queue, witnesses) is distinct from array(select distinct w from unnest(witnesses) w order by w) then
+            or spanmq_call.known_positions(queue, witnesses) is distinct from array(select distinct w
+                from unnest(witnesses) w order by w) then
         perform spanmq_core.raise_unknown_position(this.name);
     end if;
     perform spanmq_core.hold_queue(this);
-    insert into spanmq_core.position (token, queue_id, chain, noted_by) values (noted, this.queue_id, coalesce(before.chain, noted), by_role);
-    delete from spanmq_core.position p where p.token = any (witnesses) and p.chain = p.token and p.queue_id = this.queue_id and p.noted_by = by_role;
+    insert into spanmq_core.position (token, queue_id, chain, noted_by)
+        values (noted, this.queue_id, coalesce(before.chain, noted), by_role);
+    delete from spanmq_core.position p where p.token = any (witnesses) and p.chain = p.token
+        and p.queue_id = this.queue_id and p.noted_by = by_role;
     -- Those after `follows` stay: one of them may be in use, by a run that was killed.
     delete from spanmq_core.position p where p.chain = before.chain and p.position_id < (
-        select o.position_id from spanmq_core.position o where o.chain = before.chain and o.position_id <= before.position_id
+        select o.position_id from spanmq_core.position o where o.chain = before.chain
+            and o.position_id <= before.position_id
         order by o.position_id desc offset 100 limit 1);
     delete from spanmq_core.position p where p.queue_id = this.queue_id and p.noted_by = by_role and p.position_id < (
         select o.position_id from spanmq_core.position o where o.queue_id = this.queue_id and o.noted_by = by_role
@@ -7140,9 +7477,10 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid) IS 'Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the position before it (null: the
-first of a lake or stream), witnesses are tokens that sessions noted after they read what the position has: all must be known here.
-The hundred positions of a lake or stream before `follows` are kept, and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.';
+COMMENT ON FUNCTION spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid) IS 'Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the
+position before it (null: the first of a lake or stream), witnesses are tokens that sessions noted after they read
+what the position has: all must be known here. The hundred positions of a lake or stream before `follows` are kept,
+and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.';
 
 
 CREATE FUNCTION spanmq_call.note_position_41(uuid, uuid[], uuid) RETURNS uuid
@@ -7214,7 +7552,8 @@ begin
             return query select * from spanmq_core.look(this, from_id, to_id, qty);
         else
             return query
-                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt, spanmq_core.cut(l.message, body_bytes_max),
+                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt,
+                spanmq_core.cut(l.message, body_bytes_max),
                        spanmq_core.cut(l.headers, body_bytes_max)
                 from spanmq_core.look(this, from_id, to_id, qty) l;
         end if;
@@ -7225,8 +7564,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer) IS 'The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it costs grows
-with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).';
+COMMENT ON FUNCTION spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer) IS 'The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it
+costs grows with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see
+cut()).';
 
 
 CREATE FUNCTION spanmq_call.peek_41(integer, bigint, integer) RETURNS SETOF pgmq.message_record
@@ -7245,7 +7585,8 @@ begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
     return query execute format(
-        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq_core.cut(a.message, $3), spanmq_core.cut(a.headers, $3)'
+        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq_core.cut(a.message,'
+        ' $3), spanmq_core.cut(a.headers, $3)'
         ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $_$;
 
@@ -7267,7 +7608,8 @@ CREATE FUNCTION spanmq_call.plan_schedule(of_queue text, name text, planned_unti
 declare
     this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, true);
 begin
-    perform spanmq_core.raise_if(times is null or cardinality(times) > 1000 or exists (select from unnest(times) t where isfinite(t) is not true)
+    perform spanmq_core.raise_if(times is null or cardinality(times) > 1000
+                                 or exists (select from unnest(times) t where isfinite(t) is not true)
                                  or isfinite(new_until) is not true,
         'times must be at most 1000, and neither they nor new_until may be NULL or infinite', 'Plan fewer at a time.');
     if this.planned_until is distinct from plan_schedule.planned_until then
@@ -7275,13 +7617,15 @@ begin
     end if;
     insert into spanmq_core.schedule_time (schedule_id, due_at)
         select this.schedule_id, t from unnest(times) t on conflict do nothing;
-    update spanmq_core.schedule s set planned_until = greatest(s.planned_until, new_until) where s.schedule_id = this.schedule_id;
+    update spanmq_core.schedule s set planned_until = greatest(s.planned_until, new_until)
+        where s.schedule_id = this.schedule_id;
     return true;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone) IS 'Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
-changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null, infinite or over 1,000.';
+COMMENT ON FUNCTION spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone) IS 'Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or
+it has been changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that
+are null, infinite or over 1,000.';
 
 
 CREATE FUNCTION spanmq_call.pop(queue_name text, qty integer DEFAULT 1) RETURNS SETOF pgmq.message_record
@@ -7341,7 +7685,8 @@ CREATE FUNCTION spanmq_call.purge_dead_letters(queue text, category text DEFAULT
     AS $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload,
+                                                                 match, dead_letter_ids, redriven);
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
@@ -7349,7 +7694,8 @@ begin
         return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id'));
     end if;
     return spanmq_core.discard(this, array(
-        select d.dead_letter_id from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id', 'for update skip locked') d));
+        select d.dead_letter_id
+            from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id', 'for update skip locked') d));
 end $$;
 
 
@@ -7400,7 +7746,8 @@ CREATE FUNCTION spanmq_call.queue_of_run(run_id bigint) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    select q.name from spanmq_core.pipeline_run r join spanmq_core.queue q on q.queue_id = r.queue_id where r.run_id = queue_of_run.run_id
+    select q.name from spanmq_core.pipeline_run r join spanmq_core.queue q on q.queue_id = r.queue_id
+        where r.run_id = queue_of_run.run_id
 $$;
 
 
@@ -7411,7 +7758,8 @@ CREATE FUNCTION spanmq_call.queue_of_schedule(schedule_name text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-    select q.name from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id where s.name = schedule_name
+    select q.name from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
+        where s.name = schedule_name
 $$;
 
 
@@ -7442,7 +7790,8 @@ begin
             if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
                 if this.lane is not null then
                     return query
-                        select * from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
+                        select *
+                        from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
                 else
                     return query execute format(
                         'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.%I'
@@ -7626,25 +7975,29 @@ declare
     row_bytes numeric;
     part_bytes constant numeric := 134217728;
 begin
-    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size), 'Pass the number of rows of a range.');
+    perform spanmq_core.raise_if(size is null or size < 1, format('size must be at least 1, got: %L', size),
+                                 'Pass the number of rows of a range.');
     if of_table = 'archive' then
         this := spanmq_core.find_archive(queue);
         execute format('select min(t.msg_id), max(t.msg_id) from %s t', this.archive) into lowest, highest;
         share := least(1, blocks_max * 8192.0 / greatest(pg_relation_size(this.archive), 1));
         bytes := pg_table_size(this.archive);
-        counts := format('select t.msg_id as id, %s::numeric as n from %s t tablesample system (%s) repeatable (1)', 1 / share, this.archive, share * 100);
+        counts := format('select t.msg_id as id, %s::numeric as n from %s t tablesample system (%s) repeatable (1)',
+                         1 / share, this.archive, share * 100);
     else
         this := spanmq_core.find_queue(queue);
         if of_table = 'queue' then
             select l.first_id, l.last_id into lowest, highest from spanmq_call.receiver_log(queue) l;
             select sum(pg_table_size(c.oid)) / sum(greatest(least(s.hi, highest) - s.lo + 1, 1)) into row_bytes
-                from spanmq_core.segment s join pg_class c on c.relnamespace = 'spanmq_core'::regnamespace and c.relname = s.log_name
+                from spanmq_core.segment s join pg_class c on c.relnamespace = 'spanmq_core'::regnamespace
+                and c.relname = s.log_name
                 where s.queue_id = this.queue_id;
             counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.fresh f where f.queue_id = $4 union all'
                       ' select h.lo, h.n from spanmq_core.held h where h.queue_id = $4';
         elsif of_table = 'dead_letters' then
             select e.first_id, e.last_id into lowest, highest from spanmq_call.dead_letter_extent(queue) e;
-            counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where d.queue_id = $4';
+            counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where'
+                      ' d.queue_id = $4';
         elsif of_table = 'failures' then
             select e.first_id, e.last_id into lowest, highest from spanmq_call.failure_extent(queue) e;
             counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.failure f where f.queue_id = $4 union all'
@@ -7656,19 +8009,24 @@ begin
     end if;
     -- For each run of ids: the first places of the parts that it contains, and the ids there.
     return query execute format(
-        'with run as (select c.id, c.n, sum(c.n) over (order by c.id rows unbounded preceding) - c.n as before from (%s) c),'
-        ' total as (select sum(r.n) as n, least(greatest(ceil(sum(r.n) / $1), ceil(coalesce($7, $8 * sum(r.n)) / $9), $2), ceil(sum(r.n)), $3) as parts from run r),'
+        'with run as (select c.id, c.n, sum(c.n) over (order by c.id rows unbounded preceding) - c.n as before'
+        ' from (%s) c),'
+        ' total as (select sum(r.n) as n, least(greatest(ceil(sum(r.n) / $1), ceil(coalesce($7, $8 * sum(r.n)) / $9),'
+        ' $2), ceil(sum(r.n)), $3) as parts from run r),'
         ' cut as (select distinct least(greatest(r.id + trunc(k * t.n / t.parts - r.before)::bigint, $5 + 1), $6) as id'
-        '         from total t, run r, generate_series(ceil(r.before * t.parts / t.n), ceil((r.before + r.n) * t.parts / t.n) - 1) k where k > 0),'
+        '         from total t, run r, generate_series(ceil(r.before * t.parts / t.n), ceil((r.before + r.n) * t.parts'
+        ' / t.n) - 1) k where k > 0),'
         ' edge as (select $5 as id where $5 <= $6 union select c.id from cut c where $5 < $6)'
         ' select e.id, coalesce(lead(e.id) over (order by e.id) - 1, $6) from edge e order by e.id', counts)
-        using size, greatest(coalesce(at_least, 1), 1), parts_max, this.queue_id, lowest, highest, bytes, row_bytes, part_bytes;
+        using size, greatest(coalesce(at_least, 1), 1), parts_max, this.queue_id, lowest, highest, bytes, row_bytes,
+        part_bytes;
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer) IS 'Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size` rows each, or
-128 MB, and at least at_least of them if there are that many rows. Together they have every id from the lowest to the highest. An archive is measured
-by a sample of its blocks. Raises as the functions that read these tables, MQ002 for another one.';
+COMMENT ON FUNCTION spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer) IS 'Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size`
+rows each, or 128 MB, and at least at_least of them if there are that many rows. Together they have every id from the
+lowest to the highest. An archive is measured by a sample of its blocks. Raises as the functions that read these
+tables, MQ002 for another one.';
 
 
 CREATE FUNCTION spanmq_call.read_ranges_41(text, integer, integer) RETURNS TABLE(first_id bigint, last_id bigint)
@@ -7682,7 +8040,8 @@ CREATE FUNCTION spanmq_call.read_with_poll(queue_name text, vt integer, qty inte
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    return query select * from spanmq_core.poll(queue_name, vt, qty, conditional, null, max_poll_seconds, poll_interval_ms);
+    return query select *
+        from spanmq_core.poll(queue_name, vt, qty, conditional, null, max_poll_seconds, poll_interval_ms);
 end $$;
 
 
@@ -7726,7 +8085,8 @@ begin
                 else
                     return query execute format(
                         'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'','
-                        ' null::text from spanmq_core.%I where msg_id >= $1 and msg_id < $2 order by msg_id', this.log_name)
+                        ' null::text from spanmq_core.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
+                        this.log_name)
                         using claimed.lo, claimed.lo + claimed.n, at_, until, lease_id;
                 end if;
                 get diagnostics n = row_count;
@@ -7781,7 +8141,8 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(settled is null, 'settled cannot be NULL', '0 before the first batch.');
-    perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes), 'NULL is not a valid limit.');
+    perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes),
+                                 'NULL is not a valid limit.');
     if reader.seen_at < at_ - interval '1 minute' or reader.seen_at = reader.created_at then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
@@ -7805,12 +8166,16 @@ begin
     end if;
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
+    runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_,
+                              1);
     held := spanmq_core.join_batch(runs, 1);
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
-            perform spanmq_core.claim(this, least(qty - probe, (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease, until, at_, 1);
+            perform spanmq_core.claim(this,
+                                      least(qty - probe,
+                                            (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease,
+                                            until, at_, 1);
             held := spanmq_core.list_batch(this.queue_id, lease);
             size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         end if;
@@ -7828,8 +8193,10 @@ begin
     if held.n > 0 then
         update spanmq_core.receiver r set batch = r.batch + 1
             where r.receiver_id = receiver returning r.batch into batch;
-        insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts, follows)
-            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)],
+        insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts,
+                                                follows)
+            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1],
+                    held.his[cardinality(held.his)],
                     held.los, held.his, held.attempts, settled_token)
             returning receiver_batch.token into token;
     end if;
@@ -7837,12 +8204,13 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an earlier
-driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
-bodies and headers as text (null: any number), but of one message at least. Returns its number and token, or `settled` itself where
-nothing waits. settled_token is the token of the batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the
-batch `settled`; of a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that
-is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
+COMMENT ON FUNCTION spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an
+earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
+most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number and
+token, or `settled` itself where nothing waits. settled_token is the token of the batch `settled` (null before the
+first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
+or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
+MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
 
 
 CREATE FUNCTION spanmq_call.receiver_claim_41(uuid, bigint, bigint, integer, bigint, bigint, uuid, boolean) RETURNS TABLE(batch bigint, token uuid)
@@ -7891,8 +8259,10 @@ begin
     perform spanmq_core.commit_durably();
     if receiver is null and label is null then
         for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
-            raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
-                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` returns them to the queue.', this.name, silent.name);
+            raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name,
+                this.name, silent.held, silent.seen_at
+                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` returns'
+                                    ' them to the queue.', this.name, silent.name);
         end loop;
     end if;
     system_id := (select c.system_identifier::text from pg_control_system() c);
@@ -7901,11 +8271,13 @@ begin
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
         if found_one.state = 'active' and found_one.seen_at = found_one.created_at then
             -- It has never called, so it holds nothing. A new one: where a checkpoint does have it, each has its own.
-            update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = found_one.receiver_id;
+            update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1
+                where r.receiver_id = found_one.receiver_id;
             found_one := null;
         elsif found_one.state = 'active' then
             raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
-                using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id, found_one.opened_at),
+                using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id,
+                                                         found_one.opened_at),
                     hint = format('`spanmq receiver adopt %1$s %2$s` lets the next new checkpoint go on in its place,'
                                   ' `spanmq receiver release %1$s %2$s` releases its messages.', this.name, label);
         end if;
@@ -7921,7 +8293,8 @@ begin
                 values (this.queue_id, receiver_open.label, at_, at_, at_) returning * into found_one;
         else
             update spanmq_core.receiver r
-                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
+                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(),
+                seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             perform spanmq_core.check_receiver(found, this.name, receiver);
         end if;
@@ -7930,7 +8303,8 @@ begin
         label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
             using errcode = 'MQ052',
-                hint = format('`spanmq receiver release %s %s` releases the messages of the other and frees the label; a new checkpoint may use another label.',
+                hint = format('`spanmq receiver release %s %s` releases the messages of the other and frees the label;'
+                              ' a new checkpoint may use another label.',
                               this.name, label);
     end;
     perform spanmq_core.make_log_view(this);
@@ -7945,9 +8319,8 @@ end $_$;
 COMMENT ON FUNCTION spanmq_call.receiver_open(queue text, receiver uuid, label text) IS 'Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
 refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint''s (adopt_receiver allows
 the next one to replace it; also where this receiver bore it until it was released), unless that has never called
-receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is not
-of this queue or this server.
-token is that of batch `settled` (null: none), and goes with it into the offset.';
+receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is
+not of this queue or this server. token is that of batch `settled` (null: none), and goes with it into the offset.';
 
 
 CREATE FUNCTION spanmq_call.receiver_open_41(uuid, text) RETURNS TABLE(receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text, token uuid)
@@ -7965,34 +8338,41 @@ declare
     reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
     last spanmq_core.receiver_batch;
 begin
-    perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null, 'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
+    perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null,
+                                 'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
     perform spanmq_core.check_batch(this, reader, receiver_ranges.batch, batch_token);
     if batch = after then
         return;
     end if;
-    select * into last from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = receiver_ranges.batch;
+    select * into last from spanmq_core.receiver_batch b where b.receiver_id = receiver
+        and b.batch = receiver_ranges.batch;
     if last.state = 'released' then
         raise exception 'batch % of queue % was released by hand: its messages are back in the queue', batch, this.name
             using errcode = 'MQ051', hint = 'Use a new checkpoint. The sink gets the messages of this batch again.';
     -- Batches have numbers without gaps: one that is missing was settled, and forgotten when a later one was.
     elsif fail_on_loss and (
             select count(*) filter (where b.state <> 'lost') from spanmq_core.receiver_batch b
-            where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch) < receiver_ranges.batch - after then
+            where b.receiver_id = receiver and b.batch > after
+            and b.batch <= receiver_ranges.batch) < receiver_ranges.batch - after then
         raise exception 'messages of batch % of queue % are gone: purged, or settled long ago', batch, this.name
-            using errcode = 'MQ053', detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
+            using errcode = 'MQ053',
+            detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
                     (select r.settled from spanmq_core.receiver r where r.receiver_id = receiver)),
                 hint = 'With the option failOnDataLoss=false the stream goes on without them.';
     end if;
     return query
-        select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b, unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
-        where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch and b.state in ('claimed', 'settled')
+        select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b,
+        unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
+        where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch
+        and b.state in ('claimed', 'settled')
         order by b.batch, u.lo;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid) IS 'The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
-not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a
-purge took, if fail_on_loss, MQ055 if the database does not know the last batch with this token.';
+COMMENT ON FUNCTION spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid) IS 'The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a
+reader that is not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not
+have, MQ053 for one that is gone or that a purge took, if fail_on_loss, MQ055 if the database does not know the last
+batch with this token.';
 
 
 CREATE FUNCTION spanmq_call.receiver_ranges_41(uuid, bigint, bigint, bigint, boolean, uuid) RETURNS TABLE(first_id bigint, last_id bigint, attempt integer)
@@ -8007,7 +8387,8 @@ CREATE FUNCTION spanmq_call.redrive(queue text, category text DEFAULT NULL::text
     AS $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, false);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload,
+                                                                 match, dead_letter_ids, false);
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, rate);
     -- One more shows that there are more.
     most int := qty + (patch is not null and qty < 2147483647)::int;
@@ -8018,14 +8399,16 @@ begin
     perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
     perform spanmq_core.check_patch(patch);
     perform spanmq_core.raise_if(
-        new_messages is not null and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
+        new_messages is not null
+            and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
         'new_messages must have one element for each of dead_letter_ids, and needs no patch', 'Pass one or the other.');
     found_letters := array(
         select spanmq_core.to_revive(d) from spanmq_core.find_dead_letters(
             this.queue_id, given, null, most, 'msg_id',
             case when dry_run then '' when patch is not null then 'for update' else 'for update skip locked' end) d);
     perform spanmq_core.raise_if(cardinality(found_letters) > qty,
-        format('more than %s dead letters fit: none is redriven', qty), 'A patch is for all or none of them. Raise qty, or choose fewer.');
+        format('more than %s dead letters fit: none is redriven', qty),
+        'A patch is for all or none of them. Raise qty, or choose fewer.');
     letters := found_letters;
     if patch is not null or new_messages is not null then
         letters := spanmq_core.with_new_bodies(this, letters, patch, dead_letter_ids, new_messages);
@@ -8035,7 +8418,8 @@ begin
     end if;
     return query
         select l.msg_id, spanmq_core.visible_at(visible_from, rate, l.ordinality),
-               case when dry_run and patch is not null and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
+               case when dry_run and patch is not null
+               and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
                case when dry_run and patch is not null and l.ordinality <= 10 then l.message end
         from unnest(letters) with ordinality l order by l.ordinality;
 end $$;
@@ -8043,13 +8427,13 @@ end $$;
 
 COMMENT ON FUNCTION spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean) IS 'Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
 most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue''s policy), or from then on `rate`
-a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
-failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
-in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
-or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
-filters, or the patch does not fit one of them; MQ004 for an encrypted body. With dry_run the first ten have their
-bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
-Raises MQ002, MQ020, MQ060 as redrive_message().';
+a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They
+keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at,
+with the body that it had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the
+body of each. Then it is all of them or none: it waits for dead letters that another transaction acts on, and raises
+MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
+dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by
+their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().';
 
 
 CREATE FUNCTION spanmq_call.redrive_41(text, text, text, timestamp with time zone, timestamp with time zone, jsonb, text, bigint[], jsonb, jsonb[], integer, double precision, double precision, boolean) RETURNS TABLE(msg_id bigint, visible_at timestamp with time zone, before jsonb, after jsonb)
@@ -8074,10 +8458,12 @@ begin
         'spanmq.state() returns the state of the message.', 'MQ021');
     if headers is not null then
         perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
-            format('headers must be a JSON object, got: %s', left(headers::text, 100)), 'Such as {"x-pgmq-group": "a"}.');
+            format('headers must be a JSON object, got: %s', left(headers::text, 100)),
+            'Such as {"x-pgmq-group": "a"}.');
         letter.headers := nullif(headers, 'null');
         perform spanmq_core.raise_if(spanmq_core.group_of(letter.headers) is distinct from letter.group_key,
-            format('the headers must keep the group of the message: %s', coalesce(quote_literal(letter.group_key), 'none')),
+            format('the headers must keep the group of the message: %s',
+                   coalesce(quote_literal(letter.group_key), 'none')),
             'It is in the header x-pgmq-group.');
     end if;
     if message is not null then
@@ -8118,8 +8504,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.refuse_export(queue text, lake text, of_table text) IS 'Notes that a lake is refused, since this database does not know its position: retention deletes nothing of that table until the lake is exported
-into again, or forgotten. Raises MQ002.';
+COMMENT ON FUNCTION spanmq_call.refuse_export(queue text, lake text, of_table text) IS 'Notes that a lake is refused, since this database does not know its position: retention deletes nothing of that table
+until the lake is exported into again, or forgotten. Raises MQ002.';
 
 
 CREATE FUNCTION spanmq_call.refuse_export_41(text, text) RETURNS void
@@ -8157,8 +8543,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text) IS 'Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category
-the rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.';
+COMMENT ON FUNCTION spanmq_call.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text) IS 'Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category the
+rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.';
 
 
 CREATE FUNCTION spanmq_call.reject_41(bigint, bigint[], text, text, text, text, text) RETURNS TABLE(msg_id bigint, outcome text)
@@ -8188,11 +8574,13 @@ begin
         return 0;
     end if;
     for alike in
-        select (coalesce(f.category, 'UNKNOWN'), f.error, f.error_class, f.traceback, f.worker)::spanmq_core.reason as reason,
+        select (coalesce(f.category, 'UNKNOWN'), f.error, f.error_class, f.traceback, f.worker)::spanmq_core.reason
+        as reason,
                range_agg(int8range(f.msg_id, f.msg_id, '[]')) as ids
         from (select array_agg(e.id) as ids, array_agg(r.attempts) as attempts, array_agg(r.vt) as vts
               from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)) m
-        cross join lateral spanmq_core.last_failures(this.queue_id, m.ids, m.attempts, m.vts) f group by 1 order by min(f.msg_id)
+        cross join lateral spanmq_core.last_failures(this.queue_id, m.ids, m.attempts, m.vts) f group by 1
+        order by min(f.msg_id)
     loop
         perform spanmq_core.bury(this, spanmq_core.runs_among(runs, alike.ids), clock_timestamp(), alike.reason);
     end loop;
@@ -8201,8 +8589,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes dead letters of failing messages, with their last failure as the reason: of those that failing_messages() selects, of msg_ids if they are
-given, at most qty. Returns how many: call it again until it returns 0. Leased ones are left alone.';
+COMMENT ON FUNCTION spanmq_call.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes dead letters of failing messages, with their last failure as the reason: of those that failing_messages()
+selects, of msg_ids if they are given, at most qty. Returns how many: call it again until it returns 0. Leased ones
+are left alone.';
 
 
 CREATE FUNCTION spanmq_call.reject_failing_41(text, text, text, text, bigint[], integer) RETURNS bigint
@@ -8233,7 +8622,8 @@ begin
     end if;
     -- Batches before runs, as settling does.
     for batch in
-        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
+        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
+        order by b.batch for update
     loop
         runs := spanmq_core.join_runs(spanmq_core.take_out(this.queue_id, msg_ids, batch.lease_id));
         continue when runs = '{}';
@@ -8252,10 +8642,10 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text) IS 'Gets a stream past messages that its own code can''t bear: takes them out of the batches that the receiver (its label or id) holds,
-and makes dead letters of them. Returns how many; ids that it doesn''t hold stay as they are. A driver that runs stops with an
-error; the next one reads the same batches without them. Raises MQ002 for an unknown receiver. What the sink had of such a batch
-before its checkpoint did stays in the sink.';
+COMMENT ON FUNCTION spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text) IS 'Gets a stream past messages that its own code can''t bear: takes them out of the batches that the receiver (its label
+or id) holds, and makes dead letters of them. Returns how many; ids that it doesn''t hold stay as they are. A driver
+that runs stops with an error; the next one reads the same batches without them. Raises MQ002 for an unknown
+receiver. What the sink had of such a batch before its checkpoint did stays in the sink.';
 
 
 CREATE FUNCTION spanmq_call.reject_from_receiver_41(text, bigint[], text, text) RETURNS bigint
@@ -8277,7 +8667,9 @@ declare
     runs spanmq_core.run[];
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
-    runs := spanmq_core.join_runs(spanmq_core.end_cancelled(this, spanmq_core.take_out(this.queue_id, msg_ids, lease_id)));
+    runs
+        := spanmq_core.join_runs(spanmq_core.end_cancelled(this,
+                                                           spanmq_core.take_out(this.queue_id, msg_ids, lease_id)));
     if runs <> '{}' then
         perform spanmq_core.return_to(this, array(select spanmq_core.undelivered(r) from unnest(runs) r));
         if not this.has_plain_policy then
@@ -8288,8 +8680,9 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[]) IS 'Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
-stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.';
+COMMENT ON FUNCTION spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[]) IS 'Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a
+worker that stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered
+group behind them goes back.';
 
 
 CREATE FUNCTION spanmq_call.release_41(bigint, bigint[]) RETURNS TABLE(msg_id bigint, outcome text)
@@ -8319,20 +8712,23 @@ begin
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in
-        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
+        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
+        order by b.batch for update
     loop
         perform spanmq_core.free_batch(this.queue_id, batch.lease_id, 0);
-        update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
+        update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id
+            and b.batch = batch.batch;
         released := released + batch.n;
     end loop;
-    update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1
+        where r.receiver_id = reader.receiver_id;
     return released;
 end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.release_receiver(queue text, receiver text, settled bigint, settled_token uuid) IS 'Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
-`settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
-still runs under it stops with an error.';
+`settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A
+stream that still runs under it stops with an error.';
 
 
 CREATE FUNCTION spanmq_call.release_receiver_41(text, bigint, uuid) RETURNS bigint
@@ -8374,7 +8770,8 @@ begin
     this := spanmq_core.find_target(queue);
     perform spanmq_core.check_isolation('replay()');
     perform spanmq_core.raise_if(after is null or after < 0 or qty < 1 or dry_run is null,
-        format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty), 'Leave them out for all messages.');
+        format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty),
+        'Leave them out for all messages.');
     -- No id is the greatest bigint.
     after := least(after, 9223372036854775806);
     end_id := spanmq_core.drawn_from(this.ids);
@@ -8395,18 +8792,22 @@ begin
         while first_id <= least(segment.hi, end_id) loop
             -- Planned for what is given: a time or a path that is null costs nothing.
             execute format(
-                'select array_agg(c.msg_id), case when bool_or(c.headers is not null) then array_agg(spanmq_core.group_of(c.headers)) end,'
+                'select array_agg(c.msg_id), case when bool_or(c.headers is not null) then'
+                ' array_agg(spanmq_core.group_of(c.headers)) end,'
                 ' bool_or(c.headers ? ''x-spanmq-max-attempts'')'
                 ' from (select l.msg_id, l.headers from spanmq_core.%I l'
-                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s %s'
+                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @>'
+                ' l.msg_id %s %s'
                 '       order by l.msg_id limit $7) c',
                 segment.log_name,
                 case when since is not null or until is not null then
-                    'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')' end,
+                    'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')'
+                        end,
                 case when path is not null then 'and spanmq_core.meets(l.message, $6)' end,
                 case when msg_ids is not null then 'and l.msg_id = any ($8)' end)
                 into ids, groups, has_limits
-                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n, msg_ids;
+                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n,
+                msg_ids;
             if ids is not null then
                 if not dry_run then
                     perform spanmq_core.send_again(this, segment.log_name, ids, groups, has_limits, target);
@@ -8426,13 +8827,16 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid) IS 'Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null: since the log has all, until
-now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null), and whose id is one of
-msg_ids (null: any). In the order of their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
-own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is, and when it was
-sent. Returns how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
-the log is kept as it is, and senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
-COMMITTED, MQ062 where into_queue has no room.';
+COMMENT ON FUNCTION spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid) IS 'Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null:
+since the log has all, until now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns
+first must be neither false nor null), and whose id is one of msg_ids (null: any). In the order of their ids, over
+the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with
+their own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of
+says of which queue and id each is, and when it was sent. Returns how many there were, and the last id of these, to
+go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which the log is kept as it is, and
+senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises
+MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions,
+MQ002 for a bad path or quantity, MQ003 outside READ COMMITTED, MQ062 where into_queue has no room.';
 
 
 CREATE FUNCTION spanmq_call.replay_41(text, timestamp with time zone, timestamp with time zone, text, bigint, bigint, boolean, bigint[], uuid) RETURNS TABLE(n bigint, last_id bigint)
@@ -8474,9 +8878,10 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.replay_extent(queue text) IS 'How far back the messages of a queue can be replayed, and what that takes: keep, the policy''s; since, when the first message was sent from which
-on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be gone without
-`keep`. No row for a subscription, whose log is that of its queue.';
+COMMENT ON FUNCTION spanmq_call.replay_extent(queue text) IS 'How far back the messages of a queue can be replayed, and what that takes: keep, the policy''s; since, when the first
+message was sent from which on the log has them all; first_id and last_id, null in an empty log; bytes of the log,
+and kept_bytes of its segments that would be gone without `keep`. No row for a subscription, whose log is that of its
+queue.';
 
 
 CREATE FUNCTION spanmq_call.replay_extent_41() RETURNS TABLE(keep text, since timestamp with time zone, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
@@ -8497,19 +8902,22 @@ begin
         format('worker must be a name of 1 to 1000 bytes, got: %s', coalesce(left(worker, 100), 'NULL')),
         'Pass the name that the worker has in its failures.');
     perform spanmq_core.raise_if(seconds is not null and not (seconds > 0 and seconds <= 86400),
-        format('seconds must be above 0 and at most 86400, got: %s', seconds), 'Pass null for a breaker that is closed.');
+        format('seconds must be above 0 and at most 86400, got: %s', seconds),
+        'Pass null for a breaker that is closed.');
     delete from spanmq_core.breaker b
-        where b.queue_id = this.queue_id and (b.open_until <= at_ or seconds is null and b.worker = report_breaker.worker);
+        where b.queue_id = this.queue_id
+        and (b.open_until <= at_ or seconds is null and b.worker = report_breaker.worker);
     if seconds is not null then
         perform spanmq_core.hold_queue(this);
-        insert into spanmq_core.breaker values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
+        insert into spanmq_core.breaker
+            values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
             on conflict on constraint breaker_pkey do update set open_until = excluded.open_until;
     end if;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.report_breaker(queue text, worker text, seconds double precision) IS 'Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed. Raises MQ002 for an invalid
-number of seconds or a name of over 1,000 bytes.';
+COMMENT ON FUNCTION spanmq_call.report_breaker(queue text, worker text, seconds double precision) IS 'Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed.
+Raises MQ002 for an invalid number of seconds or a name of over 1,000 bytes.';
 
 
 CREATE FUNCTION spanmq_call.report_breaker_41(text, double precision) RETURNS void
@@ -8525,51 +8933,62 @@ CREATE FUNCTION spanmq_call.report_worker(queues text[], worker text, running_fo
 #variable_conflict use_column
 declare
     at_ timestamptz := clock_timestamp();
-    known_ids int[] := array(select q.queue_id from unnest(report_worker.queues) n join spanmq_core.queue q on q.folded_name = lower(n));
+    known_ids int[] := array(select q.queue_id from unnest(report_worker.queues) n join spanmq_core.queue q
+                             on q.folded_name = lower(n));
 begin
-    perform spanmq_core.raise_if(report_worker.worker is null or octet_length(report_worker.worker) not between 1 and 1000,
+    perform spanmq_core.raise_if(report_worker.worker is null or octet_length(report_worker.worker) not between 1
+                                 and 1000,
         format('worker must be a name of 1 to 1000 bytes, got: %s', coalesce(left(report_worker.worker, 100), 'NULL')),
         'Pass the name that the worker has in its failures.');
-    perform spanmq_core.raise_if(not (running_for between 0 and 1e9) or report_worker.slots is null or report_worker.slots < 0,
+    perform spanmq_core.raise_if(not (running_for between 0 and 1e9) or report_worker.slots is null
+                                 or report_worker.slots < 0,
         format('running_for and slots cannot be negative, got: %L and %s', running_for, report_worker.slots),
         'running_for is null for a worker that has stopped.');
     perform spanmq_core.raise_if(spanmq_core.are_reports(reports) is not true,
-        'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed, bucket (0 to 48) and n, and progress, '
+        'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed,'
+        ' bucket (0 to 48) and n, and progress, '
         'an array of at most 100 objects with msg_id, kind, share (0 to 1) and note',
         'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
         where w.ctid = any (array(select o.ctid from spanmq_core.worker o join unnest(known_ids) i on i = o.queue_id
-                                  where o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker and running_for is null
+                                  where o.seen_at < at_ - interval '60 seconds' or o.worker = report_worker.worker
+                                  and running_for is null
                                   for update of o skip locked));
     if running_for is not null then
         insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held, progress)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
                    coalesce((reports -> q.folded_name ->> 'held')::int, 0),
                    -- Of their keys only these: others have no limit.
-                   coalesce((select jsonb_agg(to_jsonb(p)) from jsonb_to_recordset(reports -> q.folded_name -> 'progress') p
+                   coalesce((select jsonb_agg(to_jsonb(p))
+                             from jsonb_to_recordset(reports -> q.folded_name -> 'progress') p
                              (msg_id bigint, kind text, share double precision, note text)), '[]')
             -- Held, so that none is dropped meanwhile.
-            from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
-            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held,
+            from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id
+                  for key share) q
+            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots,
+            held = excluded.held,
                 progress = excluded.progress;
     end if;
     if exists (select from jsonb_each(reports) r where r.value ? 'times') then
         -- In order: two workers that report at once must not wait for each other crosswise.
         insert into spanmq_core.task_time as s (queue_id, kind, minute, has_failed, bucket, n)
             select q.queue_id, t.kind, date_trunc('minute', at_), t.failed, t.bucket, sum(t.n)
-            from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id for key share) q
-            cross join jsonb_to_recordset(reports -> q.folded_name -> 'times') t (kind text, failed boolean, bucket int, n bigint)
+            from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id
+                  for key share) q
+            cross join jsonb_to_recordset(reports -> q.folded_name -> 'times') t (kind text, failed boolean, bucket int,
+                n bigint)
             group by q.queue_id, t.kind, t.failed, t.bucket order by q.queue_id, t.kind, t.failed, t.bucket
             on conflict on constraint task_time_pkey do update set n = s.n + excluded.n;
     end if;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb) IS 'Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of slots. It is listed for 60 seconds after
-its last report. `reports` has, by the name of the queue in lower case, an object with `held`, the messages that the worker holds, `times`: what its
-handlers did since the last report, an array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
-`progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1) and note (up to 200 characters). A queue
-that does not exist is left out. Raises MQ002 for arguments out of range.';
+COMMENT ON FUNCTION spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb) IS 'Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of
+slots. It is listed for 60 seconds after its last report. `reports` has, by the name of the queue in lower case, an
+object with `held`, the messages that the worker holds, `times`: what its handlers did since the last report, an
+array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
+`progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1)
+and note (up to 200 characters). A queue that does not exist is left out. Raises MQ002 for arguments out of range.';
 
 
 CREATE FUNCTION spanmq_call.report_worker_41(text, double precision, integer, jsonb) RETURNS void
@@ -8601,7 +9020,8 @@ declare
 begin
     if this.is_paused then
         delete from spanmq_core.schedule_time t where t.schedule_id = this.schedule_id and t.due_at <= at_;
-        update spanmq_core.schedule s set is_paused = false, pause_reason = null, planned_until = greatest(s.planned_until, at_)
+        update spanmq_core.schedule s set is_paused = false, pause_reason = null,
+            planned_until = greatest(s.planned_until, at_)
             where s.schedule_id = this.schedule_id;
     end if;
 end $$;
@@ -8629,14 +9049,16 @@ begin
         select f.msg_id from spanmq_core.failing_of(this.queue_id, filters, msg_ids, 0, at_, qty) f));
     if runs <> '{}' then
         perform spanmq_core.return_to(this, array(
-            select (r.lo, r.n, r.attempts, 0, at_, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
+            select (r.lo, r.n, r.attempts, 0, at_, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost,
+                    r.alone)::spanmq_core.run from unnest(runs) r));
     end if;
     return spanmq_core.count_runs(runs);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes failing messages visible at once that wait for a later attempt: those of one cause, as failing_messages() selects them, of msg_ids if they
-are given, at most qty. Returns how many: call it again until it returns 0. Leased ones are left alone. Their attempts stay.';
+COMMENT ON FUNCTION spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer) IS 'Makes failing messages visible at once that wait for a later attempt: those of one cause, as failing_messages()
+selects them, of msg_ids if they are given, at most qty. Returns how many: call it again until it returns 0. Leased
+ones are left alone. Their attempts stay.';
 
 
 CREATE FUNCTION spanmq_call.retry_failing_41(text, text, text, text, bigint[], integer) RETURNS bigint
@@ -8662,7 +9084,8 @@ begin
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         if spanmq_core.has_wrappers(this.queue_id, each) then
-            execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
+            execute format('revoke execute on function %s from %s',
+                           array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
             if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
                 perform spanmq_core.open_to(this, role, false);
             end if;
@@ -8673,13 +9096,16 @@ begin
         perform spanmq_core.follow(this);
     end if;
     return not (has_function_privilege(role, format('spanmq_call.may_%s()', verb), 'execute')
-                or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
+                or coalesce(has_function_privilege(role,
+                                                   to_regprocedure(format('spanmq_call.may_%s_%s()', verb,
+                                                       this.queue_id)), 'execute'), false));
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.revoke_queue(role text, queue text, verb text) IS 'Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a role has by another way (as
-a member of a role, by PUBLIC,
-on all queues) it keeps; false if it may still do it. Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for the owner.';
+COMMENT ON FUNCTION spanmq_call.revoke_queue(role text, queue text, verb text) IS 'Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a
+role has by another way (as a member of a role, by PUBLIC, on all queues) it keeps; false if it may still do it.
+Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for
+the owner.';
 
 
 CREATE FUNCTION spanmq_call.routed_queues(routing_key text) RETURNS SETOF text
@@ -8700,8 +9126,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.routed_queues(routing_key text) IS 'The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched
-that begin with this key''s.';
+COMMENT ON FUNCTION spanmq_call.routed_queues(routing_key text) IS 'The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are
+matched that begin with this key''s.';
 
 
 CREATE FUNCTION spanmq_call.run_schedule(of_queue text, name text) RETURNS bigint
@@ -8713,12 +9139,14 @@ declare
 begin
     return (spanmq_core.send_many(
         spanmq_core.find_target(of_queue), array[this.message],
-        array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', clock_timestamp())], null))[1];
+        array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name,
+                                                                 'x-spanmq-scheduled-at', clock_timestamp())],
+                                                                 null))[1];
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.run_schedule(of_queue text, name text) IS 'Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they are. Raises MQ007 if there is no schedule of
-that name.';
+COMMENT ON FUNCTION spanmq_call.run_schedule(of_queue text, name text) IS 'Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they
+are. Raises MQ007 if there is no schedule of that name.';
 
 
 CREATE FUNCTION spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text DEFAULT 'UTC'::text, headers jsonb DEFAULT NULL::jsonb, catch_up boolean DEFAULT false, of_caller uuid DEFAULT NULL::uuid) RETURNS void
@@ -8743,7 +9171,8 @@ begin
     begin
         perform now() at time zone time_zone;
     exception when invalid_parameter_value then
-        raise exception 'time zone % does not exist', quote_literal(time_zone) using errcode = 'MQ002', hint = 'One is Europe/Berlin.';
+        raise exception 'time zone % does not exist', quote_literal(time_zone) using errcode = 'MQ002',
+            hint = 'One is Europe/Berlin.';
     end;
     perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);
@@ -8754,18 +9183,23 @@ begin
     end if;
     insert into spanmq_core.schedule as s (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
         values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
-                case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, by_role)
+                case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up,
+                by_role)
         on conflict on constraint schedule_name_key do update
-            set message = excluded.message, headers = excluded.headers, catch_up = excluded.catch_up, made_by = excluded.made_by,
+            set message = excluded.message, headers = excluded.headers, catch_up = excluded.catch_up,
+            made_by = excluded.made_by,
                 cron = excluded.cron, time_zone = excluded.time_zone,
-                planned_until = case when (s.cron, s.time_zone) = (excluded.cron, excluded.time_zone) then s.planned_until else excluded.planned_until end;
-    delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id and (before.cron, before.time_zone) <> (schedule.cron, schedule.time_zone);
+                planned_until = case
+                when (s.cron, s.time_zone) = (excluded.cron, excluded.time_zone) then s.planned_until
+                else excluded.planned_until end;
+    delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id
+        and (before.cron, before.time_zone) <> (schedule.cron, schedule.time_zone);
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid) IS 'Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned are kept if
-cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises MQ002 for
-an invalid name, time zone or header.';
+COMMENT ON FUNCTION spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid) IS 'Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that
+are planned are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long
+as that role may send there. Raises MQ002 for an invalid name, time zone or header.';
 
 
 CREATE FUNCTION spanmq_call.sees(queue_name text) RETURNS boolean
@@ -8926,7 +9360,9 @@ CREATE FUNCTION spanmq_call.send_batch(queue_name text, msgs jsonb[], delay inte
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
 
@@ -8939,7 +9375,9 @@ CREATE FUNCTION spanmq_call.send_batch(queue_name text, msgs jsonb[], delay time
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
 
@@ -8952,7 +9390,9 @@ CREATE FUNCTION spanmq_call.send_batch(queue_name text, msgs jsonb[], headers js
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
 
@@ -8965,7 +9405,9 @@ CREATE FUNCTION spanmq_call.send_batch(queue_name text, msgs jsonb[], headers js
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
 
@@ -8994,20 +9436,24 @@ begin
         -- PGMQ's own send() takes any JSON, as in PGMQ.
         perform spanmq_core.raise_headers(h) from unnest(headers) h where jsonb_typeof(h) <> 'object';
     end if;
-    perform spanmq_core.check_sending(n, delay, priority, expires_in, max_attempts, dedup_ids, dedup_for, ordered, fingerprint);
+    perform spanmq_core.check_sending(n, delay, priority, expires_in, max_attempts, dedup_ids, dedup_for, ordered,
+                                      fingerprint);
     visible_at := case when delay > 0 then spanmq_core.after(delay, 'delay') end;
     if expires_in is not null or max_attempts is not null then
         expires_at := case when expires_in is not null then spanmq_core.after(expires_in, 'expires_in') end;
-        limits := jsonb_strip_nulls(jsonb_build_object('x-spanmq-max-attempts', max_attempts, 'x-spanmq-expires-at', expires_at));
+        limits := jsonb_strip_nulls(jsonb_build_object('x-spanmq-max-attempts', max_attempts, 'x-spanmq-expires-at',
+                                                       expires_at));
         headers := array(select coalesce(u.h, '{}') || limits
-                         from unnest(coalesce(headers, array_fill(null::jsonb, array[n]))) with ordinality u (h, position) order by u.position);
+                         from unnest(coalesce(headers, array_fill(null::jsonb, array[n]))) with ordinality u
+                         (h, position) order by u.position);
     end if;
     perform spanmq_core.note_use(this, priority > 0, expires_in is not null or max_attempts is not null);
     if this.room is not null or this.checks_bodies then
         perform spanmq_core.check_sent(this, messages);
     end if;
     if ordered then
-        -- Serialises the senders of these groups to the end of their transactions. A bounded number of locks, for each is a row.
+        -- Serialises the senders of these groups to the end of their transactions. A bounded number of locks, for each
+        -- is a row.
         perform spanmq_core.lock(this.queue_id, 'ordered ' || g.slot) from (
             select distinct hashtextextended(coalesce(spanmq_core.group_of(h), ''), 0) & 255 as slot
             from unnest(coalesce(headers, array[null]::jsonb[])) h order by slot) g;
@@ -9018,23 +9464,28 @@ begin
         ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
         perform spanmq_core.append_and_publish(this, ids, messages, headers, clock_timestamp(), visible_at, priority);
     else
-        select d.ids, d.is_first into ids, is_first from spanmq_core.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
-        messages := array(select u.message from unnest(messages, is_first) with ordinality u (message, is_first, position)
+        select d.ids, d.is_first into ids, is_first
+            from spanmq_core.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
+        messages := array(select u.message
+                          from unnest(messages, is_first) with ordinality u (message, is_first, position)
                           where u.is_first order by u.position);
         if headers is not null then
-            headers := array(select u.header from unnest(headers, is_first) with ordinality u (header, is_first, position)
+            headers := array(select u.header
+                             from unnest(headers, is_first) with ordinality u (header, is_first, position)
                              where u.is_first order by u.position);
         end if;
         if messages <> '{}' then
             perform spanmq_core.append_and_publish(
-                this, array(select u.id from unnest(ids, is_first) with ordinality u (id, is_first, position) where u.is_first order by u.position),
+                this, array(select u.id from unnest(ids, is_first) with ordinality u (id, is_first, position)
+                            where u.is_first order by u.position),
                 messages, headers, clock_timestamp(), visible_at, priority);
         end if;
     end if;
     if expires_at is not null then
         insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
             select q.queue_id, u.id, expires_at
-            from spanmq_core.queues_of(this.queue_id) q, unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
+            from spanmq_core.queues_of(this.queue_id) q,
+            unnest(ids, coalesce(is_first, array_fill(true, array[n]))) u (id, is_first) where u.is_first;
     end if;
     if messages <> '{}' then
         perform spanmq_core.announce(this, visible_at);
@@ -9043,19 +9494,25 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text) IS 'Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message that was sent
-first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
-  delay, expires_in   seconds from now; expires_in null: never. What is not taken by then is dead-lettered, or dropped.
+COMMENT ON FUNCTION spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text) IS 'Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message
+that was sent first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
+  delay, expires_in   seconds from now; expires_in null: never. What is not taken by then is dead-lettered, or
+                      dropped.
   priority            0 to 9, higher first within what is visible
   max_attempts        1 to 1000; null: as the queue''s policy says
-  dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under it
-  fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is refused. null: not checked; ids
+  dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under
+                      it
+  fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is
+                      refused. null: not checked; ids
                       with a fingerprint and ids without one are apart
-  ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the other, so that
-                      ids are in the order of commit within it. Waits until an ordered sender of the same group has ended its
+  ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the
+                      other, so that
+                      ids are in the order of commit within it. Waits until an ordered sender of the same group has
+                      ended its
                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
-Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue does not take (duplicates count
-as others do), MQ063 for a dedup_id with another fingerprint; then nothing has changed.';
+Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue
+does not take (duplicates count as others do), MQ063 for a dedup_id with another fingerprint; then nothing has
+changed.';
 
 
 CREATE FUNCTION spanmq_call.set_category_policy(queue text, category text, settings jsonb) RETURNS jsonb
@@ -9072,15 +9529,18 @@ declare
 begin
     perform spanmq_core.check_category(set_category_policy.category);
     if settings is null and this_queue is not null then
-        delete from spanmq_core.category_policy c where c.queue_id = this_queue and c.category = set_category_policy.category;
+        delete from spanmq_core.category_policy c where c.queue_id = this_queue
+            and c.category = set_category_policy.category;
         return to_jsonb(spanmq_core.category_settings(this_queue, set_category_policy.category)) - 'queue_id';
     end if;
     perform spanmq_core.raise_if(settings is null or jsonb_typeof(settings) <> 'object',
-        format('the settings of a category must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 3}.', 'MQ008');
+        format('the settings of a category must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 3}.',
+        'MQ008');
     select string_agg(key, ', ') into unknown from jsonb_object_keys(settings) key
         where key not in ('retries', 'max_attempts', 'backoff_base', 'backoff_factor', 'backoff_max');
     perform spanmq_core.raise_if(unknown is not null,
-        format('a category has no setting %s', unknown), 'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.', 'MQ008');
+        format('a category has no setting %s', unknown),
+        'It has retries, max_attempts, backoff_base, backoff_factor and backoff_max.', 'MQ008');
     -- One change after the other.
     perform spanmq_core.lock(coalesce(this_queue, 0), 'category policy');
     policy := spanmq_core.category_settings(this_queue, set_category_policy.category);
@@ -9092,25 +9552,28 @@ begin
             policy := jsonb_populate_record(policy, jsonb_build_object(setting, settings->setting));
         end loop;
         policy.retries := coalesce(policy.retries, policy.category not in ('PERMANENT', 'BUSINESS'));
-        delete from spanmq_core.category_policy c where c.queue_id is not distinct from this_queue and c.category = policy.category;
+        delete from spanmq_core.category_policy c where c.queue_id is not distinct from this_queue
+            and c.category = policy.category;
         insert into spanmq_core.category_policy select policy.*;
     exception
         when check_violation or not_null_violation or data_exception or datatype_mismatch then
             get stacked diagnostics constraint_ = constraint_name;
             setting := coalesce(substring(constraint_ from '^category_policy_(.*)_check$'), setting);
             raise exception '% must be %, got: %', setting,
-                case setting when 'max_attempts' then 'a whole number from 1 to 1000' else spanmq_core.range_of(setting) end, settings->setting
+                case setting when 'max_attempts' then 'a whole number from 1 to 1000'
+                else spanmq_core.range_of(setting) end, settings->setting
                 using errcode = 'MQ008', hint = 'null: as the policy of the queue says.';
     end;
     return to_jsonb(policy) - 'queue_id';
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_category_policy(queue text, category text, settings jsonb) IS 'Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the settings that are
-named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS: not, unless set). max_attempts,
-backoff_base, backoff_factor, backoff_max: in place of those of the queue''s policy; null: as that says. Settings null, of a queue: it
-follows the general ones again. Returns what holds now, from the next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002
-for an unknown category, and changes nothing then; 42P01; 42501 without manage on the queue (queue null: manage on all queues).';
+COMMENT ON FUNCTION spanmq_call.set_category_policy(queue text, category text, settings jsonb) IS 'Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the
+settings that are named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS:
+not, unless set). max_attempts, backoff_base, backoff_factor, backoff_max: in place of those of the queue''s policy;
+null: as that says. Settings null, of a queue: it follows the general ones again. Returns what holds now, from the
+next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002 for an unknown category, and
+changes nothing then; 42P01; 42501 without manage on the queue (queue null: manage on all queues).';
 
 
 CREATE FUNCTION spanmq_call.set_category_rule(name text, category text, error text DEFAULT NULL::text, error_class text DEFAULT NULL::text, place integer DEFAULT 100, queue text DEFAULT NULL::text) RETURNS void
@@ -9125,19 +9588,22 @@ begin
         format('the name of a rule must have 1 to 100 characters, got: %L', name), 'Choose a short name.');
     perform spanmq_core.check_category(category);
     perform spanmq_core.raise_if(error is null and error_class is null or place is null,
-        'a rule needs a place and a pattern, of the error, of its class or of both', 'Pass a place and at least one pattern.');
+        'a rule needs a place and a pattern, of the error, of its class or of both',
+        'Pass a place and at least one pattern.');
     perform spanmq_core.check_pattern(error, 'error');
     perform spanmq_core.check_pattern(error_class, 'error_class');
     insert into spanmq_core.category_rule as r (queue_id, place, name, error_class, error, category)
         values (this_queue, place, name, error_class, error, category)
         on conflict ((coalesce(queue_id, 0)), name) do update
-            set place = excluded.place, error_class = excluded.error_class, error = excluded.error, category = excluded.category;
+            set place = excluded.place, error_class = excluded.error_class, error = excluded.error,
+            category = excluded.category;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_category_rule(name text, category text, error text, error_class text, place integer, queue text) IS 'Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any; regular
-expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue null: for all queues.
-It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then nothing has changed.';
+COMMENT ON FUNCTION spanmq_call.set_category_rule(name text, category text, error text, error_class text, place integer, queue text) IS 'Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any;
+regular expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue
+null: for all queues. It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then
+nothing has changed.';
 
 
 CREATE FUNCTION spanmq_call.set_policy(queue text, settings jsonb) RETURNS jsonb
@@ -9154,10 +9620,12 @@ declare
     old_max_backlog bigint;
 begin
     perform spanmq_core.raise_if(settings is null or jsonb_typeof(settings) <> 'object',
-        format('the settings of a policy must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 5}.', 'MQ008');
+        format('the settings of a policy must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 5}.',
+        'MQ008');
     select string_agg(key, ', ') into bad from jsonb_object_keys(settings) key where not defaults ? key;
     perform spanmq_core.raise_if(bad is not null,
-        format('a policy has no setting %s', bad), 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.',
+        format('a policy has no setting %s', bad), 'It has ' || (select string_agg(key, ', ' order by key)
+                                                                 from jsonb_object_keys(defaults) key) || '.',
         'MQ008');
     -- Changes are serialized. Senders and receivers only read the queue's row, and do not wait for them.
     select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
@@ -9167,14 +9635,16 @@ begin
     policy := spanmq_core.policy_of(this.queue_id);
     was_blocking := policy.dead_letter_blocks_group;
     old_max_backlog := policy.max_backlog;
-    settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));
+    settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}')
+                 from jsonb_each(settings));
     begin
         -- One after the other: an error in a conversion doesn't say which it was.
         for bad in select jsonb_object_keys(settings) loop
             policy := jsonb_populate_record(policy, jsonb_build_object(bad, settings->bad));
         end loop;
         bad := 'archive_retention';
-        this.retention_interval := case when settings ? bad then (settings->>bad)::interval else this.retention_interval end;
+        this.retention_interval := case when settings ? bad then (settings->>bad)::interval
+            else this.retention_interval end;
         if settings->bad <> 'null' and this.retention_interval <= interval '0' then
             raise check_violation using constraint = 'policy_archive_retention_check';
         end if;
@@ -9188,7 +9658,11 @@ begin
             bad := coalesce(substring(constraint_ from '^policy_(.*)_check$'), bad);
             raise exception '% must be %, got: %', bad, spanmq_core.range_of(bad), settings->bad
                 using errcode = 'MQ008', hint = 'null sets the default again'
-                    || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
+                    ||
+                    coalesce(': ' || coalesce(defaults->>bad,
+                                              case bad
+                                              when 'max_attempts' then spanmq_core.default_attempts()::text end),
+                                              '') || '.';
     end;
     if policy.rate_limit is null then
         perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
@@ -9199,7 +9673,8 @@ begin
     if policy.max_in_flight is not null then
         -- The rows that claims try to lock must exist.
         insert into spanmq_core.lock (queue_id, what)
-            select this.queue_id, concat_ws(' ', 'in flight', place) from (select null::int union all select generate_series(0, 15)) p (place) on conflict do nothing;
+            select this.queue_id, concat_ws(' ', 'in flight', place)
+            from (select null::int union all select generate_series(0, 15)) p (place) on conflict do nothing;
     end if;
     update spanmq_core.queue q set
         archive_on_ack = this.archive_on_ack,
@@ -9210,18 +9685,24 @@ begin
                                 or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
         where q.queue_id = this.queue_id;
     perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
-        format('keep is of the queue that has the log, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.', 'MQ060');
+        format('keep is of the queue that has the log, not of its subscription %s', this.name),
+        'Set it on the queue that it subscribes to.', 'MQ060');
     if policy.max_backlog is distinct from old_max_backlog then
         perform spanmq_core.raise_if(this.is_subscription,
-            format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.',
+            format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name),
+            'Set it on the queue that it subscribes to.',
             'MQ060');
-        -- For check_room(): the next sender counts. It is dropped with the queue only: a sender may have read its name a moment ago.
+        -- For check_room(): the next sender counts. It is dropped with the queue only: a sender may have read its name
+        -- a moment ago.
         if policy.max_backlog is not null and to_regclass('spanmq_core.room_' || this.queue_id) is null then
-            execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this.queue_id);
+            execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0',
+                           this.queue_id);
         elsif policy.max_backlog is not null then
             execute format('alter sequence spanmq_core.room_%s restart with 0', this.queue_id);
         end if;
-        update spanmq_core.queue q set room = case when policy.max_backlog is not null then to_regclass('spanmq_core.room_' || this.queue_id) end
+        update spanmq_core.queue q
+            set room = case
+            when policy.max_backlog is not null then to_regclass('spanmq_core.room_' || this.queue_id) end
             where q.queue_id = this.queue_id;
     end if;
     if not (policy.dead_letter_blocks_group and was_blocking) then
@@ -9231,9 +9712,9 @@ begin
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_policy(queue text, settings jsonb) IS 'Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It takes effect
-with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
-MQ060 for a max_backlog or a keep of a subscription.';
+COMMENT ON FUNCTION spanmq_call.set_policy(queue text, settings jsonb) IS 'Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It
+takes effect with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then
+nothing has changed; MQ060 for a max_backlog or a keep of a subscription.';
 
 
 CREATE FUNCTION spanmq_call.set_schema(queue text, schema jsonb, checked boolean DEFAULT false) RETURNS void
@@ -9247,19 +9728,23 @@ begin
     perform spanmq_core.raise_if(checked is null, 'checked cannot be NULL', 'Pass true or false.');
     fault := spanmq_core.schema_fault(schema, checked);
     perform spanmq_core.raise_if(fault is not null, 'the schema is not valid at $' || fault,
-        'docs/guides/sending.md has the keywords of a schema that is checked; one that only describes may have others.');
-    update spanmq_core.queue q set checks_bodies = checked and set_schema.schema is not null where q.queue_id = this.queue_id;
+        'docs/guides/sending.md has the keywords of a schema that is checked; one that only describes may'
+        ' have others.');
+    update spanmq_core.queue q set checks_bodies = checked and set_schema.schema is not null
+        where q.queue_id = this.queue_id;
     if not found then
         perform spanmq_core.raise_not_found(queue);
     end if;
     delete from spanmq_core.body_schema b where b.queue_id = this.queue_id;
-    insert into spanmq_core.body_schema (queue_id, schema) select this.queue_id, set_schema.schema where set_schema.schema is not null;
+    insert into spanmq_core.body_schema (queue_id, schema) select this.queue_id, set_schema.schema
+        where set_schema.schema is not null;
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_schema(queue text, schema jsonb, checked boolean) IS 'Sets the JSON Schema of a queue''s bodies; null removes it. It describes them; if `checked`, what is sent by calls that begin later
-must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names the place where the schema is
-not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a subscription.';
+COMMENT ON FUNCTION spanmq_call.set_schema(queue text, schema jsonb, checked boolean) IS 'Sets the JSON Schema of a queue''s bodies; null removes it. It describes them; if `checked`, what is sent by calls
+that begin later must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names
+the place where the schema is not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a
+subscription.';
 
 
 CREATE FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer) RETURNS SETOF pgmq.message_record
@@ -9271,11 +9756,13 @@ CREATE FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer
     SET enable_bitmapscan TO 'off'
     AS $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, spanmq_core.after(vt, 'vt'));
+    return query select *
+        from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, spanmq_core.after(vt, 'vt'));
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone) RETURNS SETOF pgmq.message_record
@@ -9291,7 +9778,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) RETURNS SETOF pgmq.message_record
@@ -9303,11 +9791,13 @@ CREATE FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) R
     SET enable_bitmapscan TO 'off'
     AS $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
+    return query select *
+        from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone) RETURNS SETOF pgmq.message_record
@@ -9323,7 +9813,8 @@ begin
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.';
+COMMENT ON FUNCTION spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone) IS 'Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+stays.';
 
 
 CREATE FUNCTION spanmq_call.set_vt_41(bigint[], integer) RETURNS SETOF pgmq.message_record
@@ -9370,16 +9861,18 @@ begin
         exit when place is null;
         -- Two groups of one hash are both told.
         return query
-            select f.group_key from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = place and f.group_hash is not null
+            select f.group_key from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = place
+            and f.group_hash is not null
             union
             select h.group_key from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = place and h.group_hash is not null and spanmq_core.count_left(h) > 0;
+            where h.queue_id + 0 = this.queue_id and h.group_hash = place and h.group_hash is not null
+            and spanmq_core.count_left(h) > 0;
     end loop;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.shard_groups(queue text, after text, qty integer) IS 'The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the first): for
-the end of a change. Those without a group are not among them.';
+COMMENT ON FUNCTION spanmq_call.shard_groups(queue text, after text, qty integer) IS 'The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the
+first): for the end of a change. Those without a group are not among them.';
 
 
 CREATE FUNCTION spanmq_call.shard_groups_41(text, integer) RETURNS SETOF text
@@ -9411,16 +9904,19 @@ begin
         return case
             when this_run.lease_id <> 0 then 'processing'
             when this_run.attempts > 0 and exists (
-                select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = this_run.vt) then 'failed'
+                select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'retrying'
+                    and f.retry_at = this_run.vt) then 'failed'
             else 'delayed' end;
     elsif this_run.lo is not null then
         return 'pending';
     end if;
-    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null) then
+    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id
+               and d.redriven_at is null) then
         return 'dead';
     end if;
     if spanmq_core.archive_of(this) is not null then
-        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq_core.archive_of(this)) into is_there using id;
+        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq_core.archive_of(this))
+            into is_there using id;
     end if;
     if is_there then
         return 'completed';
@@ -9443,7 +9939,8 @@ COMMENT ON FUNCTION spanmq_call.state(queue text, msg_id bigint) IS 'The state o
   delayed      hidden until a time that was set when it was sent, or that set_vt set
   failed       waits for its backoff
   dead         among the dead letters
-  completed    acked, archived or deleted (PGMQ''s word for done); for as long as its row is in the log, or the archive has it
+  completed    acked, archived or deleted (PGMQ''s word for done); for as long as its row is in the log, or the
+               archive has it
   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago';
 
 
@@ -9463,15 +9960,17 @@ begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
         format('seconds must be a positive number, got: %L', seconds), 'Pass a number of seconds above 0.');
     return query
-        select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
+        select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible,
+        s.in_flight, s.oldest_ready_seconds
         from spanmq_core.statistics s
-        where s.queue_id = this.queue_id and s.sampled_at > clock_timestamp() - make_interval(secs => statistics.seconds)
+        where s.queue_id = this.queue_id
+        and s.sampled_at > clock_timestamp() - make_interval(secs => statistics.seconds)
         order by s.sampled_at;
 end $$;
 
 
-COMMENT ON FUNCTION spanmq_call.statistics(queue text, seconds double precision) IS 'The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
-minute and keeps three days. Raises MQ002 for seconds that are not positive.';
+COMMENT ON FUNCTION spanmq_call.statistics(queue text, seconds double precision) IS 'The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first.
+maintain() samples once a minute and keeps three days. Raises MQ002 for seconds that are not positive.';
 
 
 CREATE FUNCTION spanmq_call.statistics_41(double precision) RETURNS TABLE(sampled_at timestamp with time zone, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint, backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)
@@ -9500,7 +9999,8 @@ begin
     end if;
     runs := (select count(*) from spanmq_core.fresh f where f.queue_id = this.queue_id)
           + (select count(*) from spanmq_core.held h where h.queue_id = this.queue_id);
-    state_bytes := pg_total_relation_size('spanmq_core.fresh') + pg_total_relation_size('spanmq_core.held') + pg_total_relation_size('spanmq_core.done');
+    state_bytes := pg_total_relation_size('spanmq_core.fresh') + pg_total_relation_size('spanmq_core.held') +
+        pg_total_relation_size('spanmq_core.done');
     wal_bytes := pg_wal_lsn_diff(
         case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end, '0/0');
     return next;
@@ -9547,7 +10047,8 @@ CREATE FUNCTION spanmq_call.targets_of(routing_key text) RETURNS SETOF text
     AS $$
 begin
     perform pgmq.validate_routing_key(routing_key);
-    return query select * from spanmq_call.names_for('send', array(select * from spanmq_call.routed_queues(routing_key))) n order by n;
+    return query select *
+        from spanmq_call.names_for('send', array(select * from spanmq_call.routed_queues(routing_key))) n order by n;
 end $$;
 
 
@@ -9562,9 +10063,11 @@ CREATE FUNCTION spanmq_call.unbind_topic(pattern text, queue_name text) RETURNS 
 begin
     perform spanmq_core.raise_as_pgmq(pattern is null or pattern = '', 'MQ005',
         'pattern cannot be NULL or empty', 'Use words separated by dots, * for one word and # for any number.');
-    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
+    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001',
+                                      'queue_name cannot be NULL or empty', 'Name the queue.');
     delete from pgmq.topic_bindings b using spanmq_core.queue q
-        where q.folded_name = lower(unbind_topic.queue_name) and b.queue_name = q.name and b.pattern = unbind_topic.pattern;
+        where q.folded_name = lower(unbind_topic.queue_name) and b.queue_name = q.name
+        and b.pattern = unbind_topic.pattern;
     return found;
 end $$;
 
@@ -9622,14 +10125,18 @@ declare
     folded_names text[] := array(select lower(n) from unnest(queues) n);
 begin
     return query
-        select s.name, s.cron, s.time_zone, s.planned_until, case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
+        select s.name, s.cron, s.time_zone, s.planned_until,
+        case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
                at_, null::double precision
         from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-        where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused and s.planned_until < at_ + interval '180 days'
-          and (select count(*) from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
+        where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused
+        and s.planned_until < at_ + interval '180 days'
+          and (select count(*)
+               from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
         order by s.planned_until limit 100;
     return query
-        select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_, extract(epoch from min(t.due_at) - at_)::double precision
+        select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_,
+        extract(epoch from min(t.due_at) - at_)::double precision
         from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id
         join spanmq_core.queue q on q.queue_id = s.queue_id
         where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused
@@ -9638,7 +10145,8 @@ end $$;
 
 
 COMMENT ON FUNCTION spanmq_call.upcoming_schedules(queues text[]) IS 'For clients: up to 100 schedules that need more times, from plan_from on; and, without a name, in how many seconds
-the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for each.';
+the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for
+each.';
 
 
 CREATE FUNCTION spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer) RETURNS void
@@ -9648,10 +10156,14 @@ CREATE FUNCTION spanmq_call.update_notify_insert(queue_name text, throttle_inter
 declare
     this spanmq_core.queue;
 begin
-    perform spanmq_core.check_throttle(throttle_interval_ms, format('throttle_interval_ms must be non-negative, got: %s', throttle_interval_ms));
-    this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
+    perform spanmq_core.check_throttle(throttle_interval_ms,
+                                       format('throttle_interval_ms must be non-negative, got: %s',
+                                              throttle_interval_ms));
+    this := spanmq_core.find_queue_to_notify(queue_name,
+                                             'Queue "%s" does not exist. Create the queue first using pgmq.create()');
     perform spanmq_core.raise_as_pgmq(this.notify_ms is null, 'MQ002',
-        format('Queue "%s" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name),
+        format('Queue "%s" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()',
+               queue_name),
         'pgmq.list_notify_insert_throttles() shows which have.');
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
     perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);
@@ -9669,25 +10181,31 @@ declare
 begin
     if queue_name is null then
         raise exception 'permission denied for all queues'
-            using errcode = '42501', hint = pg_catalog.format('Name the queue; or: select spanmq.grant_all(%L, %L)', current_user, verb);
+            using errcode = '42501', hint = pg_catalog.format('Name the queue; or: select spanmq.grant_all(%L, %L)',
+                                                              current_user, verb);
     end if;
     select * into number from spanmq_call.number_of(queue_name);
     if not spanmq_call.may(number, verb) then
         if not spanmq_call.may(number, 'send') and not spanmq_call.may(number, 'look') then
             raise exception 'relation "pgmq.%" does not exist', pgmq.format_table_name(queue_name, 'q')
-                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no right on it:'
-                                                             ' see spanmq.grant_queue() and spanmq.follow_table_grants().', queue_name);
+                using errcode = '42P01',
+                hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no'
+                                         ' right on it:'
+                                                             ' see spanmq.grant_queue() and'
+                                                             ' spanmq.follow_table_grants().', queue_name);
         end if;
         raise exception 'permission denied for queue %', queue_name
-            using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user, queue_name, verb);
+            using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user,
+                                                              queue_name, verb);
     end if;
     return pg_catalog.format('select * from spanmq_call.%I(%s)', pg_catalog.format('%s_%s', function_name, number),
-                             (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ') from pg_catalog.generate_series(1, n_arguments) i));
+                             (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ')
+                              from pg_catalog.generate_series(1, n_arguments) i));
 end $_$;
 
 
-COMMENT ON FUNCTION spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments integer) IS 'The call of a queue''s wrapper, with the parameters $1, $2, ... Raises what find_queue() raises, and 42501 for a caller without the verb; to one without
-any right on it the queue is not there.';
+COMMENT ON FUNCTION spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments integer) IS 'The call of a queue''s wrapper, with the parameters $1, $2, ... Raises what find_queue() raises, and 42501 for a
+caller without the verb; to one without any right on it the queue is not there.';
 
 
 CREATE FUNCTION spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint) RETURNS TABLE(msg_id bigint, outcome text)
@@ -9778,7 +10296,8 @@ begin
     end if;
     if this.has_subscriptions then
         perform spanmq_core.announce(q, visible_at)
-            from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
+            from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id
+            where s.log_id = this.queue_id;
     end if;
 end $$;
 
@@ -9818,11 +10337,14 @@ begin
         end if;
         -- Functions that return sets in the select list are streamed; in the from list they would be copied first. In
         -- the usual case the arrays are not copied either.
-        execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) select %s, $1, unnest($2), %s',
-                       this.log_name, case when ids is null then 'generate_series($4, $4 + $5 - 1)' else 'unnest($6)' end,
+        execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) select %s, $1,'
+                       ' unnest($2), %s',
+                       this.log_name, case when ids is null then 'generate_series($4, $4 + $5 - 1)'
+                       else 'unnest($6)' end,
                        case when headers is not null then 'unnest($3)' else 'null' end)
             using sent_at, case when chunk = n then messages else messages[done + 1:done + chunk] end,
-                  case when chunk = n then headers else headers[done + 1:done + chunk] end, next_id, chunk, ids[done + 1:done + chunk];
+                  case when chunk = n then headers else headers[done + 1:done + chunk] end, next_id, chunk,
+                  ids[done + 1:done + chunk];
         done := done + chunk;
     end loop;
 end $_$;
@@ -9842,7 +10364,8 @@ begin
     perform spanmq_core.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
     perform spanmq_core.remember_segment(this.queue_id, last_id);
     if headers is not null then
-        groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
+        groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position)
+                        order by position);
     end if;
     perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;
@@ -9942,7 +10465,8 @@ CREATE FUNCTION spanmq_core.archive_range(folded_name text, log_name text, range
     AS $_$
 begin
     execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from'
+                   ' spanmq_core.%I'
                    ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
         using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
 end $_$;
@@ -9954,7 +10478,8 @@ CREATE FUNCTION spanmq_core.are_progress(progress jsonb) RETURNS boolean
 begin
     return progress is null or jsonb_typeof(progress) = 'array' and jsonb_array_length(progress) <= 100 and not exists (
         select from jsonb_to_recordset(progress) p (msg_id bigint, kind text, share double precision, note text)
-        where (coalesce(octet_length(p.kind), 0) <= 255 and p.msg_id is not null and p.share between 0 and 1 and char_length(p.note) <= 200) is not true);
+        where (coalesce(octet_length(p.kind), 0) <= 255 and p.msg_id is not null and p.share between 0 and 1
+               and char_length(p.note) <= 200) is not true);
 exception when data_exception then
     return false;
 end $$;
@@ -9966,7 +10491,8 @@ CREATE FUNCTION spanmq_core.are_reports(reports jsonb) RETURNS boolean
 begin
     return jsonb_typeof(reports) = 'object' and not exists (
         select from jsonb_each(reports) r
-        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0 and spanmq_core.are_times(r.value -> 'times')
+        where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0
+               and spanmq_core.are_times(r.value -> 'times')
                and spanmq_core.are_progress(r.value -> 'progress')) is not true);
 exception when data_exception then
     return false;
@@ -9979,7 +10505,8 @@ CREATE FUNCTION spanmq_core.are_times(times jsonb) RETURNS boolean
 begin
     return times is null or jsonb_typeof(times) = 'array' and jsonb_array_length(times) <= 5000 and not exists (
         select from jsonb_to_recordset(times) t (kind text, failed boolean, bucket int, n bigint)
-        where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1 and 1000000000) is not true);
+        where (octet_length(t.kind) <= 255 and t.failed is not null and t.bucket between 0 and 48 and t.n between 1
+               and 1000000000) is not true);
 exception when data_exception then
     return false;
 end $$;
@@ -9988,8 +10515,10 @@ end $$;
 CREATE FUNCTION spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer) RETURNS spanmq.dead_letter
     LANGUAGE sql STABLE
     AS $$
-    select (this.dead_letter_id, queue_name, this.msg_id, spanmq_core.cut(this.message, body_bytes_max), spanmq_core.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
-            this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class, this.traceback,
+    select (this.dead_letter_id, queue_name, this.msg_id, spanmq_core.cut(this.message, body_bytes_max),
+            spanmq_core.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
+            this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class,
+            this.traceback,
             this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
@@ -10021,7 +10550,8 @@ begin
     for i in 2 .. cardinality(runs) loop
         next := runs[i];
         if next.lo <> range.lo + range.n or next.attempts <> range.attempts
-           or own_vt and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
+           or own_vt
+           and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
             return null;
         end if;
         range.n := range.n + next.n;
@@ -10099,7 +10629,8 @@ begin
     return (
         select coalesce(range_agg(int8range(greatest(r.lo, first.lo + 1), r.lo + r.n)), '{}')
         from unnest(runs) r
-        join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first on first.group_key = r.group_key
+        join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first
+        on first.group_key = r.group_key
         where r.lo + r.n > first.lo + 1);
 end $$;
 
@@ -10114,11 +10645,13 @@ begin
     end if;
     if base is null then
         -- Rows of more than 2 billion transactions ago look like those to come.
-        return format('(%s or t.archived_at < %L)', spanmq_core.seen_from(here), (here ->> 'since')::timestamptz - interval '30 days');
+        return format('(%s or t.archived_at < %L)', spanmq_core.seen_from(here),
+                      (here ->> 'since')::timestamptz - interval '30 days');
     end if;
     -- Five minutes, for a clock that is set back.
     return format('(t.archived_at >= %L and %s and not %s)',
-                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq_core.seen_from(here), spanmq_core.seen_from(base));
+                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq_core.seen_from(here),
+                  spanmq_core.seen_from(base));
 end $$;
 
 
@@ -10128,8 +10661,10 @@ CREATE FUNCTION spanmq_core.block_groups(this_queue integer, runs spanmq_core.ru
 begin
     if exists (select from unnest(runs) r where r.group_key is not null) then
         insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
-            select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)
-            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
+            select this_queue, r.group_hash, e.id, r.group_key
+            from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)
+            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue
+                                                      and p.dead_letter_blocks_group)
             on conflict do nothing;
     end if;
 end $$;
@@ -10171,7 +10706,8 @@ CREATE FUNCTION spanmq_core.bound_of(this_queue integer) RETURNS spanmq_core.bou
 declare
     this spanmq_core.bound;
 begin
-    select * into this from spanmq_core.bound b where b.queue_id = this_queue order by b.queue_id desc, b.number desc limit 1;
+    select * into this from spanmq_core.bound b where b.queue_id = this_queue order by b.queue_id desc, b.number desc
+        limit 1;
     return this;
 end $$;
 
@@ -10187,13 +10723,15 @@ $$;
 CREATE FUNCTION spanmq_core.breaker_open_until(this_queue integer) RETURNS timestamp with time zone
     LANGUAGE sql STABLE
     AS $$
-    select max(b.open_until) from spanmq_core.breaker b where b.queue_id = this_queue and b.open_until > clock_timestamp()
+    select max(b.open_until) from spanmq_core.breaker b where b.queue_id = this_queue
+        and b.open_until > clock_timestamp()
 $$;
 
 
 CREATE FUNCTION spanmq_core.bucket_ns(rate double precision, burst double precision) RETURNS bigint
     LANGUAGE sql IMMUTABLE
-    AS $$ select least(least(coalesce(burst, greatest(rate, 1)), 4e18) * spanmq_core.token_ns(rate), 4e18)::bigint $$;
+    AS $$ select least(least(coalesce(burst, greatest(rate, 1)), 4e18) * spanmq_core.token_ns(rate),
+                                          4e18)::bigint $$;
 
 
 CREATE FUNCTION spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone, reason spanmq_core.reason) RETURNS bigint
@@ -10207,14 +10745,18 @@ begin
     end if;
     reason := spanmq_core.bounded(reason);
     perform spanmq_core.block_groups(this.queue_id, runs);
-    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at, first_failed_at,
+    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
+                                         first_failed_at,
                                     last_failed_at, dead_at, category, error, error_class, traceback, worker, history)
-        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), p.priority, m.read_ct, m.enqueued_at,
-               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
+        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), p.priority, m.read_ct,
+        m.enqueued_at,
+               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class,
+               reason.traceback,
                reason.worker, coalesce(h.history, '[]')
         from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
         left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
-        left join (select e.id, r.priority from unnest(runs) r cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)
+        left join (select e.id, r.priority from unnest(runs) r
+                   cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)
                    where r.priority is not null) p on p.id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;
@@ -10242,7 +10784,8 @@ begin
     end if;
     runs := array(
         select spanmq_core.run_of(h) from spanmq_core.held h
-        where h.queue_id + 0 = this.queue_id and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and h.attempts >= least_attempts
+        where h.queue_id + 0 = this.queue_id and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0
+        and h.attempts >= least_attempts
           and spanmq_core.was_alone(spanmq_core.run_of(h))
         order by h.queue_id + 0, h.vt limit 100);
     dead := spanmq_core.exhausted(this, runs, this.max_attempts, 0);
@@ -10267,14 +10810,18 @@ declare
     run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
 begin
-    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0 and (l.h).attempts - (l.h).lost >= least_attempts and (l.h).vt <= at_), '{}'),
+    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0
+                                                               and (l.h).attempts - (l.h).lost >= least_attempts
+                                                               and (l.h).vt <= at_), '{}'),
            case when count(*) = 1000 then max((l.h).lo) + 1 else 0 end
         into tried, next_lo
-        from (select h from spanmq_core.held h where h.queue_id = this.queue_id and h.lo >= first_lo order by h.queue_id, h.lo limit 1000) l;
+        from (select h from spanmq_core.held h where h.queue_id = this.queue_id and h.lo >= first_lo
+              order by h.queue_id, h.lo limit 1000) l;
     dead := spanmq_core.spent(this, tried, least_attempts);
     foreach run in array tried loop
         if dead && int8range(run.lo, run.lo + run.n) then
-            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n) * dead, 0, at_);
+            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n) * dead,
+                                                       0, at_);
         end if;
     end loop;
     perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());
@@ -10296,9 +10843,11 @@ begin
     perform spanmq_core.note_use(this, false, true);
     insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
         select this.queue_id, id, clock_timestamp(), true from unnest(msg_ids) id
-        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at), is_cancelled = true;
+        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at),
+        is_cancelled = true;
     perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
-        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp() and this.queue_id = any (l.queue_ids);
+        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp()
+        and this.queue_id = any (l.queue_ids);
 end $$;
 
 
@@ -10435,7 +10984,8 @@ declare
 begin
     if not pg_has_role(its_owner, current_user, 'usage') then
         raise exception '% can''t be the archive: it belongs to %', archive, pg_get_userbyid(its_owner)
-            using errcode = '42501', hint = format('alter table %s owner to %I, or drop or rename it.', archive, current_user);
+            using errcode = '42501', hint = format('alter table %s owner to %I, or drop or rename it.', archive,
+                                                   current_user);
     end if;
 end $$;
 
@@ -10449,7 +10999,8 @@ begin
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass at least one message.';
     end if;
     if cardinality(headers) <> cardinality(messages) then
-        raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers), cardinality(messages)
+        raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers),
+            cardinality(messages)
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass one for each message; null for none.';
     end if;
 end $$;
@@ -10474,7 +11025,8 @@ CREATE FUNCTION spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_co
     LANGUAGE plpgsql
     AS $$
 begin
-    if batch > reader.batch or token is distinct from coalesce(spanmq_core.token_of_batch(reader.receiver_id, batch), token) then
+    if batch > reader.batch or token is distinct from coalesce(spanmq_core.token_of_batch(reader.receiver_id, batch),
+                                                               token) then
         perform spanmq_core.raise_unknown_position(this.name);
     end if;
 end $$;
@@ -10500,7 +11052,8 @@ begin
         steps := found.steps;
         if found.fault is not null then
             perform spanmq_core.raise_misfit(
-                this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages)) else what end, found.fault);
+                this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages))
+                    else what end, found.fault);
         end if;
     end loop;
 end $$;
@@ -10519,7 +11072,8 @@ CREATE FUNCTION spanmq_core.check_category(category text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 begin
-    perform spanmq_core.raise_if(category is null or category not in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN'),
+    perform spanmq_core.raise_if(category is null
+                                 or category not in ('TRANSIENT', 'DEPENDENCY', 'PERMANENT', 'BUSINESS', 'UNKNOWN'),
         format('there is no category %L', category), 'TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.');
 end $$;
 
@@ -10535,8 +11089,10 @@ declare
     bad_headers jsonb;
 begin
     perform spanmq_core.raise_if(segment.lo is null or segment.hi < last_id or segment.state <> 'open',
-        format('the ids %s to %s are not in one open segment', first_id, last_id), 'Publish the ids that copy_begin() returned in this transaction.');
-    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter (where w.bad_headers is not null))[1]'
+        format('the ids %s to %s are not in one open segment', first_id, last_id),
+        'Publish the ids that copy_begin() returned in this transaction.');
+    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter'
+                   ' (where w.bad_headers is not null))[1]'
                    ' from (select l.xmin as writer, count(*) as n, bool_or(l.headers is not null) as has_headers,'
                    ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1] as bad_headers'
                    ' from spanmq_core.%I l where l.msg_id between $1 and $2 group by l.xmin) w', segment.log_name)
@@ -10545,7 +11101,8 @@ begin
         perform spanmq_core.raise_headers(bad_headers);
     end if;
     perform spanmq_core.raise_if(found is distinct from last_id - first_id + 1,
-        format('the log has %s of the %s messages %s to %s', coalesce(found, 0), last_id - first_id + 1, first_id, last_id),
+        format('the log has %s of the %s messages %s to %s', coalesce(found, 0), last_id - first_id + 1, first_id,
+               last_id),
         'Copy a row for each id before publishing.');
     perform spanmq_core.check_logged(this, segment.log_name, first_id, last_id);
     perform spanmq_core.raise_if(not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w),
@@ -10553,7 +11110,8 @@ begin
         'Copy and publish in one transaction; nothing of it may have been rolled back.');
     perform spanmq_core.raise_if(
         exists (select from spanmq_core.queues_of(this.queue_id) q,
-                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r),
+                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null)
+                    r),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
     return case when has_headers then spanmq_core.groups_of(segment.log_name, first_id, last_id) end;
 end $_$;
@@ -10570,24 +11128,32 @@ begin
         where a.pid <> pg_backend_pid() and a.backend_type = 'client backend' and a.xact_start is not null
           and (a.backend_xmin is not null or a.backend_xid is not null)
         order by a.xact_start limit 1;
-    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
+    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning'
+        else 'ok' end;
     finding := case when held.pid is null then 'no old snapshot'
-                    else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age), held.pid,
-                                case when held.application_name <> '' then format(' (%s)', held.application_name) end, held.state) end;
-    advice := format('select pg_terminate_backend(%s), if the session is not needed; set idle_in_transaction_session_timeout. '
+                    else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age),
+                                held.pid,
+                                case when held.application_name <> '' then format(' (%s)', held.application_name) end,
+                                held.state) end;
+    advice
+        := format('select pg_terminate_backend(%s), if the session is not needed; set'
+                  ' idle_in_transaction_session_timeout. '
                      'Segments can''t be truncated meanwhile, and dead rows stay', held.pid);
     return next;
 
     check_name := 'prepared transactions';
     select p.gid, clock_timestamp() - p.prepared as age into held from pg_prepared_xacts p order by p.prepared limit 1;
-    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
-    finding := case when held.gid is null then 'none' else format('%s has waited for %s', held.gid, date_trunc('second', held.age)) end;
+    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning'
+        else 'ok' end;
+    finding := case when held.gid is null then 'none'
+        else format('%s has waited for %s', held.gid, date_trunc('second', held.age)) end;
     advice := format('commit prepared %L, or rollback prepared %L', held.gid, held.gid);
     return next;
 
     check_name := 'slots';
     select r.slot_name, r.active, coalesce(age(r.xmin), 0) as xids,
-           pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, r.restart_lsn) as bytes
+           pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end,
+                           r.restart_lsn) as bytes
         into held from pg_replication_slots r order by 4 desc nulls last, 3 desc limit 1;
     level := case when held.slot_name is null or held.active and held.bytes < 1e10 then 'ok'
                   when held.bytes > 1e10 or held.xids > 10000000 then 'problem'
@@ -10605,7 +11171,8 @@ CREATE FUNCTION spanmq_core.check_isolation(what text) RETURNS void
     AS $$
 begin
     perform spanmq_core.raise_if(not spanmq_core.sees_now(),
-        format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))), 'Call it in a transaction of its own.', 'MQ003');
+        format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))),
+        'Call it in a transaction of its own.', 'MQ003');
 end $$;
 
 
@@ -10632,7 +11199,8 @@ begin
         first_at := spanmq_core.sent_from(this.queue_id, first_id);
         if (since >= first_at) is not true then
             raise exception 'the log of queue % does not have all messages since %', this.name, since
-                using errcode = 'MQ064', detail = format('It begins at %s.', coalesce(first_at::text, 'the next message')),
+                using errcode = 'MQ064',
+                detail = format('It begins at %s.', coalesce(first_at::text, 'the next message')),
                       hint = 'The policy setting keep says how long settled messages stay in the log.';
         end if;
     end if;
@@ -10644,7 +11212,8 @@ CREATE FUNCTION spanmq_core.check_lease(lease_id bigint, msg_ids bigint[]) RETUR
     AS $$
 begin
     if msg_ids is null or (lease_id > 0) is not true and msg_ids <> '{}' then
-        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', lease_id, msg_ids
+        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', lease_id,
+            msg_ids
             using errcode = 'MQ002', hint = 'Pass both as receive() returned them.';
     end if;
 end $$;
@@ -10660,7 +11229,8 @@ begin
     if its_schema is null then
         return;
     end if;
-    execute format('select m.fault from spanmq_core.%I l cross join lateral (select spanmq_core.misfit(l.message, $3, $3) as fault offset 0) m'
+    execute format('select m.fault from spanmq_core.%I l cross join lateral (select spanmq_core.misfit(l.message, $3,'
+                   ' $3) as fault offset 0) m'
                    ' where l.msg_id between $1 and $2 and m.fault is not null order by l.msg_id limit 1', log_name)
         into fault using first_id, last_id, its_schema;
     if fault is not null then
@@ -10686,7 +11256,8 @@ begin
             or c.oid = archive and c.relkind not in ('r', 'p'))
         order by c.relname limit 1;
     perform spanmq_core.raise_as_pgmq(found, 'MQ001',
-        format('queue %s can''t be made: there is %s already', folded_name, taken), 'Choose another name, or drop or rename the existing object.');
+        format('queue %s can''t be made: there is %s already', folded_name, taken),
+        'Choose another name, or drop or rename the existing object.');
 end $$;
 
 
@@ -10695,7 +11266,8 @@ CREATE FUNCTION spanmq_core.check_new_secret_hash(secret_hash text) RETURNS void
     AS $$
 begin
     perform spanmq_core.check_secret_hash(secret_hash);
-    perform spanmq_core.raise_if(exists (select from spanmq_core.token t where check_new_secret_hash.secret_hash in (t.secret_hash, t.previous_hash)),
+    perform spanmq_core.raise_if(exists (select from spanmq_core.token t
+                                         where check_new_secret_hash.secret_hash in (t.secret_hash, t.previous_hash)),
         'a token has this secret already', 'Make a new secret.');
 end $$;
 
@@ -10704,9 +11276,11 @@ CREATE FUNCTION spanmq_core.check_own(this spanmq_core.queue, msg_id bigint) RET
     LANGUAGE plpgsql
     AS $$
 begin
-    perform spanmq_core.raise_if((this.is_subscription or this.has_subscriptions) and spanmq_core.is_shared(this, msg_id),
+    perform spanmq_core.raise_if((this.is_subscription or this.has_subscriptions)
+                                 and spanmq_core.is_shared(this, msg_id),
         format('message %s cannot be changed for queue %s only: other queues have it too', msg_id, this.name),
-        'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.', 'MQ060');
+        'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.',
+        'MQ060');
 end $$;
 
 
@@ -10717,7 +11291,8 @@ declare
     operation jsonb;
     example text := 'Such as [{"op": "replace", "path": "/customer/id", "value": 17}].';
 begin
-    if (case jsonb_typeof(patch) when 'array' then jsonb_array_length(patch) not between 1 and 100 else patch is not null end) then
+    if (case jsonb_typeof(patch) when 'array' then jsonb_array_length(patch) not between 1 and 100
+        else patch is not null end) then
         raise exception 'patch must be a JSON array of 1 to 100 operations, got: %', left(patch::text, 100)
             using errcode = 'MQ002', hint = example;
     end if;
@@ -10726,7 +11301,8 @@ begin
             and spanmq_core.pointer_keys(operation ->> 'path') is not null
             and case when operation ->> 'op' in ('add', 'replace', 'test') then operation ? 'value'
                      when operation ->> 'op' = 'move' then jsonb_typeof(operation -> 'from') = 'string'
-                                                           and spanmq_core.pointer_keys(operation ->> 'from') is not null
+                                                           and spanmq_core.pointer_keys(operation ->> 'from')
+                                                           is not null
                      when operation ->> 'op' = 'remove' then operation ->> 'path' <> '' end) is not true then
             raise exception 'this is not an operation of JSON Patch, or it is copy: %', left(operation::text, 200)
                 using errcode = 'MQ002', hint = example;
@@ -10742,18 +11318,21 @@ declare
     started_at timestamptz := clock_timestamp();
 begin
     perform spanmq_core.raise_if(length(pattern) not between 1 and 500,
-        format('the pattern of %s must have 1 to 500 characters, got %s', what, length(pattern)), 'Pass a shorter pattern, or none.', 'MQ020');
+        format('the pattern of %s must have 1 to 500 characters, got %s', what, length(pattern)),
+        'Pass a shorter pattern, or none.', 'MQ020');
     perform spanmq_core.raise_if(pattern ~ E'\\\\[1-9]' or pattern ~ '[(][?]<?[=!]' or pattern ~ '^[*][*][*]',
         format('the pattern of %s has a back-reference, looks around itself, or begins with ***: %s', what, pattern),
         'Such a pattern may take unlimited time; write it without.', 'MQ020');
     perform spanmq_core.raise_if(spanmq_core.pattern_size(pattern) > 1000,
-        format('the pattern of %s repeats too much: %s', what, pattern), 'Use smaller numbers in braces, or * and +, above all after groups.', 'MQ020');
+        format('the pattern of %s repeats too much: %s', what, pattern),
+        'Use smaller numbers in braces, or * and +, above all after groups.', 'MQ020');
     begin
         perform repeat('aB 0', 500) ~* pattern;
     exception
         when invalid_regular_expression then
             raise exception 'the pattern of % is not a regular expression: %', what, sqlerrm
-                using errcode = 'MQ020', detail = pattern, hint = 'Use the syntax of PostgreSQL''s regular expressions.';
+                using errcode = 'MQ020', detail = pattern,
+                hint = 'Use the syntax of PostgreSQL''s regular expressions.';
         -- Not a time limit, which this does not catch: what is left is memory.
         when others then
             raise exception 'the pattern of % takes too much: %', what, sqlerrm
@@ -10772,7 +11351,9 @@ CREATE FUNCTION spanmq_core.check_position(given jsonb) RETURNS void
 begin
     if (given ->> 'seen' is null or given ->> 'since' is null or given ->> 'at' is null or not given ? 'starts'
             or jsonb_typeof(given -> 'prepared') is distinct from 'array'
-            or jsonb_path_exists(given, 'strict $.prepared[*] ? (@.type() != "array" || @.size() != 2 || @[0].type() != "number" || @[1].type() != "string")')
+            or jsonb_path_exists(given,
+                                 'strict $.prepared[*] ? (@.type() != "array" || @.size() != 2 || @[0].type() !='
+                                 ' "number" || @[1].type() != "string")')
        ) is not false then
         raise exception 'not the position of a stream: %', coalesce(left(given::text, 200), 'null')
             using errcode = 'MQ002', hint = 'spanmq.archive_position gives positions.';
@@ -10800,7 +11381,9 @@ CREATE FUNCTION spanmq_core.check_queue_verb(verb text) RETURNS void
     AS $$
 begin
     if verb is null or verb not in ('send', 'receive', 'look', 'manage') then
-        perform spanmq_core.raise_verb(case when verb in ('create', 'maintain', 'serve', 'admin') then verb || ' on one queue' else verb end);
+        perform spanmq_core.raise_verb(case
+                                       when verb in ('create', 'maintain', 'serve', 'admin') then verb ||
+                                       ' on one queue' else verb end);
     end if;
 end $$;
 
@@ -10824,7 +11407,8 @@ declare
     silent text[];
     idle text[];
     -- Rows that no claim finds: see bound.sql.
-    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
+    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; '
+                                      order by q.name)
                     from spanmq_core.queue q
                     cross join lateral (
                         select sum(h.n) as n, min(h.lo) as lo from spanmq_core.held h
@@ -10834,9 +11418,11 @@ declare
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged)
+            limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
-                      from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
+                      from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id
+                      where u.trouble is not null);
     -- Calls of functions change no row of a view, so that its triggers are not called.
     triggers text := (select string_agg(format('%s on %s', t.tgname, q.queue_view), ', ' order by q.name, t.tgname)
                       from spanmq_core.queue q join pg_trigger t on t.tgrelid = q.queue_view and not t.tgisinternal
@@ -10844,7 +11430,8 @@ declare
     -- Roles of programs that were written for PGMQ.
     unfollowed text := (select string_agg(distinct format('%s (%s on %s)', p.role, p.verb, q.name), ', ')
                         from spanmq_core.verbs_by_privileges(null) p join spanmq_core.queue q on q.queue_id = p.queue_id
-                        where not spanmq_core.is_following() and p.role not in (select spanmq_core.grantees_of(p.verb, p.queue_id)));
+                        where not spanmq_core.is_following()
+                        and p.role not in (select spanmq_core.grantees_of(p.verb, p.queue_id)));
     -- Among the oldest 100, which maintain() looks at each time.
     unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
@@ -10857,51 +11444,66 @@ begin
                filter (where c.expired > 0 and c.leases = 0 and c.oldest_ready_at < at_ - interval '5 minutes'),
            array_agg(q.name::text order by q.queue_id) filter (where (
                select count(*) from spanmq_core.segment s
-               where s.queue_id = q.queue_id and (s.settled_at_xid is not null or s.state = 'truncated') and s.hi < d.drawn) > 10)
+               where s.queue_id = q.queue_id and (s.settled_at_xid is not null or s.state = 'truncated')
+               and s.hi < d.drawn) > 10)
         into stuck, abandoned, lagging
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
     -- By the last sample, of a moment ago: receivers that do not report are known by what they received.
     idle := (
-        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible, make_interval(secs => round(l.oldest_ready_seconds::numeric)))
+        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible,
+                                make_interval(secs => round(l.oldest_ready_seconds::numeric)))
                          order by l.oldest_ready_seconds desc)
         from spanmq_call.latest_statistics() l
-        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0 and not l.is_paused);
+        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0
+        and not l.is_paused);
     silent := (
-        select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held, date_trunc('second', at_ - r.seen_at))
+        select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held,
+                                date_trunc('second', at_ - r.seen_at))
                          order by q.queue_id, r.seen_at)
         from spanmq_core.queue q cross join lateral spanmq_core.silent_receivers(q.queue_id, at_) r);
     return query values
-        ('maintenance', case when is_late or troubles is not null then 'problem' when unsent is not null then 'warning' else 'ok' end,
+        ('maintenance', case when is_late or troubles is not null then 'problem' when unsent is not null then 'warning'
+         else 'ok' end,
          case when not is_late and troubles is not null then format('maintain() fails in %s', left(troubles, 500))
-              when not is_late and unsent is not null then format('batches are settled and not ended: %s', left(unsent, 500))
+              when not is_late and unsent is not null then format('batches are settled and not ended: %s',
+                                                                  left(unsent, 500))
               when last_at is null then 'maintain() has not run yet'
               else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end,
-         case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job'
+         case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or'
+                                ' a cron job'
               when troubles is not null then 'fix what the errors name; maintenance of other queues continues'
-              else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call' end),
+              else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log'
+                   ' at each call' end),
         ('workers', case when idle is not null then 'warning' else 'ok' end,
-         coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '), 'messages that wait have a worker'),
+         coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '),
+                  'messages that wait have a worker'),
          'start a worker of these queues: spanmq worker; spanmq queue health shows them'),
         ('leases', case when stuck is not null or abandoned is not null then 'warning' else 'ok' end,
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
-                                   'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
+                                   'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''),
+                                   'no lease is older than an hour'),
          'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once'),
         ('bounds', case when unseen is not null then 'problem' else 'ok' end,
-         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500), 'every message is found'),
+         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500),
+                  'every message is found'),
          'set_vt(queue, msg_id, 0) makes a message visible; let NTP slow the clock down instead of setting it back'),
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
-         'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),
+         'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages'
+         ' to the queue'),
         ('table grants', case when unfollowed is not null then 'warning' else 'ok' end,
-         coalesce('they give no right here: ' || left(unfollowed, 500), 'no role has table privileges without their verb'),
+         coalesce('they give no right here: ' || left(unfollowed, 500),
+                  'no role has table privileges without their verb'),
          'select spanmq.follow_table_grants() makes verbs of them; or revoke them'),
         ('triggers', case when triggers is not null then 'warning' else 'ok' end,
          coalesce('no send or receive calls ' || left(triggers, 500), 'no queue has a trigger of yours'),
-         'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a notification'),
+         'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a'
+         ' notification'),
         ('segments', case when missing_ids > 0 then 'problem' when lagging is not null then 'warning' else 'ok' end,
          case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
-              else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '), 'settled segments are truncated') end,
+              else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '),
+                            'settled segments are truncated') end,
          case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'
               else 'see "snapshots", "slots" and "maintenance"' end);
 end $$;
@@ -10912,7 +11514,8 @@ CREATE FUNCTION spanmq_core.check_receiver(exists_here boolean, queue text, rece
     AS $$
 begin
     perform spanmq_core.raise_if(not exists_here, format('the queue %s has no receiver %s', queue, receiver),
-        'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ054');
+        'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.',
+        'MQ054');
 end $$;
 
 
@@ -10970,7 +11573,8 @@ begin
                 room := last_id + room;
             else
                 -- Counting takes a twentieth of the time at most.
-                room := -(now_ms + least(50 + 20 * (extract(epoch from clock_timestamp()) * 1000 - now_ms), 5000))::bigint;
+                room := -(now_ms + least(50 + 20 * (extract(epoch from clock_timestamp()) * 1000 - now_ms),
+                                         5000))::bigint;
             end if;
             perform setval(this.room, room);
         end if;
@@ -10979,7 +11583,9 @@ begin
     end;
     if not has_room then
         raise exception 'queue % is full', this.name
-            using errcode = 'MQ062', detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog, n),
+            using errcode = 'MQ062',
+            detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog,
+                            n),
                   hint = 'Nothing was sent. Try again when some have been settled.';
     end if;
 end $$;
@@ -10994,8 +11600,10 @@ begin
     perform spanmq_core.raise_if(queues is null or cardinality(queues) not between 1 and 100,
         '1 to 100 patterns of queues are needed', '* stands for all queues.');
     select q into unfit from unnest(queues) q where q is null or q !~ '^[^$;''[:cntrl:]]{1,47}$' limit 1;
-    perform spanmq_core.raise_if(found, format('no queue has a name like %L', unfit), 'Use the characters of names, and * for any of them.');
-    perform spanmq_core.raise_if(verbs is null or cardinality(verbs) = 0, 'a scope needs a verb', 'send, receive, look, manage.');
+    perform spanmq_core.raise_if(found, format('no queue has a name like %L', unfit),
+                                 'Use the characters of names, and * for any of them.');
+    perform spanmq_core.raise_if(verbs is null or cardinality(verbs) = 0, 'a scope needs a verb',
+                                 'send, receive, look, manage.');
     select v into unfit from unnest(verbs) v where v is null or v not in ('send', 'receive', 'look', 'manage') limit 1;
     perform spanmq_core.raise_if(found, format('there is no verb %L', unfit), 'send, receive, look, manage.');
 end $_$;
@@ -11018,22 +11626,28 @@ CREATE FUNCTION spanmq_core.check_sending(n integer, delay double precision, pri
     AS $$
 declare
     wrong text[] := case
-        when delay is null or delay < 0 then array[format('delay cannot be negative or NULL, got: %L', delay), '0 is no delay.']
-        when priority is null or priority not between 0 and 9 then array[format('priority must be 0 to 9, got: %L', priority), '9 is the highest.']
+        when delay is null or delay < 0 then array[format('delay cannot be negative or NULL, got: %L', delay),
+                                                   '0 is no delay.']
+        when priority is null or priority not between 0
+        and 9 then array[format('priority must be 0 to 9, got: %L', priority), '9 is the highest.']
         when expires_in <= 0 then
-            array[format('expires_in must be more than 0 seconds, got: %s', expires_in), 'Omit it for messages that never expire.']
+            array[format('expires_in must be more than 0 seconds, got: %s', expires_in),
+                  'Omit it for messages that never expire.']
         when max_attempts not between 1 and 1000 then
             array[format('max_attempts must be 1 to 1000, got: %s', max_attempts), 'Omit it for what the policy says.']
         when ordered is null then array['ordered cannot be NULL', 'Pass true or false.']
         when fingerprint is not null and (dedup_ids is null or octet_length(fingerprint) > 512) then
             array['a fingerprint needs dedup_ids, and has at most 512 bytes', 'Use a hash of what is longer.']
         when cardinality(dedup_ids) <> n then
-            array[format('dedup_ids array length (%s) must match messages array length (%s)', cardinality(dedup_ids), n),
+            array[format('dedup_ids array length (%s) must match messages array length (%s)', cardinality(dedup_ids),
+                         n),
                   'Pass one for each message; null for none.']
         when dedup_ids is not null and (dedup_for > 0 and dedup_for <= 1209600) is not true then
-            array[format('dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %L', dedup_for), 'Omit it for 5 minutes.'] end;
+            array[format('dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %L', dedup_for),
+                  'Omit it for 5 minutes.'] end;
 begin
-    if wrong is null and dedup_ids is not null and exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
+    if wrong is null and dedup_ids is not null
+        and exists (select from unnest(dedup_ids) d where d = '' or octet_length(d) > 512) then
         wrong := array['a dedup_id must have 1 to 512 bytes', 'Use a hash of what is longer.'];
     end if;
     if wrong is not null then
@@ -11059,39 +11673,51 @@ declare
     open_now int := (select count(*) from pg_stat_activity a where a.backend_type = 'client backend');
     timeout interval := current_setting('deadlock_timeout')::interval;
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
-    settings text := (select string_agg(format('%s = off', name), ', ') from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
+    settings text := (select string_agg(format('%s = off', name), ', ')
+                      from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
                       where current_setting(name) = 'off');
     notified double precision := pg_notification_queue_usage();
-    -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
+    -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is
+    -- compiled.
     compiled bigint := (
         select count(*) from pg_proc p
-        where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
+        where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace)
+        and p.proconfig::text ~ 'enable_[a-z_]+=off'
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on');
     leaks text := (
         select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
-        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
-    strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name, s.detail)
+        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at'
+        and has_function_privilege('public', p.oid, 'execute'));
+    strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name,
+                                         s.detail)
                        from spanmq_core.strangers() s);
     troubles text := nullif(concat_ws('; ', 'every role may call ' || left(leaks, 200), left(strangers, 500)), '');
 begin
     return query values
         ('version', case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end,
-         format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version()), 'PostgreSQL 15 or newer is needed'),
-        ('connections', case when connections > most or open_now > most * 0.95 then 'problem' when open_now > most * 0.8 then 'warning' else 'ok' end,
+         format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version()),
+         'PostgreSQL 15 or newer is needed'),
+        ('connections', case when connections > most or open_now > most * 0.95 then 'problem'
+         when open_now > most * 0.8 then 'warning' else 'ok' end,
          format('%s of %s are open', open_now, most) || coalesce('; the pools may open ' || connections, ''),
          'make the pools smaller, put a pooler in front, or raise max_connections'),
-        ('deadlock_timeout', case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning' else 'ok' end,
+        ('deadlock_timeout', case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning'
+         else 'ok' end,
          current_setting('deadlock_timeout'),
          'set it between 100 ms and 10 s: less makes every short wait check for deadlocks, more makes a deadlock last'),
-        ('durability', case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning' else 'ok' end,
+        ('durability', case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning'
+         else 'ok' end,
          coalesce(settings, 'committed transactions survive a crash'),
          case when settings ~ 'fsync|full_page' then 'set it on: a crash of the machine may destroy everything'
               else 'a crash loses the last sends and settlements; set it on unless that is acceptable' end),
         ('jit', case when compiled > 0 then 'warning' else 'ok' end,
-         case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no function is compiled at each call' end,
-         'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a second a call'),
+         case when compiled > 0 then format('%s functions may be compiled at each call', compiled)
+         else 'no function is compiled at each call' end,
+         'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a'
+         ' second a call'),
         ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
-         case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
+         case when apart is null then 'not compared'
+         else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
          'run NTP on both machines: leases and delays go by the server''s clock'),
         ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
          format('the queue of notifications is %s %% full', round(100 * notified)),
@@ -11099,7 +11725,8 @@ begin
          'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when troubles is null then 'ok' else 'problem' end,
          coalesce(troubles, 'no role but the owner has rights beside the verbs'),
-         case when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
+         case
+         when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
               else 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end);
 end $$;
 
@@ -11112,8 +11739,10 @@ begin
         select from spanmq_core.sqs_sources_of(destination) q where q.queue_id = source.queue_id) then
         perform spanmq_core.raise_not_redriven(source.name, destination.name);
     elsif task is not null and (
-        not exists (select from spanmq_core.sqs_move m where m.handle::text = task and m.status = 'RUNNING' and m.source = source.name
-                                                        and coalesce(m.destination, destination.name) = destination.name)
+        not exists (select from spanmq_core.sqs_move m where m.handle::text = task and m.status = 'RUNNING'
+                    and m.source = source.name
+                                                        and coalesce(m.destination,
+                                                                     destination.name) = destination.name)
         or not exists (select from spanmq_core.sqs_sources_of(source) q where q.queue_id = destination.queue_id)) then
         perform spanmq_core.raise_not_redriven(destination.name, source.name);
     end if;
@@ -11126,7 +11755,8 @@ CREATE FUNCTION spanmq_core.check_throttle(throttle_interval_ms integer, text_of
 begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
         raise exception '%', text_of_negative
-            using errcode = 'P0001', constraint = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
+            using errcode = 'P0001', constraint = 'MQ002',
+            detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
     end if;
 end $$;
 
@@ -11142,9 +11772,12 @@ declare
         when given ~ '^[.]' then 'cannot start with a dot. Got: ' || given
         when given ~ '[.]$' then 'cannot end with a dot. Got: ' || given
         when given ~ '[.][.]' then 'cannot contain consecutive dots. Got: ' || given
-        when given ~ '[*][*]' then 'cannot contain consecutive stars (**). Use # for multi-segment matching. Got: ' || given
-        when given ~ '##' then 'cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: ' || given
-        when given ~ '[*]#|#[*]' then 'cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: ' || given end;
+        when given ~ '[*][*]' then 'cannot contain consecutive stars (**). Use # for multi-segment matching. Got: ' ||
+        given
+        when given ~ '##' then 'cannot contain consecutive hashes (##). A single # already matches zero or more'
+                               ' segments. Got: ' || given
+        when given ~ '[*]#|#[*]' then 'cannot contain adjacent wildcards (*# or #*). Separate wildcards with'
+                                      ' dots. Got: ' || given end;
 begin
     if wrong is not null then
         raise exception '% %', what, wrong
@@ -11163,15 +11796,22 @@ begin
         where t.schemaname = 'spanmq_core' and t.relname !~ '^log_' order by t.n_dead_tup desc limit 1;
     return query
         select 'autovacuum', w.level, w.finding, w.advice from (values
-            (current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off', 'problem', 'autovacuum does not run',
+            (current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off', 'problem',
+             'autovacuum does not run',
              'set autovacuum and track_counts on: dead rows slow every call down'),
-            (exists (select from pg_class c where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.done'::regclass)
-                     and 'autovacuum_enabled=false' = any (c.reloptions)), 'problem', 'autovacuum is off for the tables with the state of messages',
-             'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and spanmq_core.done'),
+            (exists (select from pg_class c
+                     where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass,
+                                     'spanmq_core.done'::regclass)
+                     and 'autovacuum_enabled=false' = any (c.reloptions)), 'problem',
+                     'autovacuum is off for the tables with the state of messages',
+             'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and'
+             ' spanmq_core.done'),
             (busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup, 'warning',
-             format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup),
+             format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup,
+                    busiest.n_live_tup),
              'see "snapshots"; if nothing is held there, raise autovacuum_max_workers or vacuum the table'),
-            (true, 'ok', format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0)), null)) w (applies, level, finding, advice)
+            (true, 'ok', format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0)), null)) w (applies,
+                level, finding, advice)
         where w.applies limit 1;
 end $$;
 
@@ -11181,9 +11821,11 @@ CREATE FUNCTION spanmq_core.checked_schema(this spanmq_core.queue) RETURNS jsonb
     AS $$
 begin
     if this.is_subscription then
-        this := (select q from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+        this := (select q from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id
+                 where s.queue_id = this.queue_id);
     end if;
-    return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id) end;
+    return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b
+                                              where b.queue_id = this.queue_id) end;
 end $$;
 
 
@@ -11237,7 +11879,8 @@ begin
         where r.queue_id = this_queue or r.queue_id is null
         order by r.queue_id nulls last, r.place, r.name
     loop
-        if (rule.error_class is null or error_class ~* rule.error_class) and (rule.error is null or error ~* rule.error) then
+        if (rule.error_class is null or error_class ~* rule.error_class)
+            and (rule.error is null or error ~* rule.error) then
             return rule.category;
         end if;
     end loop;
@@ -11255,7 +11898,8 @@ begin
     for abandoned in
         select w.write_id from spanmq_core.bulk_write w
         where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
-          and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
+          and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id
+                          and b.reserved_at > now() - interval '1 day')
         for update skip locked
     loop
         perform spanmq_core.close_write(abandoned, '{}');
@@ -11286,7 +11930,8 @@ CREATE FUNCTION spanmq_core.close_lists() RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    perform spanmq_core.close_relation(r.relation) from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation);
+    perform spanmq_core.close_relation(r.relation)
+        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation);
 end $$;
 
 
@@ -11326,7 +11971,8 @@ CREATE FUNCTION spanmq_core.close_write(this_write bigint, published bigint[]) R
     AS $$
 begin
     insert into spanmq_core.unsent (queue_id, lo, hi)
-        select b.queue_id, b.lo, b.hi from spanmq_core.bulk_block b where b.write_id = this_write and b.block_id <> all (published);
+        select b.queue_id, b.lo, b.hi from spanmq_core.bulk_block b where b.write_id = this_write
+        and b.block_id <> all (published);
     delete from spanmq_core.bulk_write w where w.write_id = this_write;
 end $$;
 
@@ -11358,8 +12004,10 @@ declare
 begin
     execute format('insert into spanmq_core.%I select l.* from ('
                    '  select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo between $2 and $3'
-                   '  union all select h.lo, h.n from spanmq_core.held h where h.queue_id = $1 and h.lo between $2 and $3) s'
-                   ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n offset 0) l'
+                   '  union all select h.lo, h.n from spanmq_core.held h where h.queue_id = $1 and h.lo between'
+                   ' $2 and $3) s'
+                   ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo +'
+                   ' s.n offset 0) l'
                    -- A subscription's may be there already.
                    ' on conflict do nothing', to_name, from_name)
         using this_queue, first_id, last_id;
@@ -11397,11 +12045,14 @@ declare
     copy text := format('log_%s_%s', this.queue_id, nextval('spanmq_core.segment_number'));
     n bigint;
 begin
-    execute format('create %s table spanmq_core.%I (like spanmq_core.log_%s, primary key (msg_id)) with (autovacuum_enabled = off)',
+    execute format('create %s table spanmq_core.%I (like spanmq_core.log_%s, primary key (msg_id)) with'
+                   ' (autovacuum_enabled = off)',
                    case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
-    n := (select sum(spanmq_core.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy)) from spanmq_core.queues_of(this.queue_id) o);
+    n := (select sum(spanmq_core.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy))
+          from spanmq_core.queues_of(this.queue_id) o);
     -- A new statement: what left its run before the copy was made, and since the caller looked, may be needed now.
-    if (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o) then
+    if (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi))
+        from spanmq_core.queues_of(this.queue_id) o) then
         raise exception 'a row is needed that no run holds' using errcode = '55P03';
     end if;
     perform spanmq_core.note_lost(segment);
@@ -11440,8 +12091,10 @@ CREATE FUNCTION spanmq_core.count_alive(this_queue integer, first_id bigint, las
     LANGUAGE plpgsql
     AS $$
 begin
-    return (select coalesce(sum(f.n), 0) from spanmq_core.fresh f where f.queue_id = this_queue and f.lo between first_id and last_id)
-         + (select coalesce(sum(h.n), 0) from spanmq_core.held h where h.queue_id = this_queue and h.lo between first_id and last_id);
+    return (select coalesce(sum(f.n), 0) from spanmq_core.fresh f where f.queue_id = this_queue
+            and f.lo between first_id and last_id)
+         + (select coalesce(sum(h.n), 0) from spanmq_core.held h where h.queue_id = this_queue and h.lo between first_id
+            and last_id);
 end $$;
 
 
@@ -11487,7 +12140,8 @@ CREATE FUNCTION spanmq_core.count_left(this spanmq_core.held) RETURNS integer
     AS $$
     select case when this.n = 1 or this.lease_id = 0 then this.n
                 else this.n - (select count(*) from spanmq_core.done d
-                               where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
+                               where d.queue_id = this.queue_id and d.msg_id >= this.lo
+                               and d.msg_id < this.lo + this.n)::int end
 $$;
 
 
@@ -11496,7 +12150,8 @@ CREATE FUNCTION spanmq_core.count_left_among(this spanmq_core.held, ids int8rang
     AS $$
     select least(this.lo + this.n, upper(ids)) - greatest(this.lo, lower(ids))
            - case when this.n = 1 or this.lease_id = 0 then 0
-                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= greatest(this.lo, lower(ids))
+                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id
+                        and d.msg_id >= greatest(this.lo, lower(ids))
                             and d.msg_id < least(this.lo + this.n, upper(ids))) end
 $$;
 
@@ -11523,10 +12178,13 @@ CREATE FUNCTION spanmq_core.count_unsettled(this_batch bigint) RETURNS bigint
 begin
     return (
         select coalesce(sum(
-            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0) from spanmq_core.fresh f
-             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids) and f.lo >= lower(p.ids) / 256 * 256)
+            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0)
+             from spanmq_core.fresh f
+             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
+             and f.lo >= lower(p.ids) / 256 * 256)
             + (select coalesce(sum(spanmq_core.count_left_among(h, p.ids)), 0) from spanmq_core.held h
-               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256)), 0)
+               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids)
+               and h.lo >= lower(p.ids) / 256 * 256)), 0)
         from spanmq_core.batch_part p where p.batch_id = this_batch);
 end $$;
 
@@ -11544,7 +12202,8 @@ CREATE FUNCTION spanmq_core.create_gap_segment(this_queue integer, id bigint) RE
     LANGUAGE plpgsql
     AS $$
 declare
-    first_id bigint := (select s.hi + 1 from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1);
+    first_id bigint := (select s.hi + 1 from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id
+                        order by s.queue_id desc, s.lo desc limit 1);
     this spanmq_core.segment;
 begin
     -- About 2 billion ids at most, what an int can say.
@@ -11555,7 +12214,8 @@ begin
     end if;
     this := spanmq_core.create_segment(this_queue, first_id, 2147483392, true);
     -- It will hold few rows: no case for a rewrite, which is for segments that have become sparse.
-    update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
+    update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1
+        and s.created_at >= now();
     return this;
 end $$;
 
@@ -11580,7 +12240,8 @@ begin
         perform spanmq_core.open_relations(this);
     end if;
     if spanmq_core.is_gone(this) then
-        update spanmq_core.queue q set queue_view = spanmq_core.make_view(q.queue_id, 'q_' || q.folded_name) where q.queue_id = this.queue_id
+        update spanmq_core.queue q set queue_view = spanmq_core.make_view(q.queue_id, 'q_' || q.folded_name)
+            where q.queue_id = this.queue_id
             returning q.* into this;
         perform spanmq_core.open_relations(this);
     end if;
@@ -11608,16 +12269,21 @@ begin
     if this.lo is not null then
         return this;
     end if;
-    select * into before from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.lo desc limit 1;
-    select s.lo into after_lo from spanmq_core.segment s where s.queue_id = this_queue and s.lo > id order by s.lo limit 1;
+    select * into before from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.lo desc
+        limit 1;
+    select s.lo into after_lo from spanmq_core.segment s where s.queue_id = this_queue and s.lo > id order by s.lo
+        limit 1;
     this.queue_id := this_queue;
     this.lo := case when id - before.hi <= size then before.hi + 1 else id - id % 256 end;
     this.hi := least(this.lo + size, after_lo) - 1;
     this.log_name := format('log_%s_%s', this_queue, nextval('spanmq_core.segment_number'));
     -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against
     -- wrap-around.
-    execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with (autovacuum_enabled = off)',
-                   case when (select q.is_unlogged from spanmq_core.queue q where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
+    execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with'
+                   ' (autovacuum_enabled = off)',
+                   case
+                   when (select q.is_unlogged from spanmq_core.queue q
+                         where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
     insert into spanmq_core.segment (queue_id, lo, hi, log_name, n_rows)
         values (this_queue, this.lo, this.hi, this.log_name, this.hi - this.lo + 1);
     return this;
@@ -11673,7 +12339,8 @@ declare
     los bigint[] := array(
         select d.lo from (
             select h.lo, h.n from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000) d
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ order by h.queue_id + 0, h.vt
+            limit 1000) d
         where d.n > 10 limit at_most);
     runs spanmq_core.run[];
 begin
@@ -11730,15 +12397,19 @@ begin
     with deleted as (
         delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
             returning d.redriven_at, d.dead_letter_id, d.msg_id, d.enqueued_at, d.group_key, d.priority, d.category)
-        select count(*), coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority, e.category)::spanmq_core.revived)
+        select count(*),
+        coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority,
+                            e.category)::spanmq_core.revived)
                                   filter (where e.redriven_at is null), '{}')
             into n, gone from deleted e;
     delete from spanmq_core.blocked_group b using unnest(gone) g
-        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0) and b.msg_id = g.msg_id;
+        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0)
+        and b.msg_id = g.msg_id;
     if found then
         perform spanmq_core.wake(this);
     end if;
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*) from unnest(gone) g group by g.category;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*)
+        from unnest(gone) g group by g.category;
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
@@ -11847,7 +12518,8 @@ CREATE FUNCTION spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], 
 declare
     at_ timestamptz := clock_timestamp();
     expires_at timestamptz := at_ + make_interval(secs => dedup_for);
-    -- One for each message: itself where it has no dedup_id, or is the first with it in this batch; else that first one.
+    -- One for each message: itself where it has no dedup_id, or is the first with it in this batch; else that first
+    -- one.
     leader int[];
     -- The messages that seem to be the first, by their places.
     candidates int[];
@@ -11864,12 +12536,14 @@ begin
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     ids := array(
         select (select d.msg_id from spanmq_core.deduplication d
-                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.has_fingerprint = with_fingerprint and d.until > at_)
+                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.has_fingerprint = with_fingerprint
+                and d.until > at_)
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     is_first := array(select u.id is null and leader[u.position] = u.position
                       from unnest(ids) with ordinality u (id, position) order by u.position);
     -- Messages that were sent before draw no id.
-    candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position) where u.is_first order by u.position);
+    candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position)
+                        where u.is_first order by u.position);
     drawn := spanmq_core.draw_ids(this.queue_id, this.ids, cardinality(candidates));
     for i in 1 .. cardinality(candidates) loop
         ids[candidates[i]] := drawn[i];
@@ -11879,8 +12553,10 @@ begin
         with entries as (
             insert into spanmq_core.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint, has_fingerprint)
                 -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
-                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint, with_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
-                on conflict (queue_id, dedup_id, has_fingerprint) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
+                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint, with_fingerprint
+                from unnest(candidates) c order by dedup_ids[c] collate "C"
+                on conflict (queue_id, dedup_id, has_fingerprint) do update set msg_id = excluded.msg_id,
+                until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
                 returning d.dedup_id)
             select array_agg(e.dedup_id) into won from entries e;
         exit when cardinality(won) = cardinality(candidates);
@@ -11889,7 +12565,8 @@ begin
         candidates := array(select c from unnest(candidates) c where dedup_ids[c] not in (select w from unnest(won) w));
         for i in 1 .. cardinality(candidates) loop
             select d.msg_id into found_id from spanmq_core.deduplication d
-                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]] and d.has_fingerprint = with_fingerprint;
+                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]]
+                and d.has_fingerprint = with_fingerprint;
             if found then
                 ids[candidates[i]] := found_id;
                 is_first[candidates[i]] := false;
@@ -11900,9 +12577,11 @@ begin
     end loop;
     -- Checked for all together, now that each id is this sender's or was seen: the first sender has committed.
     perform spanmq_core.raise_if(with_fingerprint and exists (
-        select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
+        select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id
+            and d.dedup_id = u.dedup_id
         where d.has_fingerprint and d.fingerprint <> this_fingerprint),
-        'this dedup_id was used with another fingerprint', 'Use a new id for a new message; repeat a send with the same content.', 'MQ063');
+        'this dedup_id was used with another fingerprint',
+        'Use a new id for a new message; repeat a send with the same content.', 'MQ063');
     ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
     return next;
 end $$;
@@ -11940,7 +12619,8 @@ CREATE FUNCTION spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_cor
     LANGUAGE plpgsql
     AS $$
 declare
-    reason spanmq_core.reason := ('EXPIRED', 'the message expired before it was handled', null, null, null)::spanmq_core.reason;
+    reason spanmq_core.reason := ('EXPIRED', 'the message expired before it was handled', null, null,
+                                  null)::spanmq_core.reason;
     expired spanmq_core.run[] := spanmq_core.end_cancelled(this, runs);
 begin
     if expired = '{}' then
@@ -11952,7 +12632,8 @@ begin
     else
         perform spanmq_core.bury(this, expired, at_, reason);
     end if;
-    delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq_core.expand_runs(expired)));
+    delete from spanmq_core.expiry e where e.queue_id = this.queue_id
+        and e.msg_id = any (array(select spanmq_core.expand_runs(expired)));
     return case when (spanmq_core.policy_of(this.queue_id)).drop_expired then '{}' else expired end;
 end $$;
 
@@ -12025,7 +12706,8 @@ declare
     wrappers text;
 begin
     select string_agg(w.wrapper::text, ', ') into wrappers
-        from (select spanmq_core.wrapper_of(f.inner_function, this_queue) as wrapper from spanmq_core.functions_on_queues() f
+        from (select spanmq_core.wrapper_of(f.inner_function, this_queue) as wrapper
+              from spanmq_core.functions_on_queues() f
               where spanmq_core.has_wrappers(this_queue, f.verb)) w
         where w.wrapper is not null;
     if wrappers is not null then
@@ -12052,7 +12734,8 @@ begin
     if spanmq_core.has_unsettled(this_batch) then
         return;
     end if;
-    select * into this from spanmq_core.batch b where b.batch_id = this_batch and b.ended_at is null for update skip locked;
+    select * into this from spanmq_core.batch b where b.batch_id = this_batch and b.ended_at is null
+        for update skip locked;
     -- A new statement, under the lock: its last holder may have returned a message.
     if not found or spanmq_core.has_unsettled(this_batch) then
         return;
@@ -12066,12 +12749,17 @@ begin
     this.dead := (
         select coalesce(sum(
             (select count(*) from spanmq_core.dead_letter d
-             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)), 0)
+             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids)
+             and d.redriven_at is null)), 0)
         from spanmq_core.batch_part p where p.batch_id = this_batch);
     this.done := this.total - this.dead;
-    this.sent_msg_id := (spanmq_core.send_many(of_queue, array[this.message], array[coalesce(this.headers, '{}') || jsonb_build_object(
-        'x-spanmq-batch', jsonb_build_object('id', this.batch_id, 'total', this.total, 'done', this.done, 'dead', this.dead))], null))[1];
-    update spanmq_core.batch b set ended_at = clock_timestamp(), done = this.done, dead = this.dead, sent_msg_id = this.sent_msg_id
+    this.sent_msg_id
+        := (spanmq_core.send_many(of_queue, array[this.message],
+                                  array[coalesce(this.headers, '{}') || jsonb_build_object(
+        'x-spanmq-batch', jsonb_build_object('id', this.batch_id, 'total', this.total, 'done', this.done, 'dead',
+                                             this.dead))], null))[1];
+    update spanmq_core.batch b set ended_at = clock_timestamp(), done = this.done, dead = this.dead,
+        sent_msg_id = this.sent_msg_id
         where b.batch_id = this_batch;
     delete from spanmq_core.batch_part p where p.batch_id = this_batch;
     has_ended := true;
@@ -12089,7 +12777,8 @@ CREATE FUNCTION spanmq_core.end_batches(budget integer) RETURNS TABLE(action tex
     LANGUAGE plpgsql
     AS $$
 declare
-    candidates bigint[] := array(select b.batch_id from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100);
+    candidates bigint[] := array(select b.batch_id from spanmq_core.batch b where b.ended_at is null order by b.batch_id
+                                 limit 100);
     newest bigint;
     candidate bigint;
     ending record;
@@ -12099,7 +12788,8 @@ begin
         newest := (select max(b.batch_id) from spanmq_core.batch b where b.ended_at is null);
         candidates := candidates || array(
             select b.batch_id from spanmq_core.batch b
-            where b.ended_at is null and b.batch_id > candidates[100] + (random() * (newest - candidates[100]))::bigint - 50
+            where b.ended_at is null and b.batch_id > candidates[100] + (random() * (newest - candidates[100]))::bigint
+            - 50
               and b.batch_id > candidates[100]
             order by b.batch_id limit 100);
     end if;
@@ -12111,7 +12801,8 @@ begin
         end if;
         continue when not ending.has_ended;
         action := 'ended batch';
-        queue := (select q.name from spanmq_core.batch b join spanmq_core.queue q on q.queue_id = b.queue_id where b.batch_id = candidate);
+        queue := (select q.name from spanmq_core.batch b join spanmq_core.queue q on q.queue_id = b.queue_id
+                  where b.batch_id = candidate);
         detail := candidate;
         return next;
         n := n + 1;
@@ -12131,14 +12822,16 @@ begin
     end if;
     with gone as (
         delete from spanmq_core.expiry e using unnest(runs) r
-            where e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < r.lo + r.n and e.is_cancelled returning e.msg_id)
+            where e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < r.lo + r.n and e.is_cancelled
+            returning e.msg_id)
     select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into cancelled from gone g;
     if cancelled is null then
         return runs;
     end if;
     ended := spanmq_core.runs_among(runs, cancelled);
     -- For state(): these are not completed.
-    perform spanmq_core.note_failure(this.queue_id, ended, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    perform spanmq_core.note_failure(this.queue_id, ended, clock_timestamp(), 'cancelled',
+                                     ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     perform spanmq_core.tell_settled(this, ended);
     return spanmq_core.runs_not_among(runs, cancelled);
 end $$;
@@ -12178,12 +12871,14 @@ begin
     select array_agg(r.ref), array_agg(t.ref) into sources, targets
     from (select distinct s->>'$ref' as ref from spanmq_core.schemas_in(root, true) s where s ? '$ref') r
     cross join lateral (
-        select distinct s->>'$ref' as ref from spanmq_core.schemas_in(spanmq_core.schema_at(root, r.ref), false) s where s ? '$ref') t;
+        select distinct s->>'$ref' as ref from spanmq_core.schemas_in(spanmq_core.schema_at(root, r.ref), false) s
+            where s ? '$ref') t;
     sources_left := sources;
     -- In each round those stay that lead to one that stayed: after n rounds the first of chains of n references.
     for n in 1 .. 32 loop
         exit when sources_left is null;
-        sources_left := (select array_agg(distinct e.source) from unnest(sources, targets) e (source, target) where e.target = any (sources_left));
+        sources_left := (select array_agg(distinct e.source) from unnest(sources, targets) e (source, target)
+                         where e.target = any (sources_left));
     end loop;
     return (select min(l) from unnest(sources_left) l);
 end $_$;
@@ -12198,7 +12893,8 @@ declare
 begin
     -- From its segment: a plan for the whole log opens every segment.
     if segment.lo is not null then
-        execute format('select enqueued_at from spanmq_core.%I where msg_id = $1', segment.log_name) into found_at using id;
+        execute format('select enqueued_at from spanmq_core.%I where msg_id = $1', segment.log_name) into found_at
+            using id;
     end if;
     return found_at;
 end $_$;
@@ -12275,7 +12971,8 @@ begin
         otherwise := regexp_replace('execute ' || otherwise, '[)]( using |$)', E') into result\\1');
     end if;
     if queue_name = 'each_queue' then
-        otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb, otherwise);
+        otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb,
+                            otherwise);
     end if;
     return format(
         $entry$create or replace function %I.%I(%s) returns %s language plpgsql %s as $body$
@@ -12289,13 +12986,17 @@ declare
 end $body$;
 comment on function %I.%I(%s) is %L$entry$,
         schema_name, this.proname,
-        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?(by_role text|of_caller uuid)( DEFAULT NULL::[a-z]+)?$', ''),
+        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''),
+                       ',? ?(by_role text|of_caller uuid)( DEFAULT NULL::[a-z]+)?$', ''),
         result, case this.provolatile when 's' then 'stable' else 'volatile' end,
         -- Types with their schema: the caller's search path may have others of the same name first.
         case when not this.proretset and not is_void then format(E'    result %s;\n', (
-            select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t where t.oid = this.prorettype)) else '' end
-        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end,
-        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
+            select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t
+                where t.oid = this.prorettype)) else '' end
+        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name)
+        else '' end,
+        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder)
+        else '' end,
         inner_function::text, call, otherwise,
         case when not this.proretset and not is_void then E'\n    return result;' else '' end,
         schema_name, this.proname, array_to_string(types, ', '), obj_description(inner_function, 'pg_proc'));
@@ -12335,7 +13036,8 @@ begin
         foreach run in array runs loop
             if run.attempts >= max_attempts - spare then
                 -- At once: adding ranges to each other in a loop takes seconds for thousands.
-                return (select range_agg(int8range(r.lo, r.lo + r.n)) from unnest(runs) r where r.attempts >= max_attempts - spare);
+                return (select range_agg(int8range(r.lo, r.lo + r.n)) from unnest(runs) r
+                        where r.attempts >= max_attempts - spare);
             end if;
         end loop;
     end if;
@@ -12408,13 +13110,15 @@ begin
     loop
         select coalesce(array_agg(n.msg_id order by n.expires_at, n.msg_id), '{}'), max(n.expires_at) into ids, from_at
             from (select * from spanmq_core.expiry e
-                  where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
+                  where e.queue_id = this.queue_id and e.expires_at <= at_
+                  and (e.expires_at, e.msg_id) > (from_at, from_id)
                   order by e.queue_id, e.expires_at, e.msg_id limit at_most) n;
         from_id := ids[cardinality(ids)];
         free := spanmq_core.lock_free(this.queue_id, ids);
         runs := spanmq_core.take_out(this.queue_id, free, 0, true);
         if spanmq_core.count_runs(runs) < cardinality(ids) then
-            runs := runs || spanmq_core.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
+            runs := runs || spanmq_core.take_late(this.queue_id, at_,
+                                                  (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
         perform spanmq_core.drop_or_bury(this, runs, at_);
         if not this.has_plain_policy and this.bells <> 0 then
@@ -12456,12 +13160,14 @@ declare
     n_drawn numeric;
     step int;
 begin
-    -- By a hash of the id: a sample of all of them, and the same one at the next look. All of a few runs may have other hashes: then the first.
+    -- By a hash of the id: a sample of all of them, and the same one at the next look. All of a few runs may have other
+    -- hashes: then the first.
     foreach step in array array[ceil(n_failing / sample), 1] loop
         select array_agg(d.id) as ids, array_agg(d.attempts) as attempts, array_agg(d.vt) as vts into drawn
             from (select e.id, r.attempts, r.vt
                   from (select h.lo, h.n, h.attempts, h.vt from spanmq_core.held h
-                        where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and hashint8(h.lo) % step = 0
+                        where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0
+                        and hashint8(h.lo) % step = 0
                         order by h.queue_id * 1, h.lo limit sample) r
                   cross join generate_series(r.lo, r.lo + r.n - 1) e (id) limit sample) d;
         exit when drawn.ids is not null;
@@ -12471,11 +13177,15 @@ begin
     end if;
     n_drawn := cardinality(drawn.ids);
     return query
-        select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error), greatest(round(sum(f.n) * n_failing / n_drawn), 1)::bigint,
-               n_drawn = n_failing and not has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at), min(f.retry_at), min(f.first_id)
+        select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error),
+        greatest(round(sum(f.n) * n_failing / n_drawn), 1)::bigint,
+               n_drawn = n_failing and not has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at),
+               min(f.retry_at), min(f.first_id)
         -- First by their full text: most errors are alike, and a pattern costs more than a comparison.
-        from (select l.task, l.category, l.error_class, left(l.error, 2000) as error, count(*) as n, max(l.attempts) as attempts,
-                     min(l.first_failed_at) as first_failed_at, max(l.last_failed_at) as last_failed_at, min(l.retry_at) as retry_at, min(l.msg_id) as first_id
+        from (select l.task, l.category, l.error_class, left(l.error, 2000) as error, count(*) as n,
+              max(l.attempts) as attempts,
+                     min(l.first_failed_at) as first_failed_at, max(l.last_failed_at) as last_failed_at,
+                     min(l.retry_at) as retry_at, min(l.msg_id) as first_id
               from spanmq_core.last_failures(this_queue, drawn.ids, drawn.attempts, drawn.vts) l group by 1, 2, 3, 4) f
         group by 1, 2, 3, 4;
 end $$;
@@ -12503,11 +13213,13 @@ begin
                   where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and h.lo >= from_id
                   order by h.queue_id * 1, h.lo limit 1000) r
             cross join generate_series(r.lo, r.last_id) e (id)
-            cross join lateral (select e.id > after and (msg_ids is null or e.id = any (msg_ids)) and (hidden_at is null or r.vt > hidden_at) as it) w;
+            cross join lateral (select e.id > after and (msg_ids is null or e.id = any (msg_ids))
+                                and (hidden_at is null or r.vt > hidden_at) as it) w;
         exit when read.last_id is null;
         return query
             select f.* from spanmq_core.last_failures(this_queue, read.ids, read.attempts, read.vts) f
-            where spanmq_core.is_of_cause(filters, f.task, f.category, f.error_class, f.error) order by f.msg_id limit qty;
+            where spanmq_core.is_of_cause(filters, f.task, f.category, f.error_class, f.error) order by f.msg_id
+            limit qty;
         get diagnostics n = row_count;
         qty := qty - n;
         from_id := read.last_id + 1;
@@ -12541,7 +13253,8 @@ begin
                   coalesce(hidden_until, range.vt);
     elsif runs <> '{}' then
         listed := spanmq_core.list_messages(runs, more_reads, read_at, hidden_until, 1000000000, sorted);
-        return query execute spanmq_core.fetch_ids(this_queue, listed) using listed.ids, listed.read_cts, listed.read_ats, listed.vts;
+        return query execute spanmq_core.fetch_ids(this_queue, listed) using listed.ids, listed.read_cts,
+            listed.read_ats, listed.vts;
     end if;
 end $$;
 
@@ -12576,9 +13289,11 @@ CREATE FUNCTION spanmq_core.fetch_ids(this_queue integer, listed spanmq_core.lis
     LANGUAGE plpgsql STABLE
     AS $_$
 begin
-    return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message, l.headers%s'
+    return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message,'
+                  ' l.headers%s'
                   ' from unnest($1, $2, $3, $4%s) with ordinality u (id, read_ct, read_at, vt%s, position)'
-                  ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by u.position',
+                  ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by'
+                  ' u.position',
                   more, case when more <> '' then ', $6' end, case when more <> '' then ', slot' end,
                   (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(listed.ids) id));
 end $_$;
@@ -12597,13 +13312,16 @@ begin
     if range.lo is not null then
         return query execute spanmq_core.fetch_range(
                 this_queue, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', '
-                || case when range.attempts > 0 then format('spanmq_core.last_error(%s, msg_id)', this_queue) else 'null::text' end)
+                || case when range.attempts > 0 then format('spanmq_core.last_error(%s, msg_id)', this_queue)
+                else 'null::text' end)
             using range.lo, range.lo + range.n, range.attempts + 1, read_at, hidden_until, lease;
     elsif runs <> '{}' then
-        listed := spanmq_core.list_messages(runs, 1, read_at, hidden_until, (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), sorted);
+        listed := spanmq_core.list_messages(runs, 1, read_at, hidden_until,
+                                            (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), sorted);
         return query execute spanmq_core.fetch_ids(
                 this_queue, listed, format(', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'','
-                                           ' case when u.read_ct > 1 then spanmq_core.last_error(%s, l.msg_id) end', this_queue))
+                                           ' case when u.read_ct > 1 then spanmq_core.last_error(%s, l.msg_id) end',
+                                           this_queue))
             using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
     end if;
 end $_$;
@@ -12613,8 +13331,10 @@ CREATE FUNCTION spanmq_core.fetch_range(this_queue integer, first_id bigint, las
     LANGUAGE plpgsql STABLE
     AS $_$
 begin
-    return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from spanmq_core.%I'
-                  ' where msg_id >= $1 and msg_id < $2 order by msg_id', more, spanmq_core.log_of(this_queue, first_id, last_id));
+    return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from'
+                  ' spanmq_core.%I'
+                  ' where msg_id >= $1 and msg_id < $2 order by msg_id', more,
+                  spanmq_core.log_of(this_queue, first_id, last_id));
 end $_$;
 
 
@@ -12655,16 +13375,20 @@ CREATE FUNCTION spanmq_core.find_dead_letters(this_queue integer, given spanmq_c
 begin
     return query execute format(
         'select d.* from spanmq_core.dead_letter d where d.queue_id = $1 and (%s)'
-        ' and (($2).category is null or d.category = ($2).category) and (($2).error_class is null or d.error_class = ($2).error_class)'
-        ' and (($2).payload is null or d.message @> ($2).payload) and (($2).path is null or spanmq_core.meets(d.message, ($2).path))'
+        ' and (($2).category is null or d.category = ($2).category) and (($2).error_class is null or d.error_class ='
+        ' ($2).error_class)'
+        ' and (($2).payload is null or d.message @> ($2).payload) and (($2).path is null or'
+        ' spanmq_core.meets(d.message, ($2).path))'
         ' and (($2).dead_letter_ids is null or d.dead_letter_id = any (($2).dead_letter_ids))'
         ' and (($2).error is null or left(d.error, 2000) ~* ($2).error) and %s'
         ' and ($3 is null or d.dead_letter_id > $3) order by d.%I %s limit $4 %s',
-        case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
+        case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null'
+        else 'true' end,
         -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
         case when given.since is null and given.until is null then 'true' else
             'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq_core.dead_letter w where w.queue_id = $1'
-            ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until, ''infinity'')))' end,
+            ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until,'
+            ' ''infinity'')))' end,
         -- Otherwise the planner takes the primary key, and scans all that were ever redriven.
         by, case when not given.redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking)
         using this_queue, given, after, qty;
@@ -12684,7 +13408,8 @@ CREATE UNLOGGED TABLE spanmq_core.listener (
 
 CREATE FUNCTION spanmq_core.find_listener(key uuid) RETURNS spanmq_core.listener
     LANGUAGE sql STABLE
-    AS $$ select l from spanmq_core.listener l where l.listener = key and l.expires_at > clock_timestamp() $$;
+    AS $$ select l from spanmq_core.listener l where l.listener = key
+and l.expires_at > clock_timestamp() $$;
 
 
 CREATE FUNCTION spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text) RETURNS record
@@ -12710,22 +13435,30 @@ begin
     fault := ' ' || case
         when schema = 'false' then 'is not allowed'
         when not (types ? kind or kind = 'number' and types ? 'integer') then
-            format('must be %s, not %s', case jsonb_typeof(types) when 'array' then format('one of %s', types) else types #>> '{}' end, kind)
+            format('must be %s, not %s', case jsonb_typeof(types) when 'array' then format('one of %s', types)
+                   else types #>> '{}' end, kind)
         when schema ? 'const' and coalesce(body, 'null') <> schema->'const' then format('must be %s', schema->'const')
         when kind = 'number' then case
             when types ? 'integer' and not types ? 'number' and body::numeric % 1 <> 0 then 'must be an integer'
             when body::numeric < (schema->'minimum')::numeric then format('must be at least %s', schema->'minimum')
             when body::numeric > (schema->'maximum')::numeric then format('must be at most %s', schema->'maximum')
-            when body::numeric <= (schema->'exclusiveMinimum')::numeric then format('must be more than %s', schema->'exclusiveMinimum')
-            when body::numeric >= (schema->'exclusiveMaximum')::numeric then format('must be less than %s', schema->'exclusiveMaximum') end
+            when body::numeric <= (schema->'exclusiveMinimum')::numeric then format('must be more than %s',
+                schema->'exclusiveMinimum')
+            when body::numeric >= (schema->'exclusiveMaximum')::numeric then format('must be less than %s',
+                schema->'exclusiveMaximum') end
         when kind = 'string' and schema ?| '{minLength,maxLength}' then case
-            when length(body #>> '{}') < (schema->'minLength')::numeric then format('must have at least %s characters', schema->'minLength')
-            when length(body #>> '{}') > (schema->'maxLength')::numeric then format('must have at most %s characters', schema->'maxLength') end
+            when length(body #>> '{}') < (schema->'minLength')::numeric then format('must have at least %s characters',
+                schema->'minLength')
+            when length(body #>> '{}') > (schema->'maxLength')::numeric then format('must have at most %s characters',
+                schema->'maxLength') end
         when kind = 'array' and schema ?| '{minItems,maxItems}' then case
-            when jsonb_array_length(body) < (schema->'minItems')::numeric then format('must have at least %s items', schema->'minItems')
-            when jsonb_array_length(body) > (schema->'maxItems')::numeric then format('must have at most %s items', schema->'maxItems') end
+            when jsonb_array_length(body) < (schema->'minItems')::numeric then format('must have at least %s items',
+                schema->'minItems')
+            when jsonb_array_length(body) > (schema->'maxItems')::numeric then format('must have at most %s items',
+                schema->'maxItems') end
         end;
-    if fault is null and schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e where e = coalesce(body, 'null')) then
+    if fault is null and schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e
+                                                         where e = coalesce(body, 'null')) then
         fault := format(' must be one of %s', schema->'enum');
     end if;
     if fault is null and kind = 'object' and schema ? 'required' then
@@ -12739,7 +13472,8 @@ begin
         for part_schema in select * from jsonb_array_elements(schema->'anyOf') loop
             found := spanmq_core.find_misfit(body, part_schema, root, steps);
             steps := found.steps;
-            reasons := case when found.fault is not null then concat_ws(', or ', reasons, left(ltrim(found.fault), 500)) end;
+            reasons := case
+                when found.fault is not null then concat_ws(', or ', reasons, left(ltrim(found.fault), 500)) end;
             exit when reasons is null or steps < 0;
         end loop;
         if reasons is not null then
@@ -12748,7 +13482,8 @@ begin
         end if;
     end if;
     for part_schema in
-        select a from jsonb_array_elements(schema->'allOf') a union all select spanmq_core.schema_at(root, schema->>'$ref') where schema ? '$ref'
+        select a from jsonb_array_elements(schema->'allOf') a
+        union all select spanmq_core.schema_at(root, schema->>'$ref') where schema ? '$ref'
     loop
         found := spanmq_core.find_misfit(body, part_schema, root, steps);
         steps := found.steps;
@@ -12795,7 +13530,8 @@ declare
     this spanmq_core.queue;
 begin
     -- The catalog tells old snapshots, too, that a queue was dropped.
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name) and has_table_privilege(q.queue_view, 'select');
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name)
+        and has_table_privilege(q.queue_view, 'select');
     if not found then
         perform spanmq_core.raise_not_found(queue_name);
     end if;
@@ -12823,9 +13559,11 @@ declare
     found_one spanmq_core.receiver;
 begin
     select * into found_one from spanmq_core.receiver r
-        where r.queue_id = this.queue_id and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
+        where r.queue_id = this.queue_id
+        and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
         order by r.state limit 1 for update;
-    perform spanmq_core.raise_if(not found, format('the queue %s has no receiver %s', this.name, receiver), 'list_receivers shows what there is.');
+    perform spanmq_core.raise_if(not found, format('the queue %s has no receiver %s', this.name, receiver),
+                                 'list_receivers shows what there is.');
     return found_one;
 end $$;
 
@@ -12838,15 +13576,18 @@ begin
         select r.* from spanmq_core.fresh f cross join lateral spanmq_core.run_of(f) r
         where f.queue_id = this_queue and f.lo = (
                 select o.lo from spanmq_core.fresh o
-                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
+                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc,
+                o.lo desc limit 1)
           and f.lo + f.n > id
         union all
         select r.* from spanmq_core.held h cross join lateral spanmq_core.run_of(h) r
         where h.queue_id = this_queue and h.lo = (
                 select o.lo from spanmq_core.held o
-                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
+                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc,
+                o.lo desc limit 1)
           and h.lo + h.n > id
-          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = id));
+          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue
+                                                        and d.msg_id = id));
 end $$;
 
 
@@ -12878,8 +13619,10 @@ declare
     this spanmq_core.schedule;
 begin
     select * into this from spanmq_core.schedule s
-        where s.name = schedule_name and s.queue_id = (select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)) for no key update;
-    perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name), 'spanmq.list_schedules() lists them.', 'MQ007');
+        where s.name = schedule_name and s.queue_id = (select q.queue_id from spanmq_core.queue q
+                                                       where q.folded_name = lower(of_queue)) for no key update;
+    perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name),
+                                 'spanmq.list_schedules() lists them.', 'MQ007');
     return this;
 end $$;
 
@@ -12894,7 +13637,8 @@ begin
         raise exception 'queue % is a subscription: nothing is sent into it', this.name
             using errcode = 'MQ060', hint = (
                 select format('Send into queue %s: it comes here, too.', q.name)
-                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id
+                where s.queue_id = this.queue_id);
     end if;
     return this;
 end $$;
@@ -12919,11 +13663,13 @@ begin
     if from_lo > round_to then
         from_lo := 0;
         round_to := coalesce(
-            (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id desc, f.lo desc limit 1), 0);
+            (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id desc, f.lo desc
+             limit 1), 0);
     end if;
     select min(f.lo) filter (where f.group_hash is null) as found_lo, max(f.lo) as last_lo, count(*) as n into looked
         from (select * from spanmq_core.fresh f
-              where f.queue_id = this_queue and f.lo >= greatest(from_lo, bound.fresh_from) order by f.queue_id, f.lo limit n_runs) f;
+              where f.queue_id = this_queue and f.lo >= greatest(from_lo, bound.fresh_from) order by f.queue_id, f.lo
+              limit n_runs) f;
     next_lo := coalesce(looked.found_lo, case when looked.n = n_runs then looked.last_lo else round_to end + 1);
     perform set_config(setting, format('%s %s', next_lo, round_to), false);
     if looked.found_lo is not null or exists (
@@ -12952,18 +13698,21 @@ declare
     n int := 0;
 begin
     for candidate in
-        select distinct t.schedule_id from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id
+        select distinct t.schedule_id from spanmq_core.schedule_time t join spanmq_core.schedule s
+        on s.schedule_id = t.schedule_id
         where t.due_at <= at_ and not s.is_paused order by 1
     loop
         exit when n >= budget;
         begin
             -- A new statement under the lock of the schedule reads its current row.
-            select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
+            select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused
+                for no key update skip locked;
             continue when not found;
             select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
             if not spanmq_core.role_may(this.made_by, of_queue.queue_id, 'send') then
                 this.pause_reason := format('role %I may not send into queue %s', this.made_by, of_queue.name);
-                update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason where s.schedule_id = candidate;
+                update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason
+                    where s.schedule_id = candidate;
                 action := 'paused schedule';
                 queue := of_queue.name;
                 detail := format('%s: %s', this.name, this.pause_reason);
@@ -12988,7 +13737,8 @@ begin
             for i in 1 .. cardinality(times) loop
                 this.last_msg_id := (spanmq_core.send_many(
                     of_queue, array[this.message],
-                    array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', times[i])],
+                    array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name,
+                        'x-spanmq-scheduled-at', times[i])],
                     null))[1];
             end loop;
             update spanmq_core.schedule s set last_at = times[cardinality(times)], last_msg_id = this.last_msg_id
@@ -13024,12 +13774,14 @@ CREATE FUNCTION spanmq_core.fold_dead_letter_counts(this_queue integer) RETURNS 
 declare
     folded bigint;
 begin
-    if (select count(*) from (select from spanmq_core.dead_letter_count c where c.queue_id = this_queue limit 100) c) < 100 then
+    if (select count(*) from (select from spanmq_core.dead_letter_count c where c.queue_id = this_queue limit 100) c)
+        < 100 then
         return 0;
     end if;
     with gone as (
         delete from spanmq_core.dead_letter_count c
-            where c.ctid = any (array(select k.ctid from spanmq_core.dead_letter_count k where k.queue_id = this_queue limit 10000 for update skip locked))
+            where c.ctid = any (array(select k.ctid from spanmq_core.dead_letter_count k where k.queue_id = this_queue
+                                      limit 10000 for update skip locked))
             returning c.category, c.n),
     sums as (
         insert into spanmq_core.dead_letter_count (queue_id, category, n)
@@ -13065,9 +13817,11 @@ begin
         except select f.role, f.verb from spanmq_core.followed_grant f where f.queue_id = this.queue_id
     loop
         insert into spanmq_core.followed_grant (queue_id, role, verb, was_granted)
-            values (this.queue_id, each.role, each.verb, each.role in (select spanmq_core.grantees_of(each.verb, this.queue_id)));
+            values (this.queue_id, each.role, each.verb,
+                    each.role in (select spanmq_core.grantees_of(each.verb, this.queue_id)));
         execute format('grant execute on function %s to %s',
-                       array_to_string(spanmq_core.make_wrappers(this, each.verb), ', '), spanmq_core.role_name(each.role));
+                       array_to_string(spanmq_core.make_wrappers(this, each.verb), ', '),
+                       spanmq_core.role_name(each.role));
     end loop;
 end $$;
 
@@ -13081,7 +13835,8 @@ begin
     perform spanmq_core.close_lists();
     -- By chance: one at which this fails must not keep the others.
     for this in
-        select q.* from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow()) order by random() limit budget
+        select q.* from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow())
+        order by random() limit budget
     loop
         begin
             perform spanmq_core.follow(this);
@@ -13107,7 +13862,8 @@ declare
 begin
     delete from spanmq_core.bound b
         where b.ctid = any (array(
-            select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number < newest for update skip locked));
+            select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number < newest
+                for update skip locked));
 end $$;
 
 
@@ -13140,7 +13896,8 @@ begin
         delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = any (added);
     end if;
     with notes as (
-        delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < first_id + n returning d.msg_id)
+        delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id
+            and d.msg_id < first_id + n returning d.msg_id)
         select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into gone from notes g;
     return coalesce(gone, '{}');
 end $$;
@@ -13155,7 +13912,8 @@ declare
 begin
     delete from spanmq_core.deduplication d
         where d.ctid = any (array(select e.ctid from spanmq_core.deduplication e
-                                  where e.queue_id = this_queue and e.until <= at_ order by e.queue_id, e.until limit budget for update skip locked))
+                                  where e.queue_id = this_queue and e.until <= at_ order by e.queue_id, e.until
+                                  limit budget for update skip locked))
           and d.until <= at_;
     get diagnostics n = row_count;
     return n;
@@ -13169,9 +13927,11 @@ begin
     -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then
     -- maintain() does it.
     delete from spanmq_core.failure f
-        where f.queue_id = this_queue and f.lo <= last_id and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
+        where f.queue_id = this_queue and f.lo <= last_id
+        and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
     delete from spanmq_core.expiry e
-        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq_core.has_run(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
+        where e.queue_id = this_queue and e.msg_id <= last_id
+        and not spanmq_core.has_run(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq_core.upkeep.purged_to, excluded.purged_to);
 end $$;
@@ -13184,8 +13944,11 @@ declare
     runs spanmq_core.run[] := spanmq_core.take_batch(this_queue, lease);
     freed int8multirange := int8multirange(int8range(after_id + 1, null));
 begin
-    perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(spanmq_core.runs_among(runs, freed)) r));
-    perform spanmq_core.put_back(this_queue, spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
+    perform spanmq_core.give_back(this_queue,
+                                  array(select spanmq_core.undelivered(r)
+                                        from unnest(spanmq_core.runs_among(runs, freed)) r));
+    perform spanmq_core.put_back(this_queue,
+                                 spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
 end $$;
 
 
@@ -13233,10 +13996,14 @@ CREATE FUNCTION spanmq_core.functions_of(verb text) RETURNS text
             ('maintain', 'spanmq_call', '{may_maintain,plan_schedule,upcoming_schedules}'),
             ('maintain', 'spanmq', '{maintain,doctor}'),
             ('serve', 'spanmq_call', '{may_serve,move_sqs_messages}'),
-            ('serve', 'spanmq', '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,start_sqs_move,list_sqs_moves,'
-                                'find_sqs_move,cancel_sqs_move,take_sqs_move,has_sqs_moves,note_sqs_move,list_sqs_moved}'),
+            ('serve', 'spanmq',
+             '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,'
+             'start_sqs_move,list_sqs_moves,find_sqs_move,cancel_sqs_move,take_sqs_move,has_sqs_moves,note_sqs_move,'
+             'list_sqs_moved}'),
             ('admin', 'spanmq_call', '{may_admin}'),
-            ('admin', 'spanmq', '{create_token,list_tokens,revoke_token,rotate_token,create_access_key,list_access_keys,revoke_access_key}')
+            ('admin', 'spanmq',
+             '{create_token,list_tokens,revoke_token,rotate_token,create_access_key,list_access_keys,'
+             'revoke_access_key}')
         ) d (verb, schema_name, names) on p.pronamespace = to_regnamespace(d.schema_name) and p.proname = any (d.names)
         where d.verb = functions_of.verb) f
 $$;
@@ -13251,7 +14018,8 @@ CREATE FUNCTION spanmq_core.functions_on_queues() RETURNS TABLE(verb text, schem
         '),
         ('send', 'spanmq', '
             send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
-            unschedule:queue_of_schedule pause_schedule:queue_of_schedule run_schedule:queue_of_schedule resume_schedule:queue_of_schedule
+            unschedule:queue_of_schedule pause_schedule:queue_of_schedule run_schedule:queue_of_schedule
+            resume_schedule:queue_of_schedule
             plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch
         '),
         ('look', 'pgmq', '
@@ -13260,10 +14028,13 @@ CREATE FUNCTION spanmq_core.functions_on_queues() RETURNS TABLE(verb text, schem
         ('look', 'spanmq', '
             peek peek_archive storage archive_position archive_ranges archive_piece list_category_policies classify
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
-            failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups list_segments list_bindings list_throttles dead_letters_of get_policy
-            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages metrics_all health latest_statistics list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
+            failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups
+            list_segments list_bindings list_throttles dead_letters_of get_policy
+            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages metrics_all
+            health latest_statistics list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
             end_pipeline_run:queue_of_run list_pipeline_runs list_batches
-            get_schema replay replay_extent await_settled unsettled get_results list_results list_workers list_task_kinds
+            get_schema replay replay_extent await_settled unsettled get_results list_results list_workers
+            list_task_kinds
             note_position known_positions
         '),
         ('receive', 'pgmq', '
@@ -13271,8 +14042,10 @@ CREATE FUNCTION spanmq_core.functions_on_queues() RETURNS TABLE(verb text, schem
             read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt
         '),
         ('receive', 'spanmq', '
-            receive begin_alone ack cancel cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges
-            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker note_export store_result ack_with_results
+            receive begin_alone ack cancel cancelled nack reject release extend hold receiver_open receiver_claim
+            receiver_ranges
+            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker
+            note_export store_result ack_with_results
             refuse_export forget_export redrive redrive_message purge_dead_letters
             retry_failing reject_failing
         '),
@@ -13281,7 +14054,8 @@ CREATE FUNCTION spanmq_core.functions_on_queues() RETURNS TABLE(verb text, schem
             convert_archive_partitioned unbind_topic
         '),
         ('manage', 'spanmq', '
-            set_policy set_schema set_category_policy set_category_rule drop_category_rule pause resume grant_queue revoke_queue
+            set_policy set_schema set_category_policy set_category_rule drop_category_rule pause resume grant_queue
+            revoke_queue
             list_grants
         ')),
     named as (
@@ -13315,8 +14089,10 @@ CREATE FUNCTION spanmq_core.give_back(this_queue integer, runs spanmq_core.run[]
     AS $$
 begin
     perform spanmq_core.heed_clock(this_queue);
-    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash,
+                                  group_key)
+        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()),
+        r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t;
 end $$;
 
@@ -13350,7 +14126,8 @@ CREATE FUNCTION spanmq_core.grantees_of(verb text, this_queue integer) RETURNS S
     AS $$
     select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee) end
     from pg_proc p cross join lateral aclexplode(p.proacl) a
-    where p.oid = to_regprocedure(concat_ws('_', 'spanmq_call.may', verb, this_queue) || '()') and a.privilege_type = 'EXECUTE' and a.grantee <> p.proowner
+    where p.oid = to_regprocedure(concat_ws('_', 'spanmq_call.may', verb, this_queue) || '()')
+    and a.privilege_type = 'EXECUTE' and a.grantee <> p.proowner
     order by 1
 $$;
 
@@ -13366,7 +14143,8 @@ CREATE FUNCTION spanmq_core.groups_of(log_name text, first_id bigint, last_id bi
 declare
     groups text[];
 begin
-    execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2', log_name)
+    execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where'
+                   ' l.msg_id between $1 and $2', log_name)
         into groups using first_id, last_id;
     return groups;
 end $_$;
@@ -13418,11 +14196,13 @@ begin
         where p.batch_id = this_batch and (
             (select true from spanmq_core.fresh f
              where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
-               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b where b.queue_id = p.queue_id
+               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b
+                                                               where b.queue_id = p.queue_id
                                                                 order by b.queue_id desc, b.number desc limit 1))
              order by f.queue_id desc, f.lo desc limit 1)
             or (select true from spanmq_core.held h
-                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256
+                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids)
+                and h.lo >= lower(p.ids) / 256 * 256
                   and spanmq_core.count_left_among(h, p.ids) > 0
                 order by h.queue_id desc, h.lo desc limit 1)));
 end $$;
@@ -13435,7 +14215,8 @@ CREATE FUNCTION spanmq_core.has_wrappers(this_queue integer, verb text) RETURNS 
 
 CREATE FUNCTION spanmq_core.have_ended(noted text[], now_ text[]) RETURNS boolean
     LANGUAGE sql IMMUTABLE
-    AS $$ select not noted && now_ and not exists (select from unnest(now_) w where w like '-1/%') $$;
+    AS $$ select not noted && now_
+and not exists (select from unnest(now_) w where w like '-1/%') $$;
 
 
 CREATE FUNCTION spanmq_core.heed_clock(this_queue integer) RETURNS void
@@ -13463,7 +14244,8 @@ begin
     if not found or greatest(this.due_from, this.mark_at) > now_at then
         -- Also beside a step that is not committed yet, whose number is lower.
         insert into spanmq_core.bound (queue_id, number, fresh_from, due_from, mark_id, senders)
-            values (this_queue, nextval('spanmq_core.bound_number'), this.fresh_from, '-infinity', this.mark_id, this.senders);
+            values (this_queue, nextval('spanmq_core.bound_number'), this.fresh_from, '-infinity', this.mark_id,
+                    this.senders);
     end if;
 end $$;
 
@@ -13483,7 +14265,8 @@ begin
                coalesce(sum(spanmq_core.count_left(h)) filter (where h.lease_id <> 0), 0),
                min(h.lo) filter (where h.lease_id = 0 and h.attempts = 0)
             into blocks, in_flight, delayed_lo
-            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt > at_;
+            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash = hash
+            and h.group_hash is not null and h.vt > at_;
     end if;
 end $$;
 
@@ -13501,7 +14284,8 @@ begin
         return;
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
-        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
+        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost,
+                r.alone)::spanmq_core.run from unnest(runs) r));
     if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
@@ -13513,8 +14297,10 @@ CREATE FUNCTION spanmq_core.hold(this_queue integer, runs spanmq_core.run[], lea
     LANGUAGE plpgsql
     AS $$
 begin
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int, spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int,
+        spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
                greatest(until, at_, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
 end $$;
@@ -13542,7 +14328,8 @@ begin
             -- A new statement under the locks: these tables are still the log, and have all that they are to have.
             if first_id = greatest(after_id + 1, spanmq_core.first_kept(this_queue))
                and segments = array(select s from unnest(segments) s where exists (
-                       select from spanmq_core.segment n where n.queue_id = s.queue_id and n.lo = s.lo and n.log_name = s.log_name)) then
+                       select from spanmq_core.segment n where n.queue_id = s.queue_id and n.lo = s.lo
+                           and n.log_name = s.log_name)) then
                 return segments;
             end if;
         exception when undefined_table then
@@ -13600,11 +14387,14 @@ begin
         if spanmq_core.sees_now() then
             select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo;
         else
-            select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo for no key update;
+            select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo
+                for no key update;
         end if;
-        if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
+        if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name,
+            this.old_name) then
             if held.state <> 'open' or held.settled_at_xid is not null then
-                update spanmq_core.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
+                update spanmq_core.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue
+                    and s.lo = this.lo
                     returning * into held;
             end if;
             return held;
@@ -13649,7 +14439,8 @@ CREATE FUNCTION spanmq_core.horizon() RETURNS xid8
     AS $$
 declare
     before spanmq_core.horizon := (select h from spanmq_core.horizon h);
-    -- First the mark, then the open transactions, a statement each: those that are not among these have a younger snapshot.
+    -- First the mark, then the open transactions, a statement each: those that are not among these have a younger
+    -- snapshot.
     next spanmq_core.horizon := (before.reached, pg_snapshot_xmin(pg_current_snapshot()), null);
 begin
     -- The sessions as they are now: within a transaction the first look at them would be repeated.
@@ -13659,7 +14450,8 @@ begin
         where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.pid <> pg_backend_pid()
           and not exists (select from pg_stat_activity a
                           where a.pid = l.pid and (a.datname <> current_database()
-                                                   or a.state is not null and a.backend_xmin is null and a.backend_xid is null)));
+                                                   or a.state is not null and a.backend_xmin is null
+                                                   and a.backend_xid is null)));
     if next.transactions = '{}' then
         next.reached := next.mark;
     elsif before.mark > next.mark then
@@ -13673,8 +14465,10 @@ begin
     if next is distinct from before then
         update spanmq_core.horizon set reached = next.reached, mark = next.mark, transactions = next.transactions;
     end if;
-    return least(next.reached, (select min(spanmq_core.full_id(r.xmin, next.mark::text::bigint)) from pg_replication_slots r)::text::xid8,
-                 (select min(spanmq_core.full_id(r.backend_xmin, next.mark::text::bigint)) from pg_stat_replication r)::text::xid8);
+    return least(next.reached, (select min(spanmq_core.full_id(r.xmin, next.mark::text::bigint))
+                                from pg_replication_slots r)::text::xid8,
+                 (select min(spanmq_core.full_id(r.backend_xmin, next.mark::text::bigint))
+                  from pg_stat_replication r)::text::xid8);
 end $$;
 
 
@@ -13709,11 +14503,13 @@ declare
     n bigint;
     total bigint := 0;
 begin
-    execute format('select min(msg_id), least(greatest(count(*) / 16, 16384), 1048576) / 256 * 256 from %s', source) into next_id, size;
+    execute format('select min(msg_id), least(greatest(count(*) / 16, 16384), 1048576) / 256 * 256 from %s', source)
+        into next_id, size;
     while next_id is not null loop
         this := spanmq_core.create_segment(this_queue, next_id, size, true);
         execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-                       ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2 order by msg_id',
+                       ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2'
+                       ' order by msg_id',
                        this.log_name, headers, source)
             using next_id, this.hi;
         get diagnostics n = row_count;
@@ -13721,21 +14517,26 @@ begin
         execute format($insert$
             with runs as (
                 select min(m.id) as lo, count(*) as n, m.attempts, m.vt, m.last_read_at, m.group_key
-                from (select i.*, i.id - row_number() over (partition by i.id / 256, i.attempts, i.vt, i.last_read_at, i.group_key order by i.id) as island
+                from (select i.*, i.id - row_number() over (partition by i.id / 256, i.attempts, i.vt, i.last_read_at,
+                                                            i.group_key order by i.id) as island
                       from (
                         select s.msg_id as id, s.read_ct as attempts, spanmq_core.group_of(%2$s) as group_key,
-                               -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never equal.
-                               case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then v.vt end
+                               -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they
+                               -- are never equal.
+                               case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s'
+                               and interval '1 s' then v.vt end
                                    as vt,
                                %1$s as last_read_at
                         from %3$s s
                         -- Before PostgreSQL 17 nothing can be subtracted from infinity.
-                        cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00' when '-infinity' then s.enqueued_at else s.vt end as vt) v
+                        cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00'
+                                            when '-infinity' then s.enqueued_at else s.vt end as vt) v
                         where s.msg_id between $3 and $4) i) m
                 group by m.id / 256, m.attempts, m.vt, m.last_read_at, m.group_key, m.island),
             fresh as (
                 insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
-                    select $1, t.lo, t.n, hashtextextended(r.group_key, 0), r.group_key from runs r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t
+                    select $1, t.lo, t.n, hashtextextended(r.group_key, 0), r.group_key
+                    from runs r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t
                     where r.vt is null order by t.lo)
             insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, group_hash, group_key)
                 select $1, t.lo, t.n, r.attempts, r.vt, r.last_read_at, hashtextextended(r.group_key, 0), r.group_key
@@ -13752,7 +14553,8 @@ CREATE FUNCTION spanmq_core.is_as_it_was(segment spanmq_core.segment) RETURNS bo
     LANGUAGE plpgsql
     AS $$
 begin
-    return exists (select from spanmq_core.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo and s is not distinct from segment);
+    return exists (select from spanmq_core.segment s where s.queue_id = segment.queue_id and s.lo = segment.lo
+                   and s is not distinct from segment);
 end $$;
 
 
@@ -13764,7 +14566,8 @@ declare
 begin
     return this.bells <> 0 and exists (
         select from generate_series(0, 61) n
-        where this.bells >> n & 1 = 1 and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
+        where this.bells >> n & 1 = 1
+        and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
 end $$;
 
 
@@ -13808,7 +14611,8 @@ begin
         where g.queue_id = this_queue and g.system_id = (select c.system_identifier from pg_control_system() c);
     if not found then
         return false;
-    elsif gone.newest_writer >= pg_snapshot_xmax(seen)::text::bigint or spanmq_core.not_seen_from(gone.late, here) <> '[]' then
+    elsif gone.newest_writer >= pg_snapshot_xmax(seen)::text::bigint
+        or spanmq_core.not_seen_from(gone.late, here) <> '[]' then
         return true;
     end if;
     known := (gone.known_from ->> 'seen')::pg_snapshot;
@@ -13852,7 +14656,8 @@ CREATE FUNCTION spanmq_core.is_kept(this_queue integer, first_id bigint, last_id
     AS $$
 begin
     return exists (select from spanmq_core.receiver_batch b
-                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'));
+                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id
+                   and b.state in ('claimed', 'settled'));
 end $$;
 
 
@@ -13872,7 +14677,8 @@ CREATE FUNCTION spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, l
     LANGUAGE plpgsql
     AS $$
 begin
-    return exists (select from spanmq_core.queues_of(this.queue_id) o where spanmq_core.is_needed_by(o.queue_id, first_id, last_id));
+    return exists (select from spanmq_core.queues_of(this.queue_id) o
+                   where spanmq_core.is_needed_by(o.queue_id, first_id, last_id));
 end $$;
 
 
@@ -13892,7 +14698,8 @@ end $$;
 CREATE FUNCTION spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     AS $$
-    select (filters[1] is null or filters[1] = coalesce(task, '')) and (filters[2] is null or filters[2] = coalesce(category, ''))
+    select (filters[1] is null or filters[1] = coalesce(task, ''))
+        and (filters[2] is null or filters[2] = coalesce(category, ''))
        and (filters[3] is null or filters[3] = coalesce(error_class, ''))
        and case when filters[4] is null then true else filters[4] = spanmq_core.error_pattern(error) end
 $$;
@@ -13924,7 +14731,8 @@ CREATE FUNCTION spanmq_core.is_reserved(this_queue integer, first_id bigint, las
     LANGUAGE plpgsql
     AS $$
 begin
-    return exists (select from spanmq_core.bulk_block b where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id);
+    return exists (select from spanmq_core.bulk_block b where b.queue_id = this_queue and b.lo <= last_id
+                   and b.hi >= first_id);
 end $$;
 
 
@@ -13950,15 +14758,18 @@ CREATE FUNCTION spanmq_core.is_shared(this spanmq_core.queue, id bigint) RETURNS
     AS $$
 declare
     other spanmq_core.queue;
-    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
+                           this.queue_id);
 begin
     if this.is_subscription and (spanmq_core.policy_of(log_id)).keep is not null then
         return true;
     end if;
-    for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
+    for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id
+        where q.queue_id <> this.queue_id loop
         -- In the order in which a message goes: from a run it becomes a dead letter, and a batch keeps it for a replay.
         if exists (select from spanmq_core.find_run(other.queue_id, id))
-           or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
+           or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id
+                      and d.redriven_at is null)
            or spanmq_core.is_kept(other.queue_id, id, id) then
             return true;
         end if;
@@ -13971,7 +14782,8 @@ CREATE FUNCTION spanmq_core.join_batch(runs spanmq_core.run[], deliveries intege
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 begin
-    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'), coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
+    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'),
+        coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
            coalesce(array_agg(e.attempts + deliveries) filter (where e.is_first), '{}'), coalesce(sum(e.n), 0)
         into los, his, attempts, n
         from (select r.lo, r.n, r.lo + r.n as end_id, r.attempts,
@@ -13996,7 +14808,8 @@ begin
         if this.lo = joined.lo + joined.n and this.lo & 255 <> 0
            and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key
            and this.priority is not distinct from joined.priority and this.lease_id = joined.lease_id
-           and this.lost = joined.lost and this.alone = joined.alone and this.vt is not distinct from joined.vt and this.last_read_at is not distinct from joined.last_read_at then
+           and this.lost = joined.lost and this.alone = joined.alone and this.vt is not distinct from joined.vt
+           and this.last_read_at is not distinct from joined.last_read_at then
             joined.n := joined.n + this.n;
         else
             if joined.n > 0 then
@@ -14079,7 +14892,8 @@ CREATE FUNCTION spanmq_core.last_error(this_queue integer, id bigint) RETURNS te
     LANGUAGE plpgsql STABLE
     AS $$
 begin
-    return (select coalesce(f.error, f.error_class, f.category) from spanmq_core.failures_of(this_queue, id) f where f.outcome <> 'cancelled'
+    return (select coalesce(f.error, f.error_class, f.category) from spanmq_core.failures_of(this_queue, id) f
+            where f.outcome <> 'cancelled'
             order by f.failed_at desc, f.attempt desc limit 1);
 end $$;
 
@@ -14096,14 +14910,17 @@ begin
         return;
     end if;
     return query
-        select m.id, t.task, m.attempts, f.first_at, f.failed_at, m.vt, f.category, f.error, f.error_class, f.traceback, f.worker
+        select m.id, t.task, m.attempts, f.first_at, f.failed_at, m.vt, f.category, f.error, f.error_class, f.traceback,
+        f.worker
         from unnest(ids, reads, vts) m (id, attempts, vt)
         left join spanmq_core.tasks_of(this_queue, ids) t on t.msg_id = m.id
         left join lateral (
             select a.*, min(a.failed_at) over () as first_at from (
-                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo = m.id and f.n = 1 and f.outcome <> 'cancelled'
+                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo = m.id and f.n = 1
+                    and f.outcome <> 'cancelled'
                 union all
-                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo / 256 = m.id / 256 and f.n > 1 and f.lo <= m.id
+                select f.* from spanmq_core.failure f where f.queue_id = this_queue and f.lo / 256 = m.id / 256
+                and f.n > 1 and f.lo <= m.id
                   and f.outcome <> 'cancelled' and spanmq_core.ids_of(f) @> m.id) a
             order by a.failed_at desc, a.attempt desc limit 1) f on true;
 end $$;
@@ -14114,14 +14931,16 @@ CREATE FUNCTION spanmq_core.last_notified_at(queue_id integer) RETURNS timestamp
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) / 1000.0);
+    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) /
+                        1000.0);
 end $$;
 
 
 CREATE FUNCTION spanmq_core.layer(runs spanmq_core.run[]) RETURNS spanmq_core.run[]
     LANGUAGE sql IMMUTABLE
     AS $$
-    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority, m.lost,
+    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key,
+                               m.priority, m.lost,
                                m.alone)::spanmq_core.run
                               order by m.layer, m.group_place), '{}')
     from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
@@ -14140,7 +14959,8 @@ CREATE FUNCTION spanmq_core.left_of(this spanmq_core.held) RETURNS SETOF bigint
     AS $$
     select id from generate_series(this.lo, this.lo + this.n - 1) id
     -- The range again, for plans that look at the notes first.
-    where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id and d.msg_id between this.lo and this.lo + this.n - 1)
+    where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id
+                      and d.msg_id between this.lo and this.lo + this.n - 1)
 $$;
 
 
@@ -14150,17 +14970,21 @@ CREATE FUNCTION spanmq_core.letter_filter(category text, error text, error_class
 begin
     perform spanmq_core.check_pattern(error, 'error');
     perform spanmq_core.raise_if(cardinality(dead_letter_ids) > 10000,
-        format('there can be at most 10000 dead letters in a call, got: %s', cardinality(dead_letter_ids)), 'Call it again for the rest.');
-    return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
+        format('there can be at most 10000 dead letters in a call, got: %s', cardinality(dead_letter_ids)),
+        'Call it again for the rest.');
+    return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids,
+            redriven)::spanmq_core.letter_filter;
 end $$;
 
 
 CREATE FUNCTION spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint) RETURNS SETOF spanmq_core.dead_letter
     LANGUAGE sql STABLE
     AS $$
-    select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id and w.redriven_at is null
+    select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id
+        and w.redriven_at is null
     union all
-    select * from spanmq_core.dead_letter r where r.queue_id = this_queue and r.msg_id between first_id and last_id and r.redriven_at is not null
+    select * from spanmq_core.dead_letter r where r.queue_id = this_queue and r.msg_id between first_id and last_id
+    and r.redriven_at is not null
 $$;
 
 
@@ -14180,9 +15004,11 @@ CREATE FUNCTION spanmq_core.list_messages(runs spanmq_core.run[], more_reads int
 begin
     return (
         select (array_agg(m.id), array_agg(m.attempts + more_reads), array_agg(coalesce(read_at, m.last_read_at)),
-                array_agg(coalesce(hidden_until, m.vt)), array_agg(((m.position - 1) / slot_size + 1)::int))::spanmq_core.listed
+                array_agg(coalesce(hidden_until, m.vt)),
+                array_agg(((m.position - 1) / slot_size + 1)::int))::spanmq_core.listed
         from (select n.* from (
-                  select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
+                  select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id)
+                      as position
                   from unnest(runs) with ordinality r
                   -- In the select list: in the from list the ids of each run would be stored first.
                   cross join lateral (select generate_series(r.lo, r.lo + r.n - 1) as id) e) n
@@ -14212,11 +15038,13 @@ begin
         with places as materialized (select * from spanmq_core.runs_with(this_queue, asked, 0) order by lo),
         locked as materialized (
             select k.lo, k.n from places p cross join lateral (
-                select h.lo, h.n from spanmq_core.held h where not p.is_fresh and h.queue_id = this_queue and h.lo = p.lo and h.lease_id = 0
+                select h.lo, h.n from spanmq_core.held h where not p.is_fresh and h.queue_id = this_queue
+                    and h.lo = p.lo and h.lease_id = 0
                 for update skip locked) k
             union all
             select k.lo, k.n from places p cross join lateral (
-                select f.lo, f.n from spanmq_core.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo for update skip locked) k)
+                select f.lo, f.n from spanmq_core.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo
+                    for update skip locked) k)
         select id from locked l, unnest(msg_ids) id where id >= l.lo and id < l.lo + l.n);
 end $$;
 
@@ -14225,7 +15053,8 @@ CREATE FUNCTION spanmq_core.lock_group(this_queue integer, hash bigint) RETURNS 
     LANGUAGE plpgsql
     AS $$
 begin
-    perform from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
+    perform from spanmq_core.group_lock l where l.queue_id = this_queue
+        and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
         for update skip locked;
     return found;
 end $$;
@@ -14245,13 +15074,16 @@ CREATE FUNCTION spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid,
 declare
     found_one spanmq_core.receiver;
 begin
-    select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
+    select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id
+        for update;
     perform spanmq_core.check_receiver(found, this.name, receiver);
     if found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
-                case found_one.state when 'released' then 'released by hand, or replaced before its first call' when 'adoptable' then 'given to another checkpoint'
+                case found_one.state when 'released' then 'released by hand, or replaced before its first call'
+                when 'adoptable' then 'given to another checkpoint'
                      else 'opened by another driver' end
-            using errcode = 'MQ051', hint = 'Nothing is lost: its unsettled messages are in the queue or with the newer reader.';
+            using errcode = 'MQ051',
+            hint = 'Nothing is lost: its unsettled messages are in the queue or with the newer reader.';
     end if;
     return found_one;
 end $$;
@@ -14284,15 +15116,20 @@ CREATE FUNCTION spanmq_core.look(this spanmq_core.queue, first_id bigint, last_i
     AS $_$
 begin
     return query execute format(
-        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at), l.message, l.headers'
-        ' from ((select f.lo, f.n, 0 as attempts, 0 as lease_id, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh f'
+        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at),'
+        ' l.message, l.headers'
+        ' from ((select f.lo, f.n, 0 as attempts, 0 as lease_id, null::timestamptz as last_read_at, null::timestamptz'
+        ' as vt from spanmq_core.fresh f'
         '        where f.queue_id = $1 and f.lo >= $2 / 256 * 256 and f.lo <= $3 order by f.queue_id, f.lo)'
         '       union all'
         '       (select h.lo, h.n, h.attempts, h.lease_id, h.last_read_at, h.vt from spanmq_core.held h'
-        '        where h.queue_id = $1 and h.lo >= $2 / 256 * 256 and h.lo <= $3 order by h.queue_id, h.lo) order by lo) s'
-        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n order by l.msg_id offset 0) l'
+        '        where h.queue_id = $1 and h.lo >= $2 / 256 * 256 and h.lo <= $3 order by h.queue_id, h.lo)'
+        ' order by lo) s'
+        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n order by'
+        ' l.msg_id offset 0) l'
         ' where l.msg_id between $2 and $3'
-        '  and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) limit $4',
+        '  and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and'
+        ' d.msg_id = l.msg_id)) limit $4',
         (spanmq_core.segment_of(this.queue_id, first_id)).log_name)
         using this.queue_id, first_id, last_id, quantity;
 end $_$;
@@ -14313,7 +15150,8 @@ declare
     oldest spanmq_core.segment;
     wanted int;
     keep interval := (spanmq_core.policy_of(this.queue_id)).keep;
-    -- A log that is kept has about 64 segments at most, whatever its rate, and up to 16 million ids in each: readers of the whole log open all.
+    -- A log that is kept has about 64 segments at most, whatever its rate, and up to 16 million ids in each: readers of
+    -- the whole log open all.
     least_age interval := greatest(interval '1 minute', keep / 64);
     size_max int := case when keep is null then 1048576 else 16777216 end;
 begin
@@ -14323,9 +15161,11 @@ begin
     select * into oldest from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id, s.lo limit 1;
     wanted := case when drawn = 0 then 0 when drawn < (oldest.lo + oldest.hi) / 2 then 1 else 2 end;
     for step in 1 .. 3 loop
-        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo > drawn) >= wanted;
+        exit when (select count(*) from spanmq_core.segment s where s.queue_id = this.queue_id
+                   and s.lo > drawn) >= wanted;
         if step = 1 and not this.is_partitioned and size < size_max
-           and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.queue_id desc, s.lo desc limit 1)
+           and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn
+                order by s.queue_id desc, s.lo desc limit 1)
                > clock_timestamp() - least_age then
             size := size * 2;
             -- Unless another transaction has locked the row: then with the next segment.
@@ -14334,7 +15174,8 @@ begin
                 update spanmq_core.queue q set segment_size = size where q.queue_id = this.queue_id;
             end if;
         end if;
-        select * into last from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+        select * into last from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc,
+            s.lo desc limit 1;
         last := spanmq_core.create_segment(this.queue_id, greatest(coalesce(last.hi, 0), drawn) + 1, size, false);
         exit when last.lo is null;
         action := 'made segment';
@@ -14352,12 +15193,14 @@ declare
 begin
     execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
-                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
+                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb,'
+                   ' headers jsonb)', a_name);
     perform spanmq_core.check_archive(format('pgmq.%I', a_name)::regclass);
     if is_new and not spanmq_core.is_following() then
         perform spanmq_core.close_relation(format('pgmq.%I', a_name)::regclass);
     end if;
-    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
+    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to
+    -- nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
 end $$;
@@ -14394,16 +15237,19 @@ begin
     perform spanmq_core.check_names(lower(queue_name), is_subscription);
     this.queue_id := nextval(pg_get_serial_sequence('spanmq_core.queue', 'queue_id'));
     if is_subscription then
-        execute format('create view spanmq_core.log_%s as select * from spanmq_core.log_%s', this.queue_id, parent.queue_id);
+        execute format('create view spanmq_core.log_%s as select * from spanmq_core.log_%s', this.queue_id,
+                       parent.queue_id);
     else
         execute format('create sequence pgmq.%I', q_name || '_msg_id_seq');
-        execute format('create %s table spanmq_core.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
+        execute format('create %s table spanmq_core.log_%s (msg_id bigint not null, enqueued_at timestamptz not null,'
+                       ' message jsonb, headers jsonb)',
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
     perform spanmq_core.make_archive(a_name);
     this.queue_view := spanmq_core.make_view(this.queue_id, q_name);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
-    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive, is_subscription, uses_priority,
+    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive,
+                                   is_subscription, uses_priority,
                               uses_limits)
         overriding system value
         values (this.queue_id, queue_name, partitioned, unlogged, this.ids,
@@ -14551,7 +15397,8 @@ $$;
 CREATE FUNCTION spanmq_core.member_place(name text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
-    select case when name ~ '^[A-Za-z_$][A-Za-z0-9_$]*$' then '.' || left(name, 100) else format('[%s]', to_json(left(name, 100))) end
+    select case when name ~ '^[A-Za-z_$][A-Za-z0-9_$]*$' then '.' || left(name, 100)
+        else format('[%s]', to_json(left(name, 100))) end
 $_$;
 
 
@@ -14563,12 +15410,19 @@ declare
 begin
     if not exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id)
        and not exists (select from spanmq_core.held h where h.queue_id = this.queue_id) then
-        return (queue_name, 0, null, null, drawn, at_, 0, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
+        return (queue_name, 0, null, null, drawn, at_, 0,
+                case when this.is_partitioned then 0 end)::pgmq.metrics_result;
     end if;
     counts := spanmq_core.tally(this.queue_id, at_);
     return (queue_name, counts.backlog,
-            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.newest_id)) end,
-            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.oldest_id)) end,
+            case
+            when counts.backlog > 0 then extract(epoch
+                                                 from at_ - spanmq_core.enqueued_at(this.queue_id,
+                                                     counts.newest_id)) end,
+            case
+            when counts.backlog > 0 then extract(epoch
+                                                 from at_ - spanmq_core.enqueued_at(this.queue_id,
+                                                     counts.oldest_id)) end,
             drawn, at_, counts.visible, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
 end $$;
 
@@ -14603,7 +15457,8 @@ declare
     known spanmq_core.archive_gone;
 begin
     update spanmq_core.archive_gone g
-        set known_from = later, late = spanmq_core.not_seen_from(g.late, later), next_from = spanmq_core.position_now(), moved_at = clock_timestamp()
+        set known_from = later, late = spanmq_core.not_seen_from(g.late, later), next_from = spanmq_core.position_now(),
+        moved_at = clock_timestamp()
         where g.queue_id = this_queue returning * into known;
     return known;
 end $$;
@@ -14625,7 +15480,8 @@ declare
     this spanmq_core.listener;
 begin
     delete from spanmq_core.listener l
-        where l.ctid = any (array(select o.ctid from spanmq_core.listener o where o.expires_at <= at_ for update skip locked));
+        where l.ctid = any (array(select o.ctid from spanmq_core.listener o where o.expires_at <= at_
+                                  for update skip locked));
     insert into spanmq_core.listener (listener, queue_ids, registered_in, expires_at)
         values (key, ids, pg_current_xact_id(), at_ + interval '90 seconds')
         on conflict on constraint listener_pkey do update
@@ -14666,7 +15522,8 @@ CREATE FUNCTION spanmq_core.not_seen_from(late jsonb, here jsonb) RETURNS jsonb
 declare
     found_ones jsonb;
 begin
-    execute format('select jsonb_agg(t.pair) from (select pair, ((pair ->> 0)::bigint & 4294967295)::text as xmin, (pair ->> 1)::timestamptz as archived_at'
+    execute format('select jsonb_agg(t.pair) from (select pair, ((pair ->> 0)::bigint & 4294967295)::text as xmin,'
+                   ' (pair ->> 1)::timestamptz as archived_at'
                    ' from jsonb_array_elements($1) pair) t where not %s', spanmq_core.seen_from(here))
         into found_ones using late;
     return coalesce(found_ones, '[]');
@@ -14683,7 +15540,8 @@ begin
     -- A shared lock for all transactions that add notes. A transaction that takes the whole run waits for them, or
     -- skips it.
     select * into this from spanmq_core.held h
-        where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease and h.lo + h.n >= upper(wanted) for key share;
+        where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease and h.lo + h.n >= upper(wanted)
+        for key share;
     if not found then
         return null;
     end if;
@@ -14706,10 +15564,14 @@ CREATE FUNCTION spanmq_core.note_failure(this_queue integer, runs spanmq_core.ru
     AS $$
 begin
     reason := spanmq_core.bounded(reason);
-    insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
-        select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts, at_, outcome, reason.category,
-               reason.error, reason.error_class, reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(g.vt, at_) end
-        from (select range_agg(int8range(r.lo, r.lo + r.n)) as ids, sum(r.n)::int as n, r.attempts, r.vt from unnest(runs) r
+    insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class,
+                                     traceback, worker, retry_at)
+        select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts,
+        at_, outcome, reason.category,
+               reason.error, reason.error_class, reason.traceback, reason.worker,
+               case when outcome = 'retrying' then coalesce(g.vt, at_) end
+        from (select range_agg(int8range(r.lo, r.lo + r.n)) as ids, sum(r.n)::int as n, r.attempts, r.vt
+              from unnest(runs) r
               group by r.lo / 256, r.attempts, r.vt) g;
 end $$;
 
@@ -14718,10 +15580,12 @@ CREATE FUNCTION spanmq_core.note_lost(segment spanmq_core.segment) RETURNS void
     LANGUAGE plpgsql
     AS $$
 begin
-    insert into spanmq_core.upkeep as u (queue_id, lost_to, lost_at) values (segment.queue_id, segment.hi, segment.newest_at)
+    insert into spanmq_core.upkeep as u (queue_id, lost_to, lost_at)
+        values (segment.queue_id, segment.hi, segment.newest_at)
         on conflict (queue_id) do update
             set lost_to = greatest(u.lost_to, excluded.lost_to),
-                lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at) else excluded.lost_at end;
+                lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at)
+                else excluded.lost_at end;
 end $$;
 
 
@@ -14754,9 +15618,11 @@ declare
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
     select h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run from spanmq_core.held h
-        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
+        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0)
+        and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
-            where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
+            where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc
+            limit 1)
         for key share;
     if not found then
         return null;
@@ -14781,7 +15647,8 @@ declare
     this_id xid8 := pg_current_xact_id();
 begin
     if segment.passed_at_xid is not null
-       and greatest(segment.passed_at_xid, segment.settled_at_xid, segment.copied_at_xid, segment.swapped_at_xid) <= this_id then
+       and greatest(segment.passed_at_xid, segment.settled_at_xid, segment.copied_at_xid,
+                    segment.swapped_at_xid) <= this_id then
         return segment;
     end if;
     update spanmq_core.segment s
@@ -14801,8 +15668,10 @@ CREATE FUNCTION spanmq_core.note_quiet(this_queue integer, drawn bigint) RETURNS
 begin
     if drawn < (spanmq_core.bound_of(this_queue)).fresh_from and not spanmq_core.has_messages(this_queue)
        and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn) then
-        insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn) values (this_queue, clock_timestamp(), drawn)
-            on conflict (queue_id) do update set quiet_at = excluded.quiet_at, quiet_drawn = excluded.quiet_drawn, trouble = null;
+        insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn)
+            values (this_queue, clock_timestamp(), drawn)
+            on conflict (queue_id) do update set quiet_at = excluded.quiet_at, quiet_drawn = excluded.quiet_drawn,
+            trouble = null;
     else
         update spanmq_core.upkeep u set trouble = null where u.queue_id = this_queue and u.trouble is not null;
     end if;
@@ -14820,12 +15689,14 @@ begin
         return;
     end if;
     settled := (select int8range(min(r.lo), max(r.lo + r.n)) from unnest(runs) r);
-    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id and w.until > clock_timestamp()) then
+    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id
+               and w.until > clock_timestamp()) then
         perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
     end if;
     for this_batch in
         select distinct p.batch_id from spanmq_core.batch_part p
-        where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]') and p.ids && settled
+        where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]')
+        and p.ids && settled
     loop
         perform spanmq_core.end_batch(this_batch);
     end loop;
@@ -14837,10 +15708,14 @@ CREATE FUNCTION spanmq_core.note_use(this spanmq_core.queue, of_priority boolean
     AS $$
 begin
     if of_priority and not this.uses_priority or of_limits and not this.uses_limits then
-        update spanmq_core.queue q set uses_priority = q.uses_priority or of_priority, uses_limits = q.uses_limits or of_limits
-            where q.queue_id = this.queue_id and (of_priority and not q.uses_priority or of_limits and not q.uses_limits);
-        -- A statement of its own, under the lock of that row: a subscription made before it is seen, a later one copies the row.
-        update spanmq_core.queue q set uses_priority = q.uses_priority or of_priority, uses_limits = q.uses_limits or of_limits
+        update spanmq_core.queue q set uses_priority = q.uses_priority or of_priority, uses_limits = q.uses_limits
+            or of_limits
+            where q.queue_id = this.queue_id
+            and (of_priority and not q.uses_priority or of_limits and not q.uses_limits);
+        -- A statement of its own, under the lock of that row: a subscription made before it is seen, a later one copies
+        -- the row.
+        update spanmq_core.queue q set uses_priority = q.uses_priority or of_priority, uses_limits = q.uses_limits
+            or of_limits
             where q.queue_id in (select s.queue_id from spanmq_core.subscription s where s.log_id = this.queue_id)
               and (of_priority and not q.uses_priority or of_limits and not q.uses_limits);
     end if;
@@ -14880,13 +15755,15 @@ begin
     select coalesce(array_agg(g.group_hash order by g.lo)
                     filter (where mode = 'free' or not exists (
                         select from spanmq_core.held h
-                        where h.queue_id + 0 = this_queue and h.group_hash = g.group_hash and h.group_hash is not null and h.vt > at_
+                        where h.queue_id + 0 = this_queue and h.group_hash = g.group_hash and h.group_hash is not null
+                        and h.vt > at_
                           and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0)), '{}'),
            coalesce(sum(g.n), 0), coalesce(sum(g.n_runs), 0) >= oldest_groups.n_runs
         into hashes, n, has_more
         from (select s.group_hash, min(s.lo) as lo, sum(s.n) as n, count(*) as n_runs
               from ((select f.group_hash, f.lo, f.n from spanmq_core.fresh f
-                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit oldest_groups.n_runs)
+                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo
+                     limit oldest_groups.n_runs)
                     union all
                     (select h.group_hash, h.lo, h.n from spanmq_core.held h
                      where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
@@ -14909,7 +15786,8 @@ CREATE FUNCTION spanmq_core.open_lane(this_queue integer) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
 declare
-    free_lane int := (select min(n) from generate_series(1, 16) n where n not in (select l.lane from spanmq_core.lane l));
+    free_lane int := (select min(n) from generate_series(1, 16) n
+                      where n not in (select l.lane from spanmq_core.lane l));
     log text;
 begin
     if free_lane is null then
@@ -14917,9 +15795,11 @@ begin
     end if;
     -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is
     -- us.
-    select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
+    select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null
+        for no key update skip locked;
     if found then
-        execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from spanmq_core.%I', free_lane, log);
+        execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from'
+                       ' spanmq_core.%I', free_lane, log);
         insert into spanmq_core.lane (lane, log_name) values (free_lane, log);
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;
@@ -14940,7 +15820,8 @@ declare
     role text;
 begin
     for role in
-        select g from spanmq_core.grantees_of('look', null) g union select g from spanmq_core.grantees_of('look', this.queue_id) g order by 1
+        select g from spanmq_core.grantees_of('look', null) g union select g
+        from spanmq_core.grantees_of('look', this.queue_id) g order by 1
     loop
         perform spanmq_core.open_to(this, role, true);
     end loop;
@@ -14954,7 +15835,8 @@ CREATE FUNCTION spanmq_core.open_to(this spanmq_core.queue, role text, may_look 
     LANGUAGE plpgsql
     AS $$
 begin
-    execute format(case when may_look then 'grant select on %s%s to %s' else 'revoke select on %s%s from %s cascade' end,
+    execute format(case when may_look then 'grant select on %s%s to %s'
+                   else 'revoke select on %s%s from %s cascade' end,
                    this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
 end $$;
 
@@ -15002,7 +15884,8 @@ CREATE FUNCTION spanmq_core.parse_interval(given text, what text) RETURNS void
     LANGUAGE plpgsql STABLE
     AS $_$
 begin
-    if given ~ '^[[:space:]]*[0-9]{1,18}[[:space:]]*$' and given::bigint > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
+    if given ~ '^[[:space:]]*[0-9]{1,18}[[:space:]]*$' and given::bigint > 0
+        or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
         return;
     end if;
     raise invalid_datetime_format;
@@ -15027,8 +15910,10 @@ declare
     problem text;
 begin
     perform spanmq_core.raise_if(jsonb_typeof(body) = 'object' and body ? 'spanmq.sealed',
-        format('message %s cannot be patched: its body is encrypted', msg_id), 'Edit it by itself, with a client that has its key.', 'MQ004');
-    for operation in select o.operation from jsonb_array_elements(patch) with ordinality o (operation, n) order by o.n loop
+        format('message %s cannot be patched: its body is encrypted', msg_id),
+        'Edit it by itself, with a client that has its key.', 'MQ004');
+    for operation in select o.operation from jsonb_array_elements(patch) with ordinality o (operation, n)
+        order by o.n loop
         op := operation ->> 'op';
         keys := spanmq_core.pointer_keys(operation ->> 'path');
         from_keys := spanmq_core.pointer_keys(operation ->> 'from');
@@ -15036,7 +15921,8 @@ begin
         target := spanmq_core.value_at(body, keys);
         problem := case
             when op = 'move' and value is null then 'nothing is at its "from"'
-            when op = 'move' and keys <> from_keys and keys[:cardinality(from_keys)] = from_keys then 'a value cannot be moved into itself'
+            when op = 'move' and keys <> from_keys
+            and keys[:cardinality(from_keys)] = from_keys then 'a value cannot be moved into itself'
             when op in ('remove', 'replace', 'test') and target is null then 'nothing is there'
             when op = 'test' and target <> value then 'another value is there' end;
         continue when problem is null and op = 'move' and keys = from_keys;
@@ -15094,7 +15980,8 @@ CREATE FUNCTION spanmq_core.pieces(this spanmq_core.run, ids int8multirange) RET
     LANGUAGE sql IMMUTABLE
     AS $$
     select array(
-        select (lower(r), upper(r) - lower(r), this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
+        select (lower(r), upper(r) - lower(r), this.attempts, this.lease_id, this.vt, this.last_read_at,
+                this.group_hash, this.group_key,
                 this.priority, this.lost, this.alone)::spanmq_core.run
         from unnest(ids) r order by lower(r))
 $$;
@@ -15104,7 +15991,8 @@ CREATE FUNCTION spanmq_core.pointer_keys(pointer text) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
     select case when pointer = '' then '{}' when pointer ~ '^/' and pointer !~ '~(?![01])' then array(
-        select replace(replace(k.key, '~1', '/'), '~0', '~') from unnest(string_to_array(pointer, '/')) with ordinality k (key, n)
+        select replace(replace(k.key, '~1', '/'), '~0', '~')
+            from unnest(string_to_array(pointer, '/')) with ordinality k (key, n)
         where k.n > 1 order by k.n) end
 $$;
 
@@ -15137,7 +16025,8 @@ begin
         end if;
         exit when found;
         perform spanmq_core.raise_if(poll_interval_ms is null or poll_interval_ms < 0,
-            format('poll_interval_ms must be 0 or more, got: %s', coalesce(poll_interval_ms::text, 'NULL')), 'Omit it for 100.');
+            format('poll_interval_ms must be 0 or more, got: %s', coalesce(poll_interval_ms::text, 'NULL')),
+            'Omit it for 100.');
         perform pg_sleep(greatest(poll_interval_ms, 1) / 1000.0);
     end loop;
 end $$;
@@ -15157,13 +16046,18 @@ begin
     if pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
         perform pg_stat_clear_snapshot();
         select coalesce(jsonb_agg(distinct a.xact_start), '[]'), least(at_, min(a.xact_start)) into starts, since
-            from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() and a.xact_start is not null;
+            from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid()
+            and a.xact_start is not null;
     end if;
     -- The start of a prepared transaction is not known any more.
-    select coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
+    select
+        coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction,
+                                                                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
+                                                                 p.prepared)), '[]'),
            least(since, min(p.prepared) - interval '1 day')
         into prepared, since from pg_prepared_xacts p where p.database = current_database();
-    return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
+    return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts,
+                              'prepared', prepared);
 end $$;
 
 
@@ -15171,7 +16065,8 @@ CREATE FUNCTION spanmq_core.privileges_to_close(this_queue integer) RETURNS TABL
     LANGUAGE sql STABLE
     AS $$
     select q.queue_id, c.oid::regclass, case c.relkind when 'S' then 'usage, update' else 'trigger, references' end,
-           string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end, ', ')
+           string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end,
+                      ', ')
     from spanmq_core.queue q
     cross join lateral unnest(array[q.queue_view, spanmq_core.archive_of(q), q.ids]) r (relation)
     join pg_class c on c.oid = r.relation
@@ -15198,16 +16093,20 @@ begin
     visible_at := case when visible_at > clock_timestamp() then visible_at end;
     if ids is null and groups is null and visible_at is null then
         insert into spanmq_core.fresh (queue_id, lo, n, priority)
-            select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q, spanmq_core.tens(first_id, last_id) t;
+            select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q,
+            spanmq_core.tens(first_id, last_id) t;
         return;
     elsif groups is null and ids is null then
-        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority, 0, 0)::spanmq_core.run];
+        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority, 0,
+                       0)::spanmq_core.run];
     else
         runs := array(
-            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority, 0, 0)::spanmq_core.run
+            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key,
+                    publish.priority, 0, 0)::spanmq_core.run
             from (select u.*, u.id - row_number() over (partition by u.group_key order by u.id) as island
                   from (select coalesce(ids[g.position], first_id + g.position - 1) as id, g.group_key
-                        from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g (group_key, position)) u) m
+                        from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g
+                        (group_key, position)) u) m
             group by m.group_key, m.island);
     end if;
     perform spanmq_core.publish_runs(q.queue_id, runs) from spanmq_core.queues_of(this_queue) q;
@@ -15259,7 +16158,8 @@ begin
                     is_waiting := true;
                     for run_lo in
                         select h.lo from spanmq_core.held h where h.queue_id = this_queue and h.lo > locked_to
-                        union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo > locked_to order by 1
+                        union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue
+                        and f.lo > locked_to order by 1
                     loop
                         perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = run_lo for update;
                         perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = run_lo for update;
@@ -15268,24 +16168,31 @@ begin
                     is_waiting := false;
                 end if;
                 with doomed as (
-                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo <= locked_to order by h.lo for update nowait),
-                gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
+                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo <= locked_to
+                        order by h.lo for update nowait),
+                gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d)
+                         returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
                 doomed_fresh as (
-                    select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo <= locked_to order by f.lo for update nowait),
-                gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
+                    select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo <= locked_to
+                        order by f.lo for update nowait),
+                gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d)
+                               returning f.n)
                 select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
                        (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
-                       exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
+                       exists (select from spanmq_core.held h where h.queue_id = this_queue)
+                       or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
                        pg_current_snapshot(),
                        -- Ids of bulk writes that are reserved and not published: of these and the runs one statement
                        -- sees one.
                        (select coalesce(range_agg(int8range(b.lo, b.hi, '[]')), '{}') from spanmq_core.bulk_block b
-                        where b.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue))
+                        where b.queue_id = coalesce((select p.log_id from spanmq_core.subscription p
+                                                     where p.queue_id = this_queue), this_queue))
                     into n, n_fresh, runs, sees_any, seen_in, unpublished;
                 exit when not sees_any;
                 -- A new statement, under the locks: what was deleted from these runs one by one before was not in the
                 -- queue.
-                purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
+                purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) +
+                    spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
             end loop;
             exit;
         exception when lock_not_available then
@@ -15298,10 +16205,12 @@ begin
     end loop;
     if purged > 0 then
         insert into spanmq_core.upkeep (queue_id, purged_in, purged_by, purged_on, spared)
-            values (this_queue, seen_in, pg_current_xact_id(), (select c.system_identifier from pg_control_system() c), unpublished)
+            values (this_queue, seen_in, pg_current_xact_id(), (select c.system_identifier from pg_control_system() c),
+                    unpublished)
             -- Messages that an earlier purge spared are seen or spared by this one.
             on conflict (queue_id) do update
-                set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on, spared = excluded.spared;
+                set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on,
+                spared = excluded.spared;
     end if;
     return purged;
 end $$;
@@ -15318,8 +16227,10 @@ begin
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.lost, r.alone, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.lost, r.alone, r.vt, r.last_read_at, r.priority,
+        r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;
 
@@ -15362,7 +16273,8 @@ CREATE FUNCTION spanmq_core.raise_closed(this spanmq_core.queue) RETURNS void
     AS $$
 begin
     raise exception 'the write into queue % was closed before it was published', this.name
-        using errcode = 'MQ050', hint = 'A write that reserves nothing for a day counts as abandoned. Nothing of it was sent: run it again.';
+        using errcode = 'MQ050', hint = 'A write that reserves nothing for a day counts as abandoned. Nothing of it was'
+                                        ' sent: run it again.';
 end $$;
 
 
@@ -15402,7 +16314,8 @@ CREATE FUNCTION spanmq_core.raise_misfit(this spanmq_core.queue, what text, faul
     AS $_$
 begin
     raise exception '% does not fit the schema of queue %: $%', what, this.name, left(fault, 500)
-        using errcode = 'MQ065', hint = format('Nothing was sent. select * from spanmq.get_schema(%L) shows the schema.', this.name);
+        using errcode = 'MQ065',
+        hint = format('Nothing was sent. select * from spanmq.get_schema(%L) shows the schema.', this.name);
 end $_$;
 
 
@@ -15434,7 +16347,8 @@ CREATE FUNCTION spanmq_core.raise_not_redriven(source text, destination text) RE
     LANGUAGE plpgsql
     AS $$
 begin
-    raise exception '% as its dead-letter queue', coalesce(format('queue %s does not name %s', source, destination), 'no queue names ' || destination)
+    raise exception '% as its dead-letter queue',
+        coalesce(format('queue %s does not name %s', source, destination), 'no queue names ' || destination)
         using errcode = 'MQ004', hint = 'Set the RedrivePolicy of SQS first.';
 end $$;
 
@@ -15444,7 +16358,9 @@ CREATE FUNCTION spanmq_core.raise_unknown_position(queue text) RETURNS void
     AS $$
 begin
     raise exception 'this database does not know the position in queue %', queue
-        using errcode = 'MQ055', detail = 'It was restored to an earlier time, is a standby that lagged, or the position is of another database.',
+        using errcode = 'MQ055',
+        detail = 'It was restored to an earlier time, is a standby that lagged, or the position is of'
+                 ' another database.',
             hint = '`spanmq pipeline restored` shows the difference and continues with this database.';
 end $$;
 
@@ -15454,7 +16370,8 @@ CREATE FUNCTION spanmq_core.raise_verb(verb text) RETURNS text
     AS $$
 begin
     raise exception 'verb % does not exist', coalesce(quote_literal(verb), 'NULL')
-        using errcode = 'MQ002', hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
+        using errcode = 'MQ002',
+        hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
 end $$;
 
 
@@ -15468,8 +16385,10 @@ CREATE FUNCTION spanmq_core.range_of(setting text) RETURNS text
         when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
         when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
         when setting = 'rate_limit' then 'a number of messages a second above 0'
-        when setting in ('max_in_flight', 'max_in_flight_per_group', 'max_backlog') then 'a whole number of messages above 0'
-        when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such as "30 days"'
+        when setting in ('max_in_flight', 'max_in_flight_per_group',
+                         'max_backlog') then 'a whole number of messages above 0'
+        when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such'
+            ' as "30 days"'
         else 'true or false' end
 $$;
 
@@ -15484,7 +16403,8 @@ declare
 begin
     for this in
         select u.lo, u.n from (
-            (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= greatest(first_id / 256 * 256, fresh_from)
+            (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = this_queue
+             and f.lo >= greatest(first_id / 256 * 256, fresh_from)
              order by f.queue_id, f.lo limit quantity::bigint + 256)
             union all
             (select h.lo, h.n from spanmq_core.held h where h.queue_id = this_queue and h.lo >= first_id / 256 * 256
@@ -15594,12 +16514,15 @@ begin
         return;
     end if;
     if alone and runs[1].alone > 0 then
-        return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb, lease_id, 0, m.read_ct + 1,
+        return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb,
+            lease_id, 0, m.read_ct + 1,
                             runs[1].group_key, null::text
             from spanmq_core.fetch(this.queue_id, runs, 0, at_, until, true) m;
         get diagnostics n_fetched = row_count;
     elsif n_fetched is null then
-        return query select * from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq_core.goes_by_priority(this));
+        return query select *
+            from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots,
+                                          not spanmq_core.goes_by_priority(this));
         get diagnostics n_fetched = row_count;
     end if;
     if n_fetched < spanmq_core.count_runs(runs) then
@@ -15615,7 +16538,8 @@ CREATE FUNCTION spanmq_core.redrive_from(this spanmq_core.queue, delay double pr
     LANGUAGE plpgsql
     AS $$
 declare
-    visible_from timestamptz := spanmq_core.after(coalesce(delay, (spanmq_core.policy_of(this.queue_id)).redrive_delay), 'delay');
+    visible_from timestamptz := spanmq_core.after(coalesce(delay, (spanmq_core.policy_of(this.queue_id)).redrive_delay),
+                                                  'delay');
 begin
     perform spanmq_core.raise_if(delay < 0, format('delay cannot be negative, got: %s', delay), '0 is no delay.');
     perform spanmq_core.raise_if(rate <= 0 or rate = 'NaN',
@@ -15665,12 +16589,15 @@ begin
     for round in 1 .. 100 loop
         is_overtaken := false;
         for candidate in
-            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted from spanmq_core.held h
-            where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0) and h.group_hash is not null
+            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted
+            from spanmq_core.held h
+            where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0)
+            and h.group_hash is not null
               and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
             union all
             select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) from spanmq_core.held h
-            where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null and h.lease_id > 0
+            where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null
+            and h.lease_id > 0
               and h.lo + h.n > after_id + 1
             order by 1
         loop
@@ -15697,7 +16624,8 @@ begin
     end if;
     perform from spanmq_core.queue q where q.queue_id = this_queue and q.log_hi < id for no key update skip locked;
     if found then
-        update spanmq_core.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name, lane = null where q.queue_id = this_queue;
+        update spanmq_core.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name, lane = null
+            where q.queue_id = this_queue;
     end if;
 end $$;
 
@@ -15853,7 +16781,8 @@ declare
     is_young boolean;
     kept_from timestamptz := spanmq_core.before(clock_timestamp(), (spanmq_core.policy_of(this.queue_id)).keep);
 begin
-    for segment in select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn order by s.lo loop
+    for segment in select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn
+        order by s.lo loop
         -- As long as the queue's row names this segment, receivers take the table's name from there.
         continue when segment.lo = (select q.log_lo from spanmq_core.queue q where q.queue_id = this.queue_id);
         is_young := coalesce(segment.newest_at >= kept_from and segment.state = 'open', false);
@@ -15867,29 +16796,34 @@ begin
         detail := segment.log_name;
         begin
             if segment.state = 'truncated' then
-                -- No session that looked the table's name up before it was truncated can still have it. What a lane shows can't be dropped.
-                continue when segment.settled_at_xid >= horizon or exists (select from spanmq_core.lane l where l.log_name = segment.log_name);
+                -- No session that looked the table's name up before it was truncated can still have it. What a lane
+                -- shows can't be dropped.
+                continue when segment.settled_at_xid >= horizon
+                    or exists (select from spanmq_core.lane l where l.log_name = segment.log_name);
                 perform spanmq_core.lock_log(segment.log_name, 'access exclusive');
                 -- A new statement under the lock: a dead letter may have come back into it.
                 continue when not spanmq_core.is_as_it_was(segment);
                 perform spanmq_core.drop_relation(format('spanmq_core.%I', segment.log_name)::regclass);
                 delete from spanmq_core.segment s where s.queue_id = this.queue_id and s.lo = segment.lo;
-                delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo and segment.hi;
+                delete from spanmq_core.unsent u where u.queue_id = this.queue_id and u.lo between segment.lo
+                    and segment.hi;
                 action := 'dropped segment';
                 exit;
             end if;
             if kept_from is not null and segment.newest_at is null then
                 -- Nobody can send into it any more.
-                execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at), ''-infinity'') from spanmq_core.%I',
+                execute format('select coalesce(min(enqueued_at), ''infinity''), coalesce(max(enqueued_at),'
+                               ' ''-infinity'') from spanmq_core.%I',
                                segment.log_name)
                     into segment.oldest_at, segment.newest_at;
                 update spanmq_core.segment s set oldest_at = segment.oldest_at, newest_at = segment.newest_at
                     where s.queue_id = segment.queue_id and s.lo = segment.lo returning * into segment;
                 is_young := segment.newest_at >= kept_from;
             end if;
-            -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that died in the segment.
-            -- Nothing comes into it but by redrive(), which takes the note away.
-            is_used := is_young or (segment.settled_at_xid >= horizon) is not true and spanmq_core.is_needed(this, segment.lo, segment.hi);
+            -- While a snapshot is held elsewhere the note can't be below the horizon, and a look would pass all that
+            -- died in the segment. Nothing comes into it but by redrive(), which takes the note away.
+            is_used := is_young or (segment.settled_at_xid >= horizon) is not true
+                and spanmq_core.is_needed(this, segment.lo, segment.hi);
             if segment.old_name is not null and segment.swapped_at_xid < horizon
                and not exists (select from spanmq_core.lane l where l.log_name = segment.old_name) then
                 perform spanmq_core.lock_log(segment.old_name, 'access exclusive');
@@ -15898,27 +16832,33 @@ begin
                 action := 'dropped old table of segment';
             elsif is_used and segment.settled_at_xid is not null then
                 -- Nobody brings one without taking the note away, it was said: should it be wrong, nothing is lost.
-                update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id and s.lo = segment.lo;
+                update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id
+                    and s.lo = segment.lo;
             elsif not is_used and segment.settled_at_xid is null then
-                -- A transaction that returns old messages to the segment has locked it. A check in a new statement, when
-                -- there is no such lock, sees what it returned.
+                -- A transaction that returns old messages to the segment has locked it. A check in a new statement,
+                -- when there is no such lock, sees what it returned.
                 perform spanmq_core.lock_log(segment.log_name, 'share');
                 continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
-                update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id and s.lo = segment.lo;
+                update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id
+                    and s.lo = segment.lo;
                 n_noted := n_noted + 1;
-            elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null and segment.copy_name is null then
+            elsif not is_used and segment.settled_at_xid < horizon and segment.old_name is null
+                and segment.copy_name is null then
                 perform spanmq_core.truncate_segment(this, segment);
                 action := 'truncated segment';
             elsif segment.copy_name is not null then
                 continue when segment.copied_at_xid >= horizon;
                 perform spanmq_core.swap_segment(segment);
                 action := 'rewrote segment';
-            elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000 and not is_young then
-                continue when (select sum(spanmq_core.count_alive(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o)
+            elsif is_used and segment.old_name is null and segment.passed_at_xid < horizon and segment.n_rows > 1000
+                and not is_young then
+                continue when (select sum(spanmq_core.count_alive(o.queue_id, segment.lo, segment.hi))
+                               from spanmq_core.queues_of(this.queue_id) o)
                               * 10 >= segment.n_rows;
                 -- Rows that no run holds are needed too: the copy would not have them.
                 continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
-                continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi)) from spanmq_core.queues_of(this.queue_id) o);
+                continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi))
+                               from spanmq_core.queues_of(this.queue_id) o);
                 -- Uncommitted rows are not in the copy. This lock is granted only when no transaction has written any.
                 perform spanmq_core.lock_log(segment.log_name, 'share');
                 perform spanmq_core.copy_segment(this, segment);
@@ -15963,11 +16903,14 @@ begin
     -- As any sender: a transaction id before the first row.
     perform pg_current_xact_id();
     if this.uses_limits then
-        delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
+        delete from spanmq_core.expiry e where e.queue_id = this.queue_id
+            and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
         -- A past time would make it expire again at once.
         letters := array(
             select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,
-                    case when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at', '{}') else l.headers end,
+                    case
+                    when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at',
+                        '{}') else l.headers end,
                     l.group_key, l.priority, l.category)::spanmq_core.revived
             from unnest(letters) with ordinality l order by l.ordinality);
         insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
@@ -15978,16 +16921,21 @@ begin
     perform spanmq_core.write_again(this, letters);
     -- As runs that were never delivered, each visible at its own time.
     perform spanmq_core.give_back(this.queue_id, array(
-        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority, 0, 0)::spanmq_core.run
-        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
-              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
+        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority, 0,
+                0)::spanmq_core.run
+        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id)
+              as island
+              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality)
+                    as vt
                     from unnest(letters) with ordinality l) u) m
         group by m.group_key, m.priority, m.vt, m.island));
     delete from spanmq_core.blocked_group b using unnest(letters) l
-        where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
+        where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0)
+        and b.msg_id = l.msg_id;
     update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
         where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l));
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*) from unnest(letters) l group by l.category;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*)
+        from unnest(letters) l group by l.category;
     -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
         perform spanmq_core.notify(this);
@@ -16034,7 +16982,9 @@ CREATE FUNCTION spanmq_core.role_may(role_name text, this_queue integer, verb te
     LANGUAGE sql STABLE
     AS $$
     select coalesce(has_function_privilege(r.oid, format('spanmq_call.may_%s()', verb), 'execute')
-                    or coalesce(has_function_privilege(r.oid, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this_queue)), 'execute'), false), false)
+                    or coalesce(has_function_privilege(r.oid,
+                                                       to_regprocedure(format('spanmq_call.may_%s_%s()', verb,
+                                                           this_queue)), 'execute'), false), false)
     from (select to_regrole(quote_ident(role_name))::oid as oid) r
 $$;
 
@@ -16049,7 +16999,8 @@ begin
     elsif role = 'public' then
         return 'public';
     elsif not exists (select from pg_roles r where r.rolname = role) then
-        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles distinguish upper and lower case.';
+        raise exception 'role "%" does not exist', role using errcode = 'MQ002',
+            hint = 'Names of roles distinguish upper and lower case.';
     end if;
     return quote_ident(role);
 end $$;
@@ -16065,10 +17016,12 @@ declare
     place int;
 begin
     if not spanmq_core.sees_now() then
-        raise exception 'a queue with max_in_flight needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+        raise exception 'a queue with max_in_flight needs READ COMMITTED, not %',
+            upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'An older snapshot does not show messages that were received since.';
     end if;
-    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
+    if quantity <= max_in_flight / 64 and before <> 'used'
+        and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then
         -- A session that polls keeps one place: otherwise it would soon hold all of them.
         place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
@@ -16116,7 +17069,8 @@ $$;
 CREATE FUNCTION spanmq_core.run_of(this spanmq_core.held) RETURNS spanmq_core.run
     LANGUAGE sql IMMUTABLE
     AS $$
-    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority, this.lost,
+    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
+            this.priority, this.lost,
             this.alone)::spanmq_core.run
 $$;
 
@@ -16143,7 +17097,8 @@ declare
 begin
     foreach this in array runs loop
         -- Id by id: to subtract all that is wanted from each run costs the square of their number.
-        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]')) from generate_series(this.lo, this.lo + this.n - 1) e (id)
+        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]'))
+                          from generate_series(this.lo, this.lo + this.n - 1) e (id)
                           where not e.id <@ wanted), '{}');
         foreach piece in array spanmq_core.run_without(this, gone) loop
             part := part || piece;
@@ -16172,7 +17127,8 @@ begin
         select h.lo, h.n, h.lease_id, false, range_agg(a * int8range(h.lo, h.lo + h.n))
         from unnest(asked) a cross join lateral (
             (select * from spanmq_core.held h
-             where h.queue_id = this_queue and h.lo <= lower(a) and h.lo >= lower(a) / 256 * 256 order by h.queue_id desc, h.lo desc limit 1)
+             where h.queue_id = this_queue and h.lo <= lower(a) and h.lo >= lower(a) / 256 * 256
+             order by h.queue_id desc, h.lo desc limit 1)
             union all
             (select * from spanmq_core.held h where h.queue_id = this_queue and h.lo > lower(a) and h.lo < upper(a))) h
         where h.lo + h.n > lower(a) and (h.lease_id = fence or fence is null and h.lease_id >= 0)
@@ -16181,7 +17137,8 @@ begin
         select f.lo, f.n, 0::bigint, true, range_agg(a * int8range(f.lo, f.lo + f.n))
         from unnest(asked) a cross join lateral (
             (select * from spanmq_core.fresh f
-             where f.queue_id = this_queue and f.lo <= lower(a) and f.lo >= lower(a) / 256 * 256 order by f.queue_id desc, f.lo desc limit 1)
+             where f.queue_id = this_queue and f.lo <= lower(a) and f.lo >= lower(a) / 256 * 256
+             order by f.queue_id desc, f.lo desc limit 1)
             union all
             (select * from spanmq_core.fresh f where f.queue_id = this_queue and f.lo > lower(a) and f.lo < upper(a))) f
         where f.lo + f.n > lower(a) and coalesce(fence, 0) = 0
@@ -16215,7 +17172,8 @@ begin
         return fault;
     end if;
     ref := (select min(s->>'$ref') from spanmq_core.schemas_in(schema, true) s
-            where not coalesce(s->>'$ref' ~ '^#(/([$]defs|definitions)/[^/~%]+)?$' and spanmq_core.schema_at(schema, s->>'$ref') is not null, not s ? '$ref'));
+            where not coalesce(s->>'$ref' ~ '^#(/([$]defs|definitions)/[^/~%]+)?$'
+                               and spanmq_core.schema_at(schema, s->>'$ref') is not null, not s ? '$ref'));
     if ref is not null then
         return format('..$ref must be # or name one of $defs or definitions, got: %s', left(ref, 100));
     end if;
@@ -16231,7 +17189,8 @@ CREATE FUNCTION spanmq_core.schema_of_schemas() RETURNS jsonb
         "type": ["object", "boolean"],
         "additionalProperties": false,
         "properties": {
-            "type": {"anyOf": [{"$ref": "#/$defs/type"}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/type"}}]},
+            "type": {"anyOf": [{"$ref": "#/$defs/type"}, {"type": "array", "minItems": 1,
+            "items": {"$ref": "#/$defs/type"}}]},
             "enum": {"type": "array", "minItems": 1}, "const": true,
             "properties": {"$ref": "#/$defs/schemas"}, "additionalProperties": {"$ref": "#"},
             "required": {"type": "array", "items": {"type": "string"}},
@@ -16240,8 +17199,10 @@ CREATE FUNCTION spanmq_core.schema_of_schemas() RETURNS jsonb
             "minimum": {"type": "number"}, "maximum": {"type": "number"},
             "exclusiveMinimum": {"type": "number"}, "exclusiveMaximum": {"type": "number"},
             "anyOf": {"$ref": "#/$defs/list"}, "allOf": {"$ref": "#/$defs/list"},
-            "$ref": {"type": "string"}, "$defs": {"$ref": "#/$defs/schemas"}, "definitions": {"$ref": "#/$defs/schemas"},
-            "$schema": true, "$id": true, "$comment": true, "title": true, "description": true, "default": true, "examples": true,
+            "$ref": {"type": "string"}, "$defs": {"$ref": "#/$defs/schemas"},
+            "definitions": {"$ref": "#/$defs/schemas"},
+            "$schema": true, "$id": true, "$comment": true, "title": true, "description": true, "default": true,
+            "examples": true,
             "deprecated": true, "readOnly": true, "writeOnly": true, "format": true
         },
         "$defs": {
@@ -16270,7 +17231,8 @@ CREATE FUNCTION spanmq_core.schemas_in(schema jsonb, for_parts boolean) RETURNS 
         select s.value
         from found f
         cross join lateral (
-            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_array_elements(k.value) e where k.key in ('anyOf', 'allOf')
+            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_array_elements(k.value) e
+                where k.key in ('anyOf', 'allOf')
             union all
             select e.value from jsonb_each(f.schema) k cross join lateral jsonb_each(k.value) e
             where for_parts and k.key in ('properties', '$defs', 'definitions')
@@ -16346,7 +17308,8 @@ begin
             return '{}';
         end if;
     end if;
-    if policy.dead_letter_blocks_group and (mode is not null or policy.ordered or policy.max_in_flight_per_group is not null) then
+    if policy.dead_letter_blocks_group
+        and (mode is not null or policy.ordered or policy.max_in_flight_per_group is not null) then
         waiting := spanmq_core.behind(runs, buried);
         perform spanmq_core.put_back(this.queue_id, spanmq_core.runs_among(runs, waiting));
         runs := spanmq_core.runs_not_among(runs, waiting);
@@ -16376,14 +17339,16 @@ begin
     end if;
     return format('(%s and not (%s > %s and (%s)%s))', visible, writer, oldest, open,
                   -- A number, whatever the caller gave: this becomes a part of a statement.
-                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, (p ->> 0)::bigint, p ->> 1), '')
+                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, (p ->> 0)::bigint, p ->> 1),
+                                     '')
                    from jsonb_array_elements(here -> 'prepared') p));
 end $$;
 
 
 CREATE FUNCTION spanmq_core.sees_now() RETURNS boolean
     LANGUAGE sql STABLE
-    AS $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted') $$;
+    AS $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed',
+    'read uncommitted') $$;
 
 
 CREATE FUNCTION spanmq_core.sees_subscriptions(log_id integer) RETURNS boolean
@@ -16402,7 +17367,8 @@ declare
     this spanmq_core.segment;
 begin
     select * into this from spanmq_core.segment s
-        where s.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue)
+        where s.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue),
+                                    this_queue)
           and s.lo <= id order by s.queue_id desc, s.lo desc limit 1;
     if this.hi < id then
         return null;
@@ -16431,9 +17397,11 @@ begin
             'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
             ' select $2 + u.n - 1, $3, l.message,'
             '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
-            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id, ''enqueued_at'', l.enqueued_at))'
+            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id,'
+            ' ''enqueued_at'', l.enqueued_at))'
             ' from unnest($1) with ordinality u (id, n)'
-            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', block.log_name, log_name)
+            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', block.log_name,
+            log_name)
             using ids[done + 1:done + chunk], block.lo, sent_at, this.name::text;
         perform spanmq_core.check_logged(target, block.log_name, block.lo, block.hi);
         perform spanmq_core.publish(target.queue_id, block.lo, block.hi, null, groups[done + 1:done + chunk], null);
@@ -16503,23 +17471,27 @@ begin
     -- transaction can still write to a segment.
     if (visible_at > sent_at) is not true then
         insert into spanmq_core.sending (queue_id, lo, n, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, hashtextextended(key, 0), key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1,
+                    hashtextextended(key, 0), key)
             returning lo into id;
     else
         perform spanmq_core.heed_clock(this_queue);
         insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, greatest(visible_at, clock_timestamp()),
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0,
+                    greatest(visible_at, clock_timestamp()),
                     hashtextextended(key, 0), key)
             returning lo into id;
     end if;
     if lane is not null and id > log_lo and id <= log_hi then
         id := spanmq_core.append_by_lane(lane, id, sent_at, message, headers);
     elsif id > log_lo and id <= log_hi then
-        execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
+        execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values'
+                                                                       ' ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
         -- In another segment than the queue's row names.
-        perform spanmq_core.append(this_queue, (spanmq_core.find_target(queue_name)).segment_size, id, null, sent_at, array[message], array[headers]),
+        perform spanmq_core.append(this_queue, (spanmq_core.find_target(queue_name)).segment_size, id, null, sent_at,
+                                   array[message], array[headers]),
                 spanmq_core.remember_segment(this_queue, id);
     end if;
     -- Since the id was drawn no subscription can be created before this is committed: earlier ones are seen now.
@@ -16529,7 +17501,8 @@ begin
     end if;
     if has_subscriptions then
         perform spanmq_core.publish_runs(q.queue_id, array[
-                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null, 0, 0)::spanmq_core.run])
+                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key,
+                 null, 0, 0)::spanmq_core.run])
             from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
     if notify_ms is not null or bells <> 0 or has_subscriptions then
@@ -16553,7 +17526,8 @@ begin
         format('msg_id, read_ct and last_read_at of a message of queue %s can''t be inserted', name),
         'Insert message, headers and vt.', 'MQ004');
     message.msg_id := (
-        select s from spanmq_call.send(name, message.message, message.headers, coalesce(message.vt, clock_timestamp())) s);
+        select s from spanmq_call.send(name, message.message, message.headers, coalesce(message.vt, clock_timestamp()))
+            s);
     select v.read_ct, v.enqueued_at, v.vt into message.read_ct, message.enqueued_at, message.vt
         from spanmq_core.look(spanmq_core.find_queue(name), message.msg_id, message.msg_id, 1) v;
     return message;
@@ -16567,8 +17541,10 @@ declare
     log_name text;
     at_ timestamptz;
 begin
-    for log_name in select s.log_name from spanmq_core.segment s where s.queue_id = this_queue and s.hi >= first_id order by s.lo loop
-        execute format('select l.enqueued_at from spanmq_core.%I l where l.msg_id >= $1 order by l.msg_id limit 1', log_name) into at_ using first_id;
+    for log_name in select s.log_name from spanmq_core.segment s where s.queue_id = this_queue and s.hi >= first_id
+        order by s.lo loop
+        execute format('select l.enqueued_at from spanmq_core.%I l where l.msg_id >= $1 order by l.msg_id limit 1',
+                       log_name) into at_ using first_id;
         exit when at_ is not null;
     end loop;
     return at_;
@@ -16582,7 +17558,9 @@ CREATE FUNCTION spanmq_core.sessions_waiting_for_rows() RETURNS bigint
     from pg_catalog.pg_locks w
     where not w.granted and w.locktype in ('transactionid', 'tuple')
       and exists (select from pg_catalog.pg_locks o
-                  where o.pid = w.pid and o.granted and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.lock'::regclass)
+                  where o.pid = w.pid and o.granted
+                  and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass,
+                                     'spanmq_core.lock'::regclass)
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
 
@@ -16637,7 +17615,9 @@ CREATE FUNCTION spanmq_core.set_retention(this spanmq_core.queue, segments text,
     AS $_$
 begin
     update spanmq_core.queue q set
-        segment_size = case when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::bigint / 256.0) * 256) else q.segment_size end,
+        segment_size = case
+        when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::bigint / 256.0) * 256)
+        else q.segment_size end,
         retention_count = case when retention ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::bigint end,
         retention_interval = case when retention !~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::interval end
         where q.queue_id = this.queue_id;
@@ -16672,7 +17652,8 @@ begin
     -- Batches before runs, as a purge does: else each could wait for the other.
     for batch in
         select * from spanmq_core.receiver_batch b
-        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch for update
+        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch
+        for update
     loop
         if this.archive_on_ack then
             runs := spanmq_core.take_batch(this.queue_id, batch.lease_id);
@@ -16680,9 +17661,11 @@ begin
                 perform spanmq_core.copy_to_archive(this, runs);
             end if;
         else
-            delete from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id and h.lease_id <> 0;
+            delete from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id
+                and h.lease_id <> 0;
         end if;
-        update spanmq_core.receiver_batch b set state = 'settled' where b.receiver_id = receiver and b.batch = batch.batch;
+        update spanmq_core.receiver_batch b set state = 'settled' where b.receiver_id = receiver
+            and b.batch = batch.batch;
     end loop;
     if found then
         delete from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch < settle_batches.settled;
@@ -16721,13 +17704,17 @@ begin
     for step in 1 .. 15 loop
         execute format(
                 'select max(e.id), count(*), array_agg(e.id) filter (where l.msg_id is null)'
-                ' from (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo > $2 order by f.queue_id, f.lo limit $3) s'
+                ' from (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo > $2 order by'
+                ' f.queue_id, f.lo limit $3) s'
                 ' cross join lateral generate_series(s.lo, s.lo + s.n - 1) e (id)'
-                ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = e.id offset 0) l on true', this.queue_id)
+                ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = e.id offset'
+                ' 0) l on true', this.queue_id)
             into last_id, n, missing_ids using this.queue_id, last_id, runs;
         -- Those that no other transaction has taken meanwhile.
         insert into spanmq_core.missing (queue_id, msg_id)
-            select this.queue_id, id from spanmq_core.expand_runs(spanmq_core.take_out(this.queue_id, missing_ids, 0, true)) id where missing_ids is not null;
+            select this.queue_id, id
+            from spanmq_core.expand_runs(spanmq_core.take_out(this.queue_id, missing_ids, 0, true)) id
+            where missing_ids is not null;
         exit when cardinality(missing_ids) < n or missing_ids is null;
         runs := least(runs * 4, 4096);
     end loop;
@@ -16747,23 +17734,28 @@ declare
     gone record;
 begin
     -- One that was renamed is its owner's to prune.
-    if this.retention_count is null and this.retention_interval is null or spanmq_core.archive_of(this) is distinct from this.archive then
+    if this.retention_count is null and this.retention_interval is null
+        or spanmq_core.archive_of(this) is distinct from this.archive then
         return 0;
     end if;
     known := spanmq_core.known_gone(this.queue_id);
     -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
     execute format('with t as (delete from %1$s'
-                   ' where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and %2$s returning archived_at, xmin)'
+                   ' where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and'
+                   ' %2$s returning archived_at, xmin)'
                    ' select count(*) as n, max(t.archived_at) as gone_at, max(%3$s) as newest_writer,'
                    ' jsonb_agg(distinct jsonb_build_array(%3$s, t.archived_at)) filter (where not %4$s) as late from t',
                    this.archive,
                    case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
                    -- Messages that a lake is to export are kept until it has them.
-                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not exists ('
-                             'select from spanmq_core.archive_export_ids i where i.queue_id = e.queue_id and i.of_table = e.of_table'
+                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and'
+                             ' e.of_table = ''archive'' and not exists ('
+                             'select from spanmq_core.archive_export_ids i where i.queue_id = e.queue_id and i.of_table'
+                             ' = e.of_table'
                              ' and i.lake = e.lake and i.block = msg_id >> 15 and i.ids @> msg_id))', this.queue_id),
                    -- Mostly old ones, and none that is much newer than this look.
-                   spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq_core.seen_from(known.known_from))
+                   spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824),
+                   spanmq_core.seen_from(known.known_from))
         into gone using drawn - this.retention_count, spanmq_core.before(now(), this.retention_interval);
     if gone.n = 0 then
         return 0;
@@ -16791,7 +17783,8 @@ CREATE FUNCTION spanmq_core.silent_receivers(this_queue integer, at_ timestamp w
     LANGUAGE sql STABLE
     AS $$
     select coalesce(r.label, r.receiver_id::text), sum(b.n)::bigint, r.seen_at
-    from spanmq_core.receiver r join spanmq_core.receiver_batch b on b.receiver_id = r.receiver_id and b.state = 'claimed'
+    from spanmq_core.receiver r join spanmq_core.receiver_batch b on b.receiver_id = r.receiver_id
+    and b.state = 'claimed'
     where r.queue_id = this_queue and r.state <> 'released' and r.seen_at < at_ - interval '15 minutes'
     group by r.receiver_id order by r.seen_at
 $$;
@@ -16817,7 +17810,8 @@ CREATE FUNCTION spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[]
 declare
     dead int8multirange;
 begin
-    runs := array(select r from unnest(runs) r where r.lease_id = 0 and r.alone = 0 and r.attempts - r.lost >= least_attempts);
+    runs := array(select r from unnest(runs) r where r.lease_id = 0 and r.alone = 0
+                  and r.attempts - r.lost >= least_attempts);
     if runs = '{}' then
         return '{}';
     end if;
@@ -16828,7 +17822,8 @@ begin
     return dead - (
         select coalesce(range_agg(piece), '{}')
         from unnest(runs) r
-        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256
+        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256
+        and f.lo < r.lo - r.lo % 256 + 256
                                  and f.outcome = 'retrying' and f.attempt >= r.attempts
         cross join unnest(spanmq_core.ids_of(f) * spanmq_core.ids_of(r.lo, r.n)) piece);
 end $$;
@@ -16857,7 +17852,8 @@ CREATE TABLE spanmq_core.sqs_move (
 CREATE FUNCTION spanmq_core.sqs_move_row(this spanmq_core.sqs_move) RETURNS spanmq.sqs_move
     LANGUAGE sql IMMUTABLE
     AS $$
-    select row(this.handle::text, this.source, this.destination, this.source_arn, this.destination_arn, this.access_key_id, this.rate,
+    select row(this.handle::text, this.source, this.destination, this.source_arn, this.destination_arn,
+               this.access_key_id, this.rate,
                this.status, this.moved, this.to_move, this.failure, this.started_at)::spanmq.sqs_move
 $$;
 
@@ -16866,7 +17862,8 @@ CREATE FUNCTION spanmq_core.sqs_queue_of(sqs_name text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
     select case when pg_catalog.length(sqs_name) <= 47 then sqs_name
-           else pg_catalog.left(sqs_name, 29) || '-' || pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(sqs_name, 'UTF8')), 'hex'), 12)
+           else pg_catalog.left(sqs_name, 29) || '-' ||
+           pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(sqs_name, 'UTF8')), 'hex'), 12)
                 || case when sqs_name like '%.fifo' then '.fifo' else '' end end
 $$;
 
@@ -16886,7 +17883,8 @@ CREATE FUNCTION spanmq_core.sqs_sources_of(this spanmq_core.queue) RETURNS SETOF
     LANGUAGE sql STABLE
     AS $$
     select q.* from spanmq_core.sqs_queue s join spanmq_core.queue q using (queue_id)
-    where s.attributes operator(pg_catalog.?) 'RedrivePolicy' and pg_catalog.lower(spanmq_core.sqs_redrive_to(s.attributes)) operator(pg_catalog.=) this.folded_name
+    where s.attributes operator(pg_catalog.?) 'RedrivePolicy'
+    and pg_catalog.lower(spanmq_core.sqs_redrive_to(s.attributes)) operator(pg_catalog.=) this.folded_name
 $$;
 
 
@@ -16903,12 +17901,16 @@ declare
     at_ timestamptz := clock_timestamp();
 begin
     return query
-        select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null, least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
+        select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null,
+        least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
         from (
             select u.queue_id, q.queue_id is null or b.queue_id is null
-                       or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id and f.lo >= b.fresh_from) as is_fresh,
-                   (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from order by h.queue_id + 0, h.vt limit 1) as vt,
-                   (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p where p.queue_id = u.queue_id) as token_in
+                       or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id
+                                  and f.lo >= b.fresh_from) as is_fresh,
+                   (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from
+                    order by h.queue_id + 0, h.vt limit 1) as vt,
+                   (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p
+                    where p.queue_id = u.queue_id) as token_in
             from unnest(ids) u (queue_id) left join spanmq_core.queue q on q.queue_id = u.queue_id left join lateral (
                 select b.queue_id, b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
                 order by b.queue_id desc, b.number desc limit 1) b on true) s;
@@ -16947,8 +17949,10 @@ begin
         -- statement each: what is published is a block first, and then a row.
         first_block := (
             select min(b.lo) from spanmq_core.bulk_block b
-            where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue), this_queue));
-        first_lo := (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1);
+            where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue),
+                                        this_queue));
+        first_lo := (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from
+                     order by f.queue_id, f.lo limit 1);
         next.fresh_from := greatest(before.fresh_from, least(before.mark_id + 1, first_lo, first_block));
     end if;
     if before.senders is null or senders_ended or is_sequence_back then
@@ -16971,12 +17975,14 @@ begin
         next.holders := mark.holders;
     end if;
     -- Nothing is written for an idle queue.
-    if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)
+    if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id,
+                                                                       before.senders)
        or (next.set_backs, next.holders) is distinct from (before.set_backs, before.holders)
        or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
         delete from spanmq_core.bound b
-            where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
+            where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue
+                            and o.number = before.number for update skip locked);
         if found then
             insert into spanmq_core.bound select next.*;
         end if;
@@ -17013,23 +18019,28 @@ declare
     bytes int := (select max(octet_length(r::text)) from unnest(results) r);
 begin
     perform spanmq_core.raise_if(bytes > 65536,
-        format('the result of a message has at most 65536 bytes as JSON, got: %s', bytes), 'Store it elsewhere, and return its key.');
+        format('the result of a message has at most 65536 bytes as JSON, got: %s', bytes),
+        'Store it elsewhere, and return its key.');
     perform spanmq_core.raise_if(keep_for is null or not (keep_for > 0 and keep_for <= 2592000),
-        format('keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %L', keep_for), 'Omit it for an hour.');
+        format('keep_for must be more than 0 and at most 2592000 seconds (30 days), got: %L', keep_for),
+        'Omit it for an hour.');
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.result (queue_id, msg_id, result, expires_at)
         select this.queue_id, r.msg_id, r.result, clock_timestamp() + make_interval(secs => keep_for)
         from unnest(store_results.msg_ids, store_results.results) r (msg_id, result) order by r.msg_id
-        on conflict (queue_id, msg_id) do update set result = excluded.result, stored_at = excluded.stored_at, expires_at = excluded.expires_at;
+        on conflict (queue_id, msg_id) do update set result = excluded.result, stored_at = excluded.stored_at,
+        expires_at = excluded.expires_at;
 end $$;
 
 
 CREATE FUNCTION spanmq_core.stories(this_queue integer, runs spanmq_core.run[]) RETURNS TABLE(msg_id bigint, first_failed_at timestamp with time zone, history jsonb)
     LANGUAGE sql STABLE ROWS 100
     AS $$
-    select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at, f.attempt)
+    select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at,
+                                             f.attempt)
     from (select distinct r.lo / 256 as block from unnest(runs) r) b
-    join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
+    join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256
+    and f.outcome <> 'cancelled'
     cross join lateral spanmq_core.expand(f) e (id)
     where e.id <@ (select spanmq_core.ids_of_runs(runs))
     group by e.id
@@ -17041,8 +18052,8 @@ CREATE FUNCTION spanmq_core.strangers() RETURNS TABLE(kind text, name text, prob
     SET jit TO 'off'
     AS $_$
 begin
-    return query select * from (-- Means by which roles other than the owner could reach past their rights: kind, name, problem, detail. A schema, relation
--- or function of a role that lacks the owner's rights, and privileges that no grant of a verb gives.
+    return query select * from (-- Means by which roles other than the owner could reach past their rights: kind, name, problem, detail. A schema,
+-- relation or function of a role that lacks the owner's rights, and privileges that no grant of a verb gives.
 with
     home as (
         select n.oid, n.nspname, n.nspowner, n.nspacl from pg_catalog.pg_namespace n
@@ -17132,19 +18143,25 @@ declare
 begin
     -- As subscribe_to_waiting() does, and for the same reason.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
-    perform spanmq_core.raise_if(since_id > end_id + 1, format('queue %s has no message %s yet', parent.name, since_id), format('The next one gets the id %s.', end_id + 1));
+    perform spanmq_core.raise_if(since_id > end_id + 1, format('queue %s has no message %s yet', parent.name, since_id),
+                                 format('The next one gets the id %s.', end_id + 1));
     perform spanmq_core.check_kept(parent, since);
     perform spanmq_core.check_kept(parent, since_id);
     foreach segment in array spanmq_core.hold_log(parent.queue_id, coalesce(since_id - 1, 0), end_id, since, null) loop
         first_id := greatest(segment.lo, since_id, spanmq_core.first_kept(parent.queue_id));
         while first_id <= least(segment.hi, end_id) loop
-            -- A message that is delayed there is delayed here, too: messages and their delays are read in one statement.
+            -- A message that is delayed there is delayed here, too: messages and their delays are read in one
+            -- statement.
             execute format(
-                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, null, 0, 0)::spanmq_core.run'
-                ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by r.msg_id) as island'
+                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0),'
+                ' m.group_key, null, 0, 0)::spanmq_core.run'
+                ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by'
+                ' r.msg_id) as island'
                 '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key, d.vt from spanmq_core.%I l'
-                '             left join (select id, h.vt from spanmq_core.held h cross join lateral generate_series(h.lo, h.lo + h.n - 1) id'
-                '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and h.attempts = 0'
+                '             left join (select id, h.vt from spanmq_core.held h cross join lateral'
+                ' generate_series(h.lo, h.lo + h.n - 1) id'
+                '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and'
+                ' h.attempts = 0'
                 '                          and h.vt > clock_timestamp()) d on d.id = l.msg_id'
                 '             where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
                 '               and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id) r) m'
@@ -17156,7 +18173,8 @@ begin
     end loop;
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
         select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e
-        where e.queue_id = parent.queue_id and not e.is_cancelled and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
+        where e.queue_id = parent.queue_id and not e.is_cancelled
+        and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
 end $_$;
 
 
@@ -17164,20 +18182,23 @@ CREATE FUNCTION spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this 
     LANGUAGE plpgsql
     AS $$
 begin
-    -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite before these runs are seen.
+    -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite
+    -- before these runs are seen.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
     -- Messages delivered there are new here. Those delayed there are delayed here.
     perform spanmq_core.publish_runs(this.queue_id, array(
         select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
         union all
-        select (piece.lo, piece.n, 0, 0, case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
+        select (piece.lo, piece.n, 0, 0,
+                case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
                 h.group_hash, h.group_key, h.priority, 0, 0)::spanmq_core.run
         from spanmq_core.held h
         cross join lateral unnest(spanmq_core.pieces(spanmq_core.run_of(h), (
             select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece
         where h.queue_id = parent.queue_id));
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
-        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id and not e.is_cancelled;
+        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id
+        and not e.is_cancelled;
 end $$;
 
 
@@ -17192,8 +18213,10 @@ CREATE FUNCTION spanmq_core.survey(this_queue integer, at_ timestamp with time z
 begin
     -- One statement, so of one moment: a message that is claimed meanwhile is in one of both.
     return query
-        select (f.n + h.n)::bigint, (f.n + h.n - h.in_flight - h.delayed - h.failed)::bigint, h.in_flight::bigint, h.delayed::bigint, h.failed::bigint,
-               h.expired::bigint, h.leases, h.oldest_lease_at, h.oldest_due_at, f.first_id, least(f.first_id, h.oldest_id), greatest(f.last_id, h.newest_id)
+        select (f.n + h.n)::bigint, (f.n + h.n - h.in_flight - h.delayed - h.failed)::bigint, h.in_flight::bigint,
+        h.delayed::bigint, h.failed::bigint,
+               h.expired::bigint, h.leases, h.oldest_lease_at, h.oldest_due_at, f.first_id,
+               least(f.first_id, h.oldest_id), greatest(f.last_id, h.newest_id)
         from (select coalesce(sum(f.n), 0) as n, min(f.lo) as first_id, max(f.lo + f.n - 1) as last_id
               from spanmq_core.fresh f where f.queue_id = this_queue) f
         cross join (
@@ -17204,10 +18227,13 @@ begin
                    coalesce(sum(h.n) filter (where h.vt <= at_ and h.lease_id <> 0), 0) as expired,
                    count(distinct h.lease_id) filter (where h.vt > at_ and h.lease_id <> 0) as leases,
                    min(h.last_read_at) filter (where h.vt > at_ and h.lease_id <> 0) as oldest_lease_at,
-                   min(h.vt) filter (where h.vt <= at_) as oldest_due_at, min(h.first_id) as oldest_id, max(h.last_id) as newest_id
+                   min(h.vt) filter (where h.vt <= at_) as oldest_due_at, min(h.first_id) as oldest_id,
+                   max(h.last_id) as newest_id
             from (select h.vt, h.lease_id, h.attempts, h.last_read_at, c.n,
-                         case when c.n = h.n then h.lo else (select min(id) from spanmq_core.left_of(h) id) end as first_id,
-                         case when c.n = h.n then h.lo + h.n - 1 else (select max(id) from spanmq_core.left_of(h) id) end as last_id
+                         case when c.n = h.n then h.lo else (select min(id) from spanmq_core.left_of(h) id) end
+                         as first_id,
+                         case when c.n = h.n then h.lo + h.n - 1
+                         else (select max(id) from spanmq_core.left_of(h) id) end as last_id
                   from spanmq_core.held h cross join lateral (select spanmq_core.count_left(h) as n offset 0) c
                   where h.queue_id = this_queue) h
             where h.n > 0) h;
@@ -17221,7 +18247,9 @@ begin
     return query
         select s.backlog, s.visible, s.in_flight, s.delayed, s.failed, s.expired, s.leases, s.oldest_lease_at,
                case when s.visible > 0 then
-                   least(case when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id, s.first_fresh_id) end, s.oldest_due_at) end,
+                   least(case
+                         when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id,
+                             s.first_fresh_id) end, s.oldest_due_at) end,
                s.leases + spanmq_core.is_awaited(this)::int
         from spanmq_core.survey(this.queue_id, at_) s;
 exception when undefined_table or internal_error then
@@ -17247,12 +18275,15 @@ CREATE FUNCTION spanmq_core.swap_segment(segment spanmq_core.segment) RETURNS vo
     LANGUAGE plpgsql
     AS $$
 begin
-    -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for it.
-    perform spanmq_core.lock_log('log_' || segment.queue_id, 'share update exclusive'), spanmq_core.lock_log(segment.log_name, 'access exclusive');
+    -- The parent first, which needs no more than a sender that makes a segment: readers must not wait while we wait for
+    -- it.
+    perform spanmq_core.lock_log('log_' || segment.queue_id, 'share update exclusive'),
+        spanmq_core.lock_log(segment.log_name, 'access exclusive');
     execute format('alter table spanmq_core.%I no inherit spanmq_core.log_%s', segment.log_name, segment.queue_id);
     execute format('alter table spanmq_core.%I inherit spanmq_core.log_%s', segment.copy_name, segment.queue_id);
     update spanmq_core.segment s
-        set log_name = segment.copy_name, copy_name = null, old_name = segment.log_name, swapped_at_xid = pg_current_xact_id()
+        set log_name = segment.copy_name, copy_name = null, old_name = segment.log_name,
+        swapped_at_xid = pg_current_xact_id()
         where s.queue_id = segment.queue_id and s.lo = segment.lo;
 end $$;
 
@@ -17269,7 +18300,8 @@ begin
             select * from spanmq_core.done d where d.queue_id = this_queue limit at_most * 256) d
             cross join lateral (
                 select * from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo <= d.msg_id and h.lo >= d.msg_id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1) h
+                where h.queue_id = this_queue and h.lo <= d.msg_id and h.lo >= d.msg_id / 256 * 256
+                order by h.queue_id desc, h.lo desc limit 1) h
     loop
         n := n + spanmq_core.sweep_run(this.queue_id, this.lo, this.n)::int;
     end loop;
@@ -17281,10 +18313,12 @@ CREATE FUNCTION spanmq_core.sweep_run(this_queue integer, this_lo bigint, n inte
     LANGUAGE plpgsql
     AS $$
 begin
-    if (select count(*) from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= this_lo and d.msg_id < this_lo + n) < n then
+    if (select count(*) from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= this_lo
+        and d.msg_id < this_lo + n) < n then
         return false;
     end if;
-    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.n = sweep_run.n and h.lease_id <> 0 for update skip locked;
+    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.n = sweep_run.n
+        and h.lease_id <> 0 for update skip locked;
     if not found then
         return false;
     end if;
@@ -17344,7 +18378,8 @@ begin
     if took.lo is not null then
         return spanmq_core.blocks(took.lo, took.lo + took.n - 1);
     end if;
-    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_, waits));
+    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_,
+                                                        waits));
 end $$;
 
 
@@ -17355,7 +18390,8 @@ declare
     runs spanmq_core.run[];
 begin
     with gone as (
-        delete from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 returning spanmq_core.run_of(h) as run)
+        delete from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0
+            returning spanmq_core.run_of(h) as run)
     select coalesce(array_agg(g.run order by (g.run).lo), '{}') into runs from gone g;
     return runs;
 end $$;
@@ -17366,7 +18402,8 @@ CREATE FUNCTION spanmq_core.take_bell(this spanmq_core.listener) RETURNS spanmq_
     AS $$
 declare
     -- Any: two processes that start at the same time take the same one rarely.
-    free int := (select n from generate_series(0, 61) n where not exists (select from spanmq_core.listener l where l.bell = n) order by random() limit 1);
+    free int := (select n from generate_series(0, 61) n
+                 where not exists (select from spanmq_core.listener l where l.bell = n) order by random() limit 1);
     bit bigint := 1::bigint << free;
 begin
     if free is null then
@@ -17413,11 +18450,13 @@ begin
                   union
                   (select f.lo, f.priority, null from generate_series(1, 9) level cross join lateral (
                       select * from spanmq_core.fresh f
-                      where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0 and f.lo >= bound.fresh_from
+                      where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0
+                      and f.lo >= bound.fresh_from
                       order by f.queue_id + 0, f.priority, f.lo limit most) f)
                   union
                   (select h.lo, h.priority, h.vt from spanmq_core.held h
-                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ and (h.alone = 0 or waits is null)
+                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                   and (h.alone = 0 or waits is null)
                    order by h.queue_id + 0, h.vt limit 1000)) c;
         exit when found_los is null;
         found_at := spanmq_core.visible_since(this_queue, found_los, found_at);
@@ -17455,7 +18494,8 @@ declare
 begin
     delete from spanmq_call.caller c where c.proof = of_caller returning c.role into by_role;
     perform spanmq_core.raise_if(not found,
-        'permission denied without a proof of the role that calls', 'Call the function of the same name in schema spanmq.', '42501');
+        'permission denied without a proof of the role that calls',
+        'Call the function of the same name in schema spanmq.', '42501');
     return by_role;
 end $$;
 
@@ -17509,7 +18549,8 @@ begin
                 select k.ctid from spanmq_core.fresh k
                 where k.queue_id = this_queue and k.lo >= fresh_from
                   and not exists (
-                      select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                      select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from
+                          and h.vt <= at_)
                 order by k.queue_id, k.lo limit 1 for update skip locked)
             returning f.* into this;
         if not found then
@@ -17519,7 +18560,8 @@ begin
             insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
                 values (this_queue, this.lo + 1, this.n - 1, this.priority, this.group_hash, this.group_key);
         end if;
-        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash,
+                                      group_key)
             values (this_queue, this.lo, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_,
                     this.priority, this.group_hash, this.group_key);
         if this.lo & 127 = 0 then
@@ -17592,7 +18634,8 @@ begin
             delete from spanmq_core.fresh f
                 where f.ctid = any (array(
                     select k.ctid from unnest(los) u (lo) cross join lateral (
-                        select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = u.lo for update skip locked) k))
+                        select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = u.lo
+                            for update skip locked) k))
                 returning spanmq_core.run_of(f) as run)
         select array_agg(g.run order by (g.run).lo) into runs from gone g;
     end if;
@@ -17607,13 +18650,15 @@ declare
     this spanmq_core.fresh;
     ids int8multirange;
 begin
-    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo and f.lo + f.n >= upper(wanted) returning f.* into this;
+    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo and f.lo + f.n >= upper(wanted)
+        returning f.* into this;
     if not found then
         return null;
     end if;
     ids := spanmq_core.ids_of(this.lo, this.n);
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
-        select this_queue, lower(r), upper(r) - lower(r), this.priority, this.group_hash, this.group_key from unnest(ids - wanted) r;
+        select this_queue, lower(r), upper(r) - lower(r), this.priority, this.group_hash, this.group_key
+        from unnest(ids - wanted) r;
     return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
 end $$;
 
@@ -17627,11 +18672,13 @@ declare
 begin
     if due_at is not null then
         select * into this from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) and h.vt <= due_at
+            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null)
+            and h.vt <= due_at
               and (wanted is null or h.lo + h.n >= upper(wanted)) for update skip locked;
     else
         select * into this from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+            where h.queue_id = this_queue and h.lo = this_lo
+            and (h.lease_id = fence or fence is null and h.lease_id >= 0)
               and (wanted is null or h.lo + h.n >= upper(wanted)) for update;
     end if;
     if not found then
@@ -17644,8 +18691,10 @@ begin
     end if;
     delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     -- Messages that stay leased hide none, and need not be cut.
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at,
+        this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
         cross join lateral (
             select lower(r) as lo, (upper(r) - lower(r))::int as n where this.lease_id <> 0
@@ -17669,11 +18718,13 @@ begin
         if policy.paused then
             return runs;
         end if;
-        mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end when policy.max_in_flight_per_group is not null then 'free' end);
+        mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end
+                         when policy.max_in_flight_per_group is not null then 'free' end);
     end if;
     if mode is not null and conditional <> '{}' then
         raise exception 'a conditional read would take messages out of the middle of a group of queue %', this.name
-            using errcode = 'MQ002', hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
+            using errcode = 'MQ002',
+            hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
     end if;
     if policy.max_in_flight is not null and leases then
         quantity := greatest(spanmq_core.room_in_flight(this, quantity, policy.max_in_flight, at_), 0);
@@ -17686,15 +18737,19 @@ begin
     for round in 1 .. 50 loop
         exit when quantity = 0;
         if waits is not null
-           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_) then
+           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0
+                       and h.vt <= at_) then
             runs := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
         end if;
         is_alone := runs <> '{}';
         if not is_alone then
             runs := case
-                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy.max_in_flight_per_group, at_, waits)
-                when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_, waits)
-                when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity, policy.priority_aging, at_, waits)
+                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode,
+                                                                   policy.max_in_flight_per_group, at_, waits)
+                when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,
+                                                                        waits)
+                when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity,
+                    policy.priority_aging, at_, waits)
                 else spanmq_core.take_any(this.queue_id, quantity, at_, waits) end;
         end if;
         exit when runs = '{}' or this.max_attempts is null and not this.uses_limits;
@@ -17709,7 +18764,8 @@ begin
         perform set_config('spanmq.place_' || this.queue_id, 'used', true);
     end if;
     if policy.rate_limit is not null and spanmq_core.count_runs(runs) < asked then
-        perform spanmq_core.take_tokens(this.queue_id, spanmq_core.count_runs(runs) - asked, policy.rate_limit, policy.rate_burst);
+        perform spanmq_core.take_tokens(this.queue_id, spanmq_core.count_runs(runs) - asked, policy.rate_limit,
+                                        policy.rate_burst);
     end if;
     return runs;
 end $$;
@@ -17742,22 +18798,28 @@ begin
         want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
     select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.n order by c.lo) filter (where c.is_due),
-           array_agg(c.lo order by c.lo) filter (where not c.is_due), array_agg(c.n order by c.lo) filter (where not c.is_due),
+           array_agg(c.lo order by c.lo) filter (where not c.is_due),
+           array_agg(c.n order by c.lo) filter (where not c.is_due),
            sum(c.n) filter (where not c.is_due), min(c.lo) filter (where c.alone > 0)
         into due_los, due_ns, fresh_los, fresh_ns, fresh_n, first_alone
         from (select u.*, sum(u.n_left) over (order by u.lo) - u.n_left as before
-              from (select h.lo, h.n, h.alone, spanmq_core.count_left(h) as n_left, true as is_due from spanmq_core.held h
-                    where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_
+              from (select h.lo, h.n, h.alone, spanmq_core.count_left(h) as n_left, true as is_due
+                    from spanmq_core.held h
+                    where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
+                    and h.vt >= bound.due_from and h.vt <= at_
                     union all
                     select h.lo, h.n, h.alone, spanmq_core.count_left(h), true from spanmq_core.held h
-                    where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= bound.due_from and h.vt <= at_
+                    where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null
+                    and h.vt >= bound.due_from and h.vt <= at_
                     union all
                     (select f.lo, f.n, 0, f.n, false from spanmq_core.fresh f
-                     where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null and f.lo >= bound.fresh_from
+                     where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null
+                     and f.lo >= bound.fresh_from
                      order by f.queue_id + 0, f.group_hash, f.lo limit want)
                     union all
                     (select f.lo, f.n, 0, f.n, false
-                     from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue and f.lo >= bound.fresh_from
+                     from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue
+                           and f.lo >= bound.fresh_from
                            order by f.queue_id, f.lo limit 5000) f
                      where f.group_hash is null order by f.queue_id, f.lo limit want)) u
               where mode <> 'free' or take_group.alone is null or (u.alone > 0) = take_group.alone) c
@@ -17778,7 +18840,8 @@ begin
     -- delivered: but where groups have no order.
     for i in 1 .. coalesce(cardinality(due_los), 0) loop
         exit when due_los[i] >= stop_at;
-        took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null, at_);
+        took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null,
+                                           at_);
         if took is not null then
             runs := runs || took;
         elsif mode <> 'free' then
@@ -17786,10 +18849,12 @@ begin
             exit;
         end if;
     end loop;
-    took := spanmq_core.take_fresh_at(this_queue, array(select lo from unnest(fresh_los) lo where lo < stop_at order by lo));
+    took := spanmq_core.take_fresh_at(this_queue, array(select lo from unnest(fresh_los) lo where lo < stop_at
+                                                        order by lo));
     if spanmq_core.count_runs(took) < fresh_n and mode <> 'free' then
         stop_at := least(stop_at, (
-            select min(coalesce(t.lo + t.n, s.lo)) from unnest(fresh_los, fresh_ns) s (lo, n) left join unnest(took) t on t.lo = s.lo
+            select min(coalesce(t.lo + t.n, s.lo)) from unnest(fresh_los, fresh_ns) s (lo, n) left join unnest(took) t
+                on t.lo = s.lo
             where t.lo is null or t.n < s.n));
     end if;
     runs := runs || took;
@@ -17814,7 +18879,8 @@ declare
     hash bigint;
     share int;
     -- The messages of a group in the first round.
-    most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4 when 'fill' then quantity else 1 end, most_in_flight);
+    most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4
+                      when 'fill' then quantity else 1 end, most_in_flight);
     missing int := quantity;
     left_for_oldest int := quantity;
     tried bigint[] := '{}';
@@ -17836,7 +18902,8 @@ declare
 begin
     if not spanmq_core.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
+            using errcode = 'MQ003',
+            hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
     end if;
     oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
     if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
@@ -17845,9 +18912,11 @@ begin
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
     if is_fair and there_is_more then
         -- For claims of one message, every second one takes groups by turn.
-        left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity else quantity / 2 end;
+        left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity
+            else quantity / 2 end;
     end if;
-    foreach phase in array case when is_fair then '{oldest, turn, oldest, ungrouped}' else '{oldest, more, more, more, turn, ungrouped}' end::text[] loop
+    foreach phase in array case when is_fair then '{oldest, turn, oldest, ungrouped}'
+        else '{oldest, more, more, more, turn, ungrouped}' end::text[] loop
         if phase = 'more' then
             continue when not oldest.has_more or n_looked = 5000;
             n_looked := least(n_looked * 8, 5000);
@@ -17864,7 +18933,8 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_,
+                took := spanmq_core.take_group(this_queue, hash, share, mode,
+                                               case when hash is null then ungrouped else bound end, at_,
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
@@ -17884,11 +18954,13 @@ begin
             -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a
             -- group come at its end, unless they are among the oldest.
             turn := begun_at;
-            while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
+            while missing > 0 and there_is_more and n_groups < 500
+                and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
                 is_ungrouped := false;
-                if hash is null and not has_wrapped and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null then
+                if hash is null and not has_wrapped and 0 <> all (tried)
+                    and array_position(oldest.hashes, null::bigint) is null then
                     ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
                     is_ungrouped := ungrouped.fresh_from is not null;
                 end if;
@@ -17901,7 +18973,8 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_,
+                took := spanmq_core.take_group(this_queue, hash, share, mode,
+                                               case when hash is null then ungrouped else bound end, at_,
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
@@ -17929,8 +19002,10 @@ begin
             exit when missing = 0;
             -- The messages that this claim has of the group are not in flight yet.
             share := least(most, missing);
-            took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
-                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int, alone);
+            took := spanmq_core.take_group(this_queue, hash, share, mode,
+                                           case when hash is null then ungrouped else bound end, at_, most_in_flight
+                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int,
+                alone);
             n_taken := spanmq_core.count_runs(took);
             missing := missing - n_taken;
             foreach run in array took loop
@@ -17945,7 +19020,8 @@ begin
         return spanmq_core.layer(runs);
     end if;
     -- The messages of a group from several rounds are joined.
-    return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
+    return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash),
+                                       r.lo));
 end $$;
 
 
@@ -17962,7 +19038,8 @@ begin
         delete from spanmq_core.held h
             where h.ctid = any (array(
                 select k.ctid from unnest(los) u (lo) cross join lateral (
-                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_ for update skip locked) k))
+                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_
+                        for update skip locked) k))
             returning spanmq_core.run_of(h) as run)
     select array_agg(g.run order by (g.run).lo) into runs from gone g;
     return spanmq_core.without_done(this_queue, runs);
@@ -17979,10 +19056,12 @@ declare
 begin
     for candidate in
         select h.lo, h.lease_id, wanted * int8multirange(int8range(h.lo, h.lo + h.n)) as ids from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and wanted && int8range(h.lo, h.lo + h.n)
+        where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0
+        and wanted && int8range(h.lo, h.lo + h.n)
         order by h.lo limit 100
     loop
-        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id, at_), '{}');
+        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id,
+                                                            at_), '{}');
     end loop;
     return runs;
 end $$;
@@ -18009,14 +19088,19 @@ begin
             execute format(
                 'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
                 ' select * from ('
-                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3'
+                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1'
+                ' and h.vt >= $2 and h.vt <= $3'
                 '   and (h.alone = 0 or $9 is null))'
                 '  union all'
-                '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by f.queue_id, f.lo)'
+                '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by'
+                ' f.queue_id, f.lo)'
                 '  order by lo) s'
-                ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
-                '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
-                ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
+                ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id <'
+                ' s.lo + s.n and l.message @> $5'
+                '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id'
+                ' = l.msg_id)) offset 0) l'
+                ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo',
+                this_queue)
             using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed, first_lo, waits
         loop
             first_lo := greatest(first_lo, case when n = 0 then candidate.lo end);
@@ -18024,7 +19108,8 @@ begin
             took := null;
             if not candidate.is_fresh then
                 took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
-            elsif exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo for update skip locked) then
+            elsif exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo
+                          for update skip locked) then
                 took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.ids);
             end if;
             if took is null or took = '{}' then
@@ -18057,8 +19142,10 @@ begin
     if spanmq_core.is_sequence(msg_ids) then
         while next_id <= last_id loop
             delete from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority, h.lost, h.alone into run;
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id
+                and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key,
+                h.priority, h.lost, h.alone into run;
             exit when not found;
             runs := runs || run;
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
@@ -18066,7 +19153,8 @@ begin
         end loop;
         -- A new statement, under the locks: messages may have been deleted from these runs one by one.
         if has_leased and (not spanmq_core.sees_now() or exists (
-                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id)) then
+                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id
+                    and d.msg_id < next_id)) then
             runs := spanmq_core.without_done(this_queue, runs);
         end if;
         if next_id > last_id then
@@ -18074,7 +19162,8 @@ begin
         end if;
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
-    asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
+    asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
+              where id > 0 and id < 9223372036854775807);
     asked := coalesce(asked, '{}');
     if next_id > first_id then
         asked := asked - int8multirange(int8range(first_id, next_id));
@@ -18153,7 +19242,8 @@ begin
     end if;
     return spanmq_core.without_done(this_queue, array[
                (first_id, next_id - first_id, 0, 1, null, null, null, null, null, 0, 0)::spanmq_core.run])
-           || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence, true);
+           || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence,
+                                   true);
 end $$;
 
 
@@ -18180,7 +19270,8 @@ begin
         made.seconds := extract(epoch from at_ - before.sampled_at);
         -- The sequence may be set back by hand.
         made.sent := greatest(drawn - before.drawn, 0);
-        made.dead := (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at > before.sampled_at);
+        made.dead := (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id
+                      and d.dead_at > before.sampled_at);
         made.failed := spanmq_core.count_failed(this.queue_id, before.sampled_at) + made.dead;
         -- Messages drawn before the last sample and committed after it, or the other way round, must not make it
         -- negative.
@@ -18196,7 +19287,8 @@ begin
     end if;
     insert into spanmq_core.sample values (this.queue_id, at_, drawn, found_counts.backlog, found_counts.in_flight)
         on conflict (queue_id) do update
-        set sampled_at = excluded.sampled_at, drawn = excluded.drawn, backlog = excluded.backlog, in_flight = excluded.in_flight;
+        set sampled_at = excluded.sampled_at, drawn = excluded.drawn, backlog = excluded.backlog,
+        in_flight = excluded.in_flight;
     delete from spanmq_core.statistics s where s.queue_id = this.queue_id and s.sampled_at in (
         select o.sampled_at from spanmq_core.statistics o
         where o.queue_id = this.queue_id and o.sampled_at < at_ - interval '3 days' order by o.sampled_at limit 1000);
@@ -18257,7 +19349,8 @@ begin
         return quantity;
     end if;
     begin
-        -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it holds it.
+        -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it
+        -- holds it.
         perform spanmq_core.lock(this_queue, 'rate');
         at_ns := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
         full_ns := coalesce(pg_sequence_last_value(bucket), 0);
@@ -18290,12 +19383,15 @@ begin
     for round in 1 .. 1000 loop
         with due as materialized (
             select h.lo, h.n from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to and (h.alone = 0 or waits is null)
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to
+            and (h.alone = 0 or waits is null)
             order by h.queue_id + 0, h.vt limit 1000),
         fresh as materialized (
             select f.lo, f.n from spanmq_core.fresh f
-            where f.queue_id = this_queue and f.lo >= greatest(fresh_from, tried_to + 1) order by f.queue_id, f.lo limit least(missing, 1000))
-        select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due), max(c.lo)
+            where f.queue_id = this_queue and f.lo >= greatest(fresh_from, tried_to + 1) order by f.queue_id, f.lo
+            limit least(missing, 1000))
+        select array_agg(c.lo order by c.lo) filter (where c.is_due),
+        array_agg(c.lo order by c.lo) filter (where not c.is_due), max(c.lo)
             into due_los, fresh_los, tried_to
             from (select u.*, sum(u.n) over (order by u.lo) - u.n as before
                   from (select d.lo, d.n, true as is_due from due d union all select f.lo, f.n, false from fresh f) u) c
@@ -18329,19 +19425,26 @@ begin
             from spanmq_core.held h where h.queue_id = this_queue) h
         cross join (
             select coalesce(sum(c.n), 0) as n, coalesce(sum(c.n) filter (where h.vt <= at_), 0) as n_visible
-            from (select min(d.msg_id) / 256 * 256 as first_id, max(d.msg_id) as last_id from spanmq_core.done d where d.queue_id = this_queue) d
+            from (select min(d.msg_id) / 256 * 256 as first_id, max(d.msg_id) as last_id from spanmq_core.done d
+                  where d.queue_id = this_queue) d
             cross join lateral (
                 select * from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo between d.first_id and d.last_id and h.n > 1 and h.lease_id <> 0 offset 0) h
+                where h.queue_id = this_queue and h.lo between d.first_id and d.last_id and h.n > 1
+                and h.lease_id <> 0 offset 0) h
             cross join lateral (
                 select count(*) as n from spanmq_core.done d
                 where d.queue_id = this_queue and d.msg_id >= h.lo and d.msg_id < h.lo + h.n) c) d
         left join lateral (
-            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id, h.lo offset 0) h
-            cross join lateral (select min(l) as id from spanmq_core.left_of(h) l) l where l.id is not null limit 1) first on true
+            select l.id
+                from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id, h.lo offset 0)
+                h
+            cross join lateral (select min(l) as id from spanmq_core.left_of(h) l) l where l.id is not null
+            limit 1) first on true
         left join lateral (
-            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id desc, h.lo desc offset 0) h
-            cross join lateral (select max(l) as id from spanmq_core.left_of(h) l) l where l.id is not null limit 1) last on true;
+            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id desc,
+                              h.lo desc offset 0) h
+            cross join lateral (select max(l) as id from spanmq_core.left_of(h) l) l where l.id is not null
+            limit 1) last on true;
 end $$;
 
 
@@ -18468,28 +19571,36 @@ declare
     this_queue int;
 begin
     delete from spanmq_core.batch b where b.batch_id = any (array(
-        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days' order by o.ended_at limit 1000
+        select o.batch_id from spanmq_core.batch o where o.ended_at < clock_timestamp() - interval '7 days'
+            order by o.ended_at limit 1000
         for update skip locked));
     delete from spanmq_core.result r where (r.queue_id, r.msg_id) in (
-        select o.queue_id, o.msg_id from spanmq_core.result o where o.expires_at <= clock_timestamp() order by o.expires_at limit 1000 for update skip locked);
+        select o.queue_id, o.msg_id from spanmq_core.result o where o.expires_at <= clock_timestamp()
+            order by o.expires_at limit 1000 for update skip locked);
     delete from spanmq_core.task_time t where t.ctid = any (array(
         select o.ctid from spanmq_core.queue q cross join lateral (
             select s.ctid from spanmq_core.task_time s
-            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute limit 1000 for update skip locked) o
+            where s.queue_id = q.queue_id and s.minute < clock_timestamp() - interval '1 day' order by s.minute
+            limit 1000 for update skip locked) o
         limit 5000));
     delete from spanmq_core.change c where c.change_id = any (array(
-        select o.change_id from spanmq_core.change o where o.changed_at < clock_timestamp() - interval '90 days' order by o.change_id limit 1000
+        select o.change_id from spanmq_core.change o where o.changed_at < clock_timestamp() - interval '90 days'
+            order by o.change_id limit 1000
         for update skip locked));
     -- Proofs that no function took (take_caller): those of calls under way are not seen here.
-    delete from spanmq_call.caller c where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
-    for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q on q.queue_id = p.queue_id where not q.is_watched loop
+    delete from spanmq_call.caller c
+        where c.proof = any (array(select o.proof from spanmq_call.caller o limit 10000 for update skip locked));
+    for this_queue in select distinct p.queue_id from spanmq_core.batch_part p join spanmq_core.queue q
+        on q.queue_id = p.queue_id where not q.is_watched loop
         perform spanmq_core.watch(this_queue);
     end loop;
     for this_queue in
         select q.queue_id from spanmq_core.queue q
         where q.is_watched and not exists (select from spanmq_core.batch_part p
-                                           where int4range(p.queue_id, p.queue_id, '[]') && int4range(q.queue_id, q.queue_id, '[]'))
-          and not exists (select from spanmq_core.settle_wait w where w.queue_id = q.queue_id and w.until > clock_timestamp())
+                                           where int4range(p.queue_id, p.queue_id, '[]') && int4range(q.queue_id,
+                                               q.queue_id, '[]'))
+          and not exists (select from spanmq_core.settle_wait w where w.queue_id = q.queue_id
+                          and w.until > clock_timestamp())
         for no key update skip locked
     loop
         update spanmq_core.queue q set is_watched = false where q.queue_id = this_queue;
@@ -18508,18 +19619,24 @@ declare
     doomed tid[];
     n bigint;
 begin
-    select u.failures_to into from_id from spanmq_core.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
+    select u.failures_to into from_id from spanmq_core.upkeep u where u.queue_id = this.queue_id
+        and u.failures_at > at_ - interval '1 minute';
     if found and from_id = 0 then
         return 0;
     end if;
     from_id := coalesce(from_id, 0);
-    select count(*), max(f.lo), array_agg(f.id) filter (where (f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                         and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
-                                                        and (f.outcome <> 'cancelled' or (spanmq_core.segment_of(this.queue_id, f.lo)).lo is null))
+    select count(*), max(f.lo),
+        array_agg(f.id) filter (where (f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
+                                                         and not spanmq_core.is_needed_by(this.queue_id,
+                                                             f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+                                                        and (f.outcome <> 'cancelled'
+                                                             or (spanmq_core.segment_of(this.queue_id, f.lo)).lo
+                                                             is null))
         into looked_at, last_id, doomed
         from (select k.ctid as id, k.lo, k.failed_at, k.outcome from spanmq_core.failure k
               where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
-    delete from spanmq_core.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
+    delete from spanmq_core.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id
+        and f.failed_at < at_ - interval '1 day';
     get diagnostics n = row_count;
     -- The rest of an id with more failures than one look takes in is left to the next round.
     last_id := case when looked_at = 10000 then greatest(last_id, from_id + 1) else 0 end;
@@ -18534,7 +19651,8 @@ end $$;
 CREATE FUNCTION spanmq_core.to_revive(this spanmq_core.dead_letter) RETURNS spanmq_core.revived
     LANGUAGE sql IMMUTABLE
     AS $$
-    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key, this.priority, this.category)::spanmq_core.revived
+    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key,
+            this.priority, this.category)::spanmq_core.revived
 $$;
 
 
@@ -18546,8 +19664,10 @@ CREATE FUNCTION spanmq_core.token_ns(rate double precision) RETURNS bigint
 CREATE FUNCTION spanmq_core.token_of_batch(receiver uuid, batch bigint) RETURNS uuid
     LANGUAGE sql STABLE
     AS $$
-    select coalesce((select b.token from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = token_of_batch.batch),
-                    (select b.follows from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = token_of_batch.batch + 1))
+    select coalesce((select b.token from spanmq_core.receiver_batch b where b.receiver_id = receiver
+                     and b.batch = token_of_batch.batch),
+                    (select b.follows from spanmq_core.receiver_batch b where b.receiver_id = receiver
+                     and b.batch = token_of_batch.batch + 1))
 $$;
 
 
@@ -18621,7 +19741,8 @@ CREATE FUNCTION spanmq_core.try_lock_shared(this_queue integer, what text) RETUR
     LANGUAGE plpgsql
     AS $$
 begin
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock_shared.what for share skip locked;
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock_shared.what
+        for share skip locked;
     return found;
 end $$;
 
@@ -18646,14 +19767,18 @@ CREATE FUNCTION spanmq_core.unfollow(this spanmq_core.queue, role_name text, ver
     LANGUAGE plpgsql
     AS $$
 declare
-    verbs text[] := array(select v from unnest(spanmq_core.verbs_of('manage')) v where verb_lost = any (spanmq_core.verbs_of(v)));
+    verbs text[] := array(select v from unnest(spanmq_core.verbs_of('manage')) v
+                          where verb_lost = any (spanmq_core.verbs_of(v)));
     each text;
 begin
-    delete from spanmq_core.followed_grant f where f.queue_id = this.queue_id and f.role = role_name and f.verb = any (verbs);
+    delete from spanmq_core.followed_grant f where f.queue_id = this.queue_id and f.role = role_name
+        and f.verb = any (verbs);
     foreach each in array verbs loop
-        if spanmq_core.has_wrappers(this.queue_id, each) and (role_name = 'public' or to_regrole(quote_ident(role_name)) is not null) then
+        if spanmq_core.has_wrappers(this.queue_id, each)
+            and (role_name = 'public' or to_regrole(quote_ident(role_name)) is not null) then
             execute format('revoke execute on function %s from %s',
-                           array_to_string(spanmq_core.make_wrappers(this, each), ', '), spanmq_core.role_name(role_name));
+                           array_to_string(spanmq_core.make_wrappers(this, each), ', '),
+                           spanmq_core.role_name(role_name));
         end if;
     end loop;
 end $$;
@@ -18767,14 +19892,16 @@ end $$;
 CREATE FUNCTION spanmq_core.verbs_revoked_with(verb text) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
-    select array(select v from unnest(spanmq_core.all_verbs()) v where v = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(v)))
+    select array(select v from unnest(spanmq_core.all_verbs()) v where v = any (spanmq_core.verbs_of(verb))
+                 or verb = any (spanmq_core.verbs_of(v)))
 $$;
 
 
 CREATE FUNCTION spanmq_core.visible_at(visible_from timestamp with time zone, rate double precision, n bigint) RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE
     AS $$
-    select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
+    select visible_from +
+        make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
 $$;
 
 
@@ -18784,7 +19911,8 @@ CREATE FUNCTION spanmq_core.visible_since(this_queue integer, ids bigint[], know
 begin
     execute format('select array_agg(coalesce(u.at, l.enqueued_at) order by u.position)'
                    ' from unnest($1, $2) with ordinality u (id, at, position)'
-                   ' left join lateral (select * from spanmq_core.log_%s l where u.at is null and l.msg_id = u.id offset 0) l on true', this_queue)
+                   ' left join lateral (select * from spanmq_core.log_%s l where u.at is null and l.msg_id = u.id'
+                   ' offset 0) l on true', this_queue)
         into known using ids, known;
     return known;
 end $_$;
@@ -18796,7 +19924,8 @@ CREATE FUNCTION spanmq_core.waiting_sessions() RETURNS TABLE(queue_id integer, s
     select q.queue_id, count(distinct w.pid)
     from (select l.pid, l.relation, c.relname, c.relnamespace
           from pg_catalog.pg_locks l left join pg_catalog.pg_class c on c.oid = l.relation
-          where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())) w
+          where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d
+                                                where d.datname = current_database())) w
     join spanmq_core.queue q
         on w.relation in (q.queue_view, q.archive, q.ids)
         or w.relnamespace = 'spanmq_core'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')
@@ -18840,8 +19969,10 @@ begin
     bound := spanmq_core.bound_of(this.queue_id);
     -- Room for one more in flight is room for any; else only for the rest of a group.
     if policy.max_in_flight is not null or exists (select from unnest(runs) r where r.group_hash is null) then
-        if exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
-           or exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_) then
+        if exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo >= bound.fresh_from
+                   order by f.queue_id, f.lo limit 1)
+           or exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from
+                      and h.vt <= at_) then
             perform spanmq_core.wake(this);
         end if;
         return;
@@ -18853,12 +19984,15 @@ begin
         -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
         continue when policy.ordered and exists (
             select from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
+            where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null
+            and h.vt > at_
               and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
         if exists (select from spanmq_core.fresh f
-                   where f.queue_id + 0 = this.queue_id and f.group_hash = candidate.hash and f.group_hash is not null and f.lo >= bound.fresh_from)
+                   where f.queue_id + 0 = this.queue_id and f.group_hash = candidate.hash and f.group_hash is not null
+                   and f.lo >= bound.fresh_from)
            or exists (select from spanmq_core.held h
-                      where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null
+                      where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash
+                      and h.group_hash is not null
                         and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
             perform spanmq_core.wake(this);
             return;
@@ -18876,7 +20010,8 @@ declare
     last bigint := pg_sequence_last_value(clock);
 begin
     -- The queue's id, and the lowest 32 bits of the time.
-    if (last >> 32 = this_queue and (now_ms - last) & 4294967295 < 4) is not true and spanmq_core.ring(this_queue, bells) then
+    if (last >> 32 = this_queue and (now_ms - last) & 4294967295 < 4) is not true
+        and spanmq_core.ring(this_queue, bells) then
         perform setval(clock, (this_queue::bigint << 32) | (now_ms & 4294967295));
     end if;
 end $$;
@@ -18930,7 +20065,8 @@ begin
     new_messages := array(select unnest(new_messages));
     foreach letter in array letters loop
         body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
-                     else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)], letter.message) end;
+                     else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)],
+                                   letter.message) end;
         if body is distinct from letter.message then
             perform spanmq_core.check_own(this, letter.msg_id);
             perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
@@ -18956,7 +20092,8 @@ begin
                 kept := kept || this;
                 continue;
             end if;
-            foreach piece in array spanmq_core.run_without(this, spanmq_core.forget_done(this_queue, this.lo, this.n)) loop
+            foreach piece in array spanmq_core.run_without(this, spanmq_core.forget_done(this_queue, this.lo, this.n))
+                loop
                 kept := kept || piece;
             end loop;
         end loop;
@@ -18997,7 +20134,8 @@ begin
         end if;
     end loop;
     call := format('spanmq_call.%I(%s)', this_function.proname, array_to_string(given, ', '));
-    return format('create or replace function spanmq_call.%I(%s) returns %s language plpgsql %s security definer set search_path = pg_catalog, pg_temp as %L',
+    return format('create or replace function spanmq_call.%I(%s) returns %s language plpgsql %s security definer set'
+                  ' search_path = pg_catalog, pg_temp as %L',
                   format('%s_%s', this_function.proname, this.queue_id), array_to_string(types, ', '), result,
                   case this_function.provolatile when 's' then 'stable' else 'volatile' end,
                   case when this_function.proretset then format('begin return query select * from %s; end', call)
@@ -19010,7 +20148,8 @@ CREATE FUNCTION spanmq_core.write_again(this spanmq_core.queue, letters spanmq_c
     LANGUAGE plpgsql
     AS $_$
 declare
-    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
+                           this.queue_id);
     shared bigint[] := '{}';
     segment spanmq_core.segment;
     log_name text;
@@ -19025,9 +20164,11 @@ begin
         -- name another session may know.
         foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
             execute format('insert into spanmq_core.%I as l (msg_id, enqueued_at, message, headers)'
-                           ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id between $2 and $3'
+                           ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id'
+                           ' between $2 and $3'
                            ' on conflict (msg_id) do update set message = excluded.message, headers = excluded.headers'
-                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and l.msg_id <> all ($4)', log_name)
+                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and'
+                           ' l.msg_id <> all ($4)', log_name)
                 using letters, segment.lo, segment.hi, shared;
         end loop;
         next_id := (select min(l.msg_id) from unnest(letters) l where l.msg_id > segment.hi);
@@ -19038,7 +20179,8 @@ end $_$;
 CREATE FUNCTION spanmq_core.writer_of_row(near bigint) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
-    select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) & 4294967295), 0) end)', near + 2147483648)
+    select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) &'
+                  ' 4294967295), 0) end)', near + 2147483648)
 $_$;
 
 
@@ -21604,26 +22746,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.875174+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.881359+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.867727+00', '2026-11-28 15:30:07.893965+00', '2029-08-24 15:30:07.867727+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.584901+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.607847+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 15:30:08.079748+00', NULL, '2026-11-28 15:30:08.092915+00', '2026-11-28 15:30:08.079748+00', '0', NULL),
-	(16385, 0, '2026-11-28 15:30:08.079748+00', NULL, '2026-11-28 15:30:08.092915+00', '2026-11-28 15:30:08.079748+00', '1', NULL),
-	(16386, 0, '2026-11-28 15:30:08.079748+00', NULL, '2026-11-28 15:30:08.092915+00', '2026-11-28 15:30:08.079748+00', '2', NULL);
+	(16384, 0, '2026-11-28 15:36:37.858781+00', NULL, '2026-11-28 15:36:37.872209+00', '2026-11-28 15:36:37.858781+00', '0', NULL),
+	(16385, 0, '2026-11-28 15:36:37.858781+00', NULL, '2026-11-28 15:36:37.872209+00', '2026-11-28 15:36:37.858781+00', '1', NULL),
+	(16386, 0, '2026-11-28 15:36:37.858781+00', NULL, '2026-11-28 15:36:37.872209+00', '2026-11-28 15:36:37.858781+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 15:30:08.1007+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 15:36:37.880066+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQK5I2ONSM5ROZI8', 'IPrpwGWDyA5s2eUEp7TwtIJQyl3TQL0TXql9Kmas', '{jobs}', '{send}', '2026-11-28 15:30:08.395649+00', NULL);
+	('SPANMQ0KQUGW7VVAHTPS', 'Nq66y6AvyIR85k1gOo2x2eiVFAJSuBFTHAhJnXzy', '{jobs}', '{send}', '2026-11-28 15:36:38.131592+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -21635,12 +22777,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713245038225617557, NULL, NULL, '{"at": "2026-11-28T15:30:08.06388+00:00", "seen": "800:800:", "since": "2026-11-28T15:30:08.06388+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T15:30:08.065547+00:00", "seen": "800:800:", "since": "2026-11-28T15:30:08.065547+00:00", "starts": [], "prepared": []}', '2026-11-28 15:30:08.065616+00');
+	(38, 7713246707705276815, NULL, NULL, '{"at": "2026-11-28T15:36:37.840877+00:00", "seen": "800:800:", "since": "2026-11-28T15:36:37.840877+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T15:36:37.842519+00:00", "seen": "800:800:", "since": "2026-11-28T15:36:37.842519+00:00", "starts": [], "prepared": []}', '2026-11-28 15:36:37.84258+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 15:30:08.208931+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 15:30:08.211682+00', '2026-11-28 15:30:08.530881+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 15:36:37.988807+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 15:36:37.990874+00', '2026-11-28 15:36:38.281042+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -21656,27 +22798,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 15:30:07.502438+00', 1, '2026-11-28 15:30:08.5327+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 15:30:08.470843+00', 1004, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 15:30:08.470843+00', 1, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 15:30:08.470843+00', 1, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 15:30:08.470843+00', 2, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
-	(38, 30, 17379, '2026-11-28 15:30:08.470843+00', 17383, '2026-11-28 15:30:08.594557+00', 0, '{}', '{}'),
-	(39, 130, 20, '2026-11-28 15:30:08.74595+00', 69, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
-	(40, 131, 16, '2026-11-28 15:30:08.74595+00', 60, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
-	(1, 135, 37, '2026-11-28 15:30:08.74595+00', 38, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
-	(34, 136, 21, '2026-11-28 15:30:07.905741+00', 69, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
-	(35, 137, 2, '2026-11-28 15:30:07.956881+00', 12, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
-	(36, 138, 2, '2026-11-28 15:30:08.74595+00', 5, '2026-11-28 15:30:08.772572+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 15:36:37.244832+00', 1, '2026-11-28 15:36:38.28428+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 15:36:38.221059+00', 1004, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 15:36:38.221059+00', 1, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 15:36:38.221059+00', 1, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 15:36:38.221059+00', 2, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
+	(38, 30, 17379, '2026-11-28 15:36:38.221059+00', 17383, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
+	(39, 130, 20, '2026-11-28 15:36:38.444585+00', 69, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
+	(40, 131, 16, '2026-11-28 15:36:38.444585+00', 60, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
+	(1, 135, 37, '2026-11-28 15:36:38.444585+00', 38, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
+	(34, 136, 21, '2026-11-28 15:36:37.624855+00', 69, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
+	(35, 137, 2, '2026-11-28 15:36:37.676686+00', 12, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
+	(36, 138, 2, '2026-11-28 15:36:38.444585+00', 5, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 15:30:07.984057+00');
+	(36, 'worker', '2026-11-29 15:36:37.70806+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 15:30:08.165239+00');
+	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 15:36:37.943433+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -21684,7 +22826,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 15:30:08.165071+00');
+	(3, 40, 'writer', 2, '2026-11-28 15:36:37.943214+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -21713,44 +22855,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 15:30:07.651645+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 15:30:07.845221+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 15:30:07.849643+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 15:30:07.854943+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 15:30:07.85717+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 15:30:07.858786+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 15:30:07.860718+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 15:30:07.931413+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 15:30:07.933872+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 15:30:07.971866+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 15:30:07.975452+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 15:30:07.996589+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 15:30:08.00113+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 15:30:08.012968+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 15:30:08.101895+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 15:30:08.114349+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 15:30:08.135846+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 15:30:08.18594+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 15:30:08.197853+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 15:30:08.20252+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 15:30:08.2052+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 15:30:08.207003+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 15:30:08.314778+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 15:30:08.355314+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 15:30:08.390857+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 15:30:08.392084+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 15:30:08.396097+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQK5I2ONSM5ROZI8"}'),
-	(60, '2026-11-28 15:30:08.410605+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 15:30:08.430582+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 15:30:08.51362+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 15:36:37.217003+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 15:36:37.532342+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 15:36:37.536259+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 15:36:37.545721+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 15:36:37.548398+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 15:36:37.553875+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 15:36:37.560011+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 15:36:37.651709+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 15:36:37.653829+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 15:36:37.692826+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 15:36:37.696404+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 15:36:37.728707+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 15:36:37.733274+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 15:36:37.756745+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 15:36:37.88129+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 15:36:37.893691+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 15:36:37.914503+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 15:36:37.966369+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 15:36:37.977801+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 15:36:37.982449+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 15:36:37.985333+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 15:36:37.987187+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 15:36:38.063597+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 15:36:38.093932+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 15:36:38.127013+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 15:36:38.128395+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 15:36:38.132039+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQ0KQUGW7VVAHTPS"}'),
+	(60, '2026-11-28 15:36:38.148179+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 15:36:38.167538+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 15:36:38.257339+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', '2026-11-28 15:30:07.885494+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 15:30:07.937455+00', '2026-11-28 15:30:07.960043+00', '2026-11-28 15:30:07.960043+00', '2026-11-28 15:30:07.960043+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:30:07.914716+00:00"}', NULL, NULL, 0, '2026-11-28 15:30:07.913945+00', '2026-11-28 15:30:08.038421+00', '2026-11-28 15:30:08.038421+00', '2026-11-28 15:30:08.038421+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 15:30:07.864059+00', '2026-11-28 15:30:07.892393+00', '2026-11-28 15:30:08.042117+00', '2026-11-28 15:30:08.042117+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T15:30:07.892393+00:00", "failed_at": "2026-11-28T15:30:07.892393+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T15:30:07.90625+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 15:36:37.657434+00', '2026-11-28 15:36:37.679623+00', '2026-11-28 15:36:37.679623+00', '2026-11-28 15:36:37.679623+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:36:37.633484+00:00"}', NULL, NULL, 0, '2026-11-28 15:36:37.632734+00', '2026-11-28 15:36:37.796972+00', '2026-11-28 15:36:37.796972+00', '2026-11-28 15:36:37.796972+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.604684+00', '2026-11-28 15:36:37.800892+00', '2026-11-28 15:36:37.800892+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T15:36:37.604684+00:00", "failed_at": "2026-11-28T15:36:37.604684+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T15:36:37.625394+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -21761,7 +22903,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 15:30:07.91639+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 15:36:37.634898+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -21769,22 +22911,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 15:30:08.817834+00', NULL);
+	(45, 'dropped', '2026-11-28 15:36:38.503711+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 15:30:07.896994+00', true),
-	(34, 66, '2029-08-24 15:30:07.915001+00', false),
-	(39, 66, '2029-08-24 15:30:07.915001+00', false),
-	(43, 1, '2026-11-29 15:30:08.447686+00', false);
+	(34, 13, '2026-11-28 15:36:37.611659+00', true),
+	(34, 66, '2029-08-24 15:36:37.633771+00', false),
+	(39, 66, '2029-08-24 15:36:37.633771+00', false),
+	(43, 1, '2026-11-29 15:36:38.180682+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 15:30:07.889022+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 15:30:07.889022+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 15:30:07.892393+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 15:30:07.892393+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 15:30:07.90625+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 15:30:07.958272+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 15:30:07.958272+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 15:36:37.597477+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 15:36:37.597477+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 15:36:37.604684+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 15:36:37.604684+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 15:36:37.625394+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 15:36:37.677949+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 15:36:37.677949+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -25935,18 +27077,18 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883116465363615747, 1, 0, 0, '2029-08-24 15:30:07.819298+00', '2026-11-28 15:30:07.819298+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 15:30:07.889022+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883116465414995972, 1, 0, 0, '2029-08-24 15:30:07.867727+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883116465414995972, 1, 0, 0, '2029-08-24 15:30:07.867727+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 15:30:07.905741+00', '2026-11-28 15:30:07.867727+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 15:30:07.909783+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883116465488396295, 1, 0, 0, '2029-08-24 15:30:07.937997+00', '2026-11-28 15:30:07.937997+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 15:30:07.956881+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 15:30:07.958272+00', '2026-11-28 15:30:07.937997+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883116465531387912, 1, 0, 0, '2029-08-24 15:30:07.979123+00', '2026-11-28 15:30:07.979123+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 15:30:07.909783+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883116465715937292, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 15:30:08.154932+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883116873956982787, 1, 0, 0, '2029-08-24 15:36:37.483996+00', '2026-11-28 15:36:37.483996+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 15:36:37.597477+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883116874044014596, 1, 0, 0, '2029-08-24 15:36:37.567237+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883116874044014596, 1, 0, 0, '2029-08-24 15:36:37.567237+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 15:36:37.624855+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 15:36:37.62887+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883116874139435015, 1, 0, 0, '2029-08-24 15:36:37.657963+00', '2026-11-28 15:36:37.657963+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 15:36:37.676686+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 15:36:37.677949+00', '2026-11-28 15:36:37.657963+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883116874183475208, 1, 0, 0, '2029-08-24 15:36:37.699687+00', '2026-11-28 15:36:37.699687+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 15:36:37.62887+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883116874426744844, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 15:36:37.932223+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
@@ -25958,7 +27100,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('4fb98d07-7639-49a9-88d8-00c87b226c44', 11, 'spanmq_e9a6163396fc435087397749a2e5ab36', '{41}', '867', '2026-11-28 15:31:38.217918+00');
+	('31bed9ca-320e-4617-9bb5-e8a748875b40', 49, 'spanmq_b20e24728b624beebc0cbacb33abacd5', '{41}', '867', '2026-11-28 15:38:07.996331+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -26077,530 +27219,526 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 15:30:07.81804+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 15:30:07.81804+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 15:30:07.81804+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 15:30:07.81804+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 15:30:07.81804+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 15:36:37.481749+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 15:36:37.481749+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 15:36:37.481749+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 15:36:37.481749+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 15:36:37.481749+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 15:30:07.864059+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 15:30:07.91018+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 15:30:07.91018+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 15:30:07.91018+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 15:30:07.912632+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 15:30:07.913945+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:30:07.914716+00:00"}'),
-	(66, '2026-11-28 15:30:07.915179+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T15:30:07.915001+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 15:30:07.918084+00', '{"once": true}', NULL),
-	(68, '2026-11-28 15:30:07.919463+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 15:30:07.919463+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 15:36:37.629265+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 15:36:37.629265+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 15:36:37.629265+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 15:36:37.631441+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 15:36:37.632734+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:36:37.633484+00:00"}'),
+	(66, '2026-11-28 15:36:37.633912+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T15:36:37.633771+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 15:36:37.63655+00', '{"once": true}', NULL),
+	(68, '2026-11-28 15:36:37.637533+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 15:36:37.637533+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 15:30:07.934842+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 15:30:07.934842+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 15:30:07.934842+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 15:30:07.936204+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 15:30:07.936204+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 15:30:07.936204+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 15:30:07.936877+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 15:30:07.936877+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 15:30:07.936877+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 15:30:07.937455+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 15:30:07.937455+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 15:30:07.937455+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 15:36:37.654812+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 15:36:37.654812+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 15:36:37.654812+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 15:36:37.656161+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 15:36:37.656161+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 15:36:37.656161+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 15:36:37.656847+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 15:36:37.656847+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 15:36:37.656847+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 15:36:37.657434+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 15:36:37.657434+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 15:36:37.657434+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 15:30:07.978102+00', '0', NULL),
-	(2, '2026-11-28 15:30:07.978102+00', '1', NULL),
-	(3, '2026-11-28 15:30:07.978102+00', '2', NULL),
-	(4, '2026-11-28 15:30:07.978102+00', '3', NULL),
-	(5, '2026-11-28 15:30:07.978102+00', '4', NULL);
+	(1, '2026-11-28 15:36:37.698798+00', '0', NULL),
+	(2, '2026-11-28 15:36:37.698798+00', '1', NULL),
+	(3, '2026-11-28 15:36:37.698798+00', '2', NULL),
+	(4, '2026-11-28 15:36:37.698798+00', '3', NULL),
+	(5, '2026-11-28 15:36:37.698798+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 15:30:07.998863+00', 'null', NULL);
+	(1, '2026-11-28 15:36:37.730939+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_47 VALUES
-	(17152, '2026-11-28 15:30:08.079748+00', '768', NULL),
-	(17153, '2026-11-28 15:30:08.079748+00', '769', NULL),
-	(17154, '2026-11-28 15:30:08.079748+00', '770', NULL),
-	(17155, '2026-11-28 15:30:08.079748+00', '771', NULL),
-	(17156, '2026-11-28 15:30:08.079748+00', '772', NULL),
-	(17157, '2026-11-28 15:30:08.079748+00', '773', NULL),
-	(17158, '2026-11-28 15:30:08.079748+00', '774', NULL),
-	(17159, '2026-11-28 15:30:08.079748+00', '775', NULL),
-	(17160, '2026-11-28 15:30:08.079748+00', '776', NULL),
-	(17161, '2026-11-28 15:30:08.079748+00', '777', NULL),
-	(17162, '2026-11-28 15:30:08.079748+00', '778', NULL),
-	(17163, '2026-11-28 15:30:08.079748+00', '779', NULL),
-	(17164, '2026-11-28 15:30:08.079748+00', '780', NULL),
-	(17165, '2026-11-28 15:30:08.079748+00', '781', NULL),
-	(17166, '2026-11-28 15:30:08.079748+00', '782', NULL),
-	(17167, '2026-11-28 15:30:08.079748+00', '783', NULL),
-	(17168, '2026-11-28 15:30:08.079748+00', '784', NULL),
-	(17169, '2026-11-28 15:30:08.079748+00', '785', NULL),
-	(17170, '2026-11-28 15:30:08.079748+00', '786', NULL),
-	(17171, '2026-11-28 15:30:08.079748+00', '787', NULL),
-	(17172, '2026-11-28 15:30:08.079748+00', '788', NULL),
-	(17173, '2026-11-28 15:30:08.079748+00', '789', NULL),
-	(17174, '2026-11-28 15:30:08.079748+00', '790', NULL),
-	(17175, '2026-11-28 15:30:08.079748+00', '791', NULL),
-	(17176, '2026-11-28 15:30:08.079748+00', '792', NULL),
-	(17177, '2026-11-28 15:30:08.079748+00', '793', NULL),
-	(17178, '2026-11-28 15:30:08.079748+00', '794', NULL),
-	(17179, '2026-11-28 15:30:08.079748+00', '795', NULL),
-	(17180, '2026-11-28 15:30:08.079748+00', '796', NULL),
-	(17181, '2026-11-28 15:30:08.079748+00', '797', NULL),
-	(17182, '2026-11-28 15:30:08.079748+00', '798', NULL),
-	(17183, '2026-11-28 15:30:08.079748+00', '799', NULL),
-	(17184, '2026-11-28 15:30:08.079748+00', '800', NULL),
-	(17185, '2026-11-28 15:30:08.079748+00', '801', NULL),
-	(17186, '2026-11-28 15:30:08.079748+00', '802', NULL),
-	(17187, '2026-11-28 15:30:08.079748+00', '803', NULL),
-	(17188, '2026-11-28 15:30:08.079748+00', '804', NULL),
-	(17189, '2026-11-28 15:30:08.079748+00', '805', NULL),
-	(17190, '2026-11-28 15:30:08.079748+00', '806', NULL),
-	(17191, '2026-11-28 15:30:08.079748+00', '807', NULL),
-	(17192, '2026-11-28 15:30:08.079748+00', '808', NULL),
-	(17193, '2026-11-28 15:30:08.079748+00', '809', NULL),
-	(17194, '2026-11-28 15:30:08.079748+00', '810', NULL),
-	(17195, '2026-11-28 15:30:08.079748+00', '811', NULL),
-	(17196, '2026-11-28 15:30:08.079748+00', '812', NULL),
-	(17197, '2026-11-28 15:30:08.079748+00', '813', NULL),
-	(17198, '2026-11-28 15:30:08.079748+00', '814', NULL),
-	(17199, '2026-11-28 15:30:08.079748+00', '815', NULL),
-	(17200, '2026-11-28 15:30:08.079748+00', '816', NULL),
-	(17201, '2026-11-28 15:30:08.079748+00', '817', NULL),
-	(17202, '2026-11-28 15:30:08.079748+00', '818', NULL),
-	(17203, '2026-11-28 15:30:08.079748+00', '819', NULL),
-	(17204, '2026-11-28 15:30:08.079748+00', '820', NULL),
-	(17205, '2026-11-28 15:30:08.079748+00', '821', NULL),
-	(17206, '2026-11-28 15:30:08.079748+00', '822', NULL),
-	(17207, '2026-11-28 15:30:08.079748+00', '823', NULL),
-	(17208, '2026-11-28 15:30:08.079748+00', '824', NULL),
-	(17209, '2026-11-28 15:30:08.079748+00', '825', NULL),
-	(17210, '2026-11-28 15:30:08.079748+00', '826', NULL),
-	(17211, '2026-11-28 15:30:08.079748+00', '827', NULL),
-	(17212, '2026-11-28 15:30:08.079748+00', '828', NULL),
-	(17213, '2026-11-28 15:30:08.079748+00', '829', NULL),
-	(17214, '2026-11-28 15:30:08.079748+00', '830', NULL),
-	(17215, '2026-11-28 15:30:08.079748+00', '831', NULL),
-	(17216, '2026-11-28 15:30:08.079748+00', '832', NULL),
-	(17217, '2026-11-28 15:30:08.079748+00', '833', NULL),
-	(17218, '2026-11-28 15:30:08.079748+00', '834', NULL),
-	(17219, '2026-11-28 15:30:08.079748+00', '835', NULL),
-	(17220, '2026-11-28 15:30:08.079748+00', '836', NULL),
-	(17221, '2026-11-28 15:30:08.079748+00', '837', NULL),
-	(17222, '2026-11-28 15:30:08.079748+00', '838', NULL),
-	(17223, '2026-11-28 15:30:08.079748+00', '839', NULL),
-	(17224, '2026-11-28 15:30:08.079748+00', '840', NULL),
-	(17225, '2026-11-28 15:30:08.079748+00', '841', NULL),
-	(17226, '2026-11-28 15:30:08.079748+00', '842', NULL),
-	(17227, '2026-11-28 15:30:08.079748+00', '843', NULL),
-	(17228, '2026-11-28 15:30:08.079748+00', '844', NULL),
-	(17229, '2026-11-28 15:30:08.079748+00', '845', NULL),
-	(17230, '2026-11-28 15:30:08.079748+00', '846', NULL),
-	(17231, '2026-11-28 15:30:08.079748+00', '847', NULL),
-	(17232, '2026-11-28 15:30:08.079748+00', '848', NULL),
-	(17233, '2026-11-28 15:30:08.079748+00', '849', NULL),
-	(17234, '2026-11-28 15:30:08.079748+00', '850', NULL),
-	(17235, '2026-11-28 15:30:08.079748+00', '851', NULL),
-	(17236, '2026-11-28 15:30:08.079748+00', '852', NULL),
-	(17237, '2026-11-28 15:30:08.079748+00', '853', NULL),
-	(17238, '2026-11-28 15:30:08.079748+00', '854', NULL),
-	(17239, '2026-11-28 15:30:08.079748+00', '855', NULL),
-	(17240, '2026-11-28 15:30:08.079748+00', '856', NULL),
-	(17241, '2026-11-28 15:30:08.079748+00', '857', NULL),
-	(17242, '2026-11-28 15:30:08.079748+00', '858', NULL),
-	(17243, '2026-11-28 15:30:08.079748+00', '859', NULL),
-	(17244, '2026-11-28 15:30:08.079748+00', '860', NULL),
-	(17245, '2026-11-28 15:30:08.079748+00', '861', NULL),
-	(17246, '2026-11-28 15:30:08.079748+00', '862', NULL),
-	(17247, '2026-11-28 15:30:08.079748+00', '863', NULL),
-	(17248, '2026-11-28 15:30:08.079748+00', '864', NULL),
-	(17249, '2026-11-28 15:30:08.079748+00', '865', NULL),
-	(17250, '2026-11-28 15:30:08.079748+00', '866', NULL),
-	(17251, '2026-11-28 15:30:08.079748+00', '867', NULL),
-	(17252, '2026-11-28 15:30:08.079748+00', '868', NULL),
-	(17253, '2026-11-28 15:30:08.079748+00', '869', NULL),
-	(17254, '2026-11-28 15:30:08.079748+00', '870', NULL),
-	(17255, '2026-11-28 15:30:08.079748+00', '871', NULL),
-	(17256, '2026-11-28 15:30:08.079748+00', '872', NULL),
-	(17257, '2026-11-28 15:30:08.079748+00', '873', NULL),
-	(17258, '2026-11-28 15:30:08.079748+00', '874', NULL),
-	(17259, '2026-11-28 15:30:08.079748+00', '875', NULL),
-	(17260, '2026-11-28 15:30:08.079748+00', '876', NULL),
-	(17261, '2026-11-28 15:30:08.079748+00', '877', NULL),
-	(17262, '2026-11-28 15:30:08.079748+00', '878', NULL),
-	(17263, '2026-11-28 15:30:08.079748+00', '879', NULL),
-	(17264, '2026-11-28 15:30:08.079748+00', '880', NULL),
-	(17265, '2026-11-28 15:30:08.079748+00', '881', NULL),
-	(17266, '2026-11-28 15:30:08.079748+00', '882', NULL),
-	(17267, '2026-11-28 15:30:08.079748+00', '883', NULL),
-	(17268, '2026-11-28 15:30:08.079748+00', '884', NULL),
-	(17269, '2026-11-28 15:30:08.079748+00', '885', NULL),
-	(17270, '2026-11-28 15:30:08.079748+00', '886', NULL),
-	(17271, '2026-11-28 15:30:08.079748+00', '887', NULL),
-	(17272, '2026-11-28 15:30:08.079748+00', '888', NULL),
-	(17273, '2026-11-28 15:30:08.079748+00', '889', NULL),
-	(17274, '2026-11-28 15:30:08.079748+00', '890', NULL),
-	(17275, '2026-11-28 15:30:08.079748+00', '891', NULL),
-	(17276, '2026-11-28 15:30:08.079748+00', '892', NULL),
-	(17277, '2026-11-28 15:30:08.079748+00', '893', NULL),
-	(17278, '2026-11-28 15:30:08.079748+00', '894', NULL),
-	(17279, '2026-11-28 15:30:08.079748+00', '895', NULL),
-	(17280, '2026-11-28 15:30:08.079748+00', '896', NULL),
-	(17281, '2026-11-28 15:30:08.079748+00', '897', NULL),
-	(17282, '2026-11-28 15:30:08.079748+00', '898', NULL),
-	(17283, '2026-11-28 15:30:08.079748+00', '899', NULL),
-	(17284, '2026-11-28 15:30:08.079748+00', '900', NULL),
-	(17285, '2026-11-28 15:30:08.079748+00', '901', NULL),
-	(17286, '2026-11-28 15:30:08.079748+00', '902', NULL),
-	(17287, '2026-11-28 15:30:08.079748+00', '903', NULL),
-	(17288, '2026-11-28 15:30:08.079748+00', '904', NULL),
-	(17289, '2026-11-28 15:30:08.079748+00', '905', NULL),
-	(17290, '2026-11-28 15:30:08.079748+00', '906', NULL),
-	(17291, '2026-11-28 15:30:08.079748+00', '907', NULL),
-	(17292, '2026-11-28 15:30:08.079748+00', '908', NULL),
-	(17293, '2026-11-28 15:30:08.079748+00', '909', NULL),
-	(17294, '2026-11-28 15:30:08.079748+00', '910', NULL),
-	(17295, '2026-11-28 15:30:08.079748+00', '911', NULL),
-	(17296, '2026-11-28 15:30:08.079748+00', '912', NULL),
-	(17297, '2026-11-28 15:30:08.079748+00', '913', NULL),
-	(17298, '2026-11-28 15:30:08.079748+00', '914', NULL),
-	(17299, '2026-11-28 15:30:08.079748+00', '915', NULL),
-	(17300, '2026-11-28 15:30:08.079748+00', '916', NULL),
-	(17301, '2026-11-28 15:30:08.079748+00', '917', NULL),
-	(17302, '2026-11-28 15:30:08.079748+00', '918', NULL),
-	(17303, '2026-11-28 15:30:08.079748+00', '919', NULL),
-	(17304, '2026-11-28 15:30:08.079748+00', '920', NULL),
-	(17305, '2026-11-28 15:30:08.079748+00', '921', NULL),
-	(17306, '2026-11-28 15:30:08.079748+00', '922', NULL),
-	(17307, '2026-11-28 15:30:08.079748+00', '923', NULL),
-	(17308, '2026-11-28 15:30:08.079748+00', '924', NULL),
-	(17309, '2026-11-28 15:30:08.079748+00', '925', NULL),
-	(17310, '2026-11-28 15:30:08.079748+00', '926', NULL),
-	(17311, '2026-11-28 15:30:08.079748+00', '927', NULL),
-	(17312, '2026-11-28 15:30:08.079748+00', '928', NULL),
-	(17313, '2026-11-28 15:30:08.079748+00', '929', NULL),
-	(17314, '2026-11-28 15:30:08.079748+00', '930', NULL),
-	(17315, '2026-11-28 15:30:08.079748+00', '931', NULL),
-	(17316, '2026-11-28 15:30:08.079748+00', '932', NULL),
-	(17317, '2026-11-28 15:30:08.079748+00', '933', NULL),
-	(17318, '2026-11-28 15:30:08.079748+00', '934', NULL),
-	(17319, '2026-11-28 15:30:08.079748+00', '935', NULL),
-	(17320, '2026-11-28 15:30:08.079748+00', '936', NULL),
-	(17321, '2026-11-28 15:30:08.079748+00', '937', NULL),
-	(17322, '2026-11-28 15:30:08.079748+00', '938', NULL),
-	(17323, '2026-11-28 15:30:08.079748+00', '939', NULL),
-	(17324, '2026-11-28 15:30:08.079748+00', '940', NULL),
-	(17325, '2026-11-28 15:30:08.079748+00', '941', NULL),
-	(17326, '2026-11-28 15:30:08.079748+00', '942', NULL),
-	(17327, '2026-11-28 15:30:08.079748+00', '943', NULL),
-	(17328, '2026-11-28 15:30:08.079748+00', '944', NULL),
-	(17329, '2026-11-28 15:30:08.079748+00', '945', NULL),
-	(17330, '2026-11-28 15:30:08.079748+00', '946', NULL),
-	(17331, '2026-11-28 15:30:08.079748+00', '947', NULL),
-	(17332, '2026-11-28 15:30:08.079748+00', '948', NULL),
-	(17333, '2026-11-28 15:30:08.079748+00', '949', NULL),
-	(17334, '2026-11-28 15:30:08.079748+00', '950', NULL),
-	(17335, '2026-11-28 15:30:08.079748+00', '951', NULL),
-	(17336, '2026-11-28 15:30:08.079748+00', '952', NULL),
-	(17337, '2026-11-28 15:30:08.079748+00', '953', NULL),
-	(17338, '2026-11-28 15:30:08.079748+00', '954', NULL),
-	(17339, '2026-11-28 15:30:08.079748+00', '955', NULL),
-	(17340, '2026-11-28 15:30:08.079748+00', '956', NULL),
-	(17341, '2026-11-28 15:30:08.079748+00', '957', NULL),
-	(17342, '2026-11-28 15:30:08.079748+00', '958', NULL),
-	(17343, '2026-11-28 15:30:08.079748+00', '959', NULL),
-	(17344, '2026-11-28 15:30:08.079748+00', '960', NULL),
-	(17345, '2026-11-28 15:30:08.079748+00', '961', NULL),
-	(17346, '2026-11-28 15:30:08.079748+00', '962', NULL),
-	(17347, '2026-11-28 15:30:08.079748+00', '963', NULL),
-	(17348, '2026-11-28 15:30:08.079748+00', '964', NULL),
-	(17349, '2026-11-28 15:30:08.079748+00', '965', NULL),
-	(17350, '2026-11-28 15:30:08.079748+00', '966', NULL),
-	(17351, '2026-11-28 15:30:08.079748+00', '967', NULL),
-	(17352, '2026-11-28 15:30:08.079748+00', '968', NULL),
-	(17353, '2026-11-28 15:30:08.079748+00', '969', NULL),
-	(17354, '2026-11-28 15:30:08.079748+00', '970', NULL),
-	(17355, '2026-11-28 15:30:08.079748+00', '971', NULL),
-	(17356, '2026-11-28 15:30:08.079748+00', '972', NULL),
-	(17357, '2026-11-28 15:30:08.079748+00', '973', NULL),
-	(17358, '2026-11-28 15:30:08.079748+00', '974', NULL),
-	(17359, '2026-11-28 15:30:08.079748+00', '975', NULL),
-	(17360, '2026-11-28 15:30:08.079748+00', '976', NULL),
-	(17361, '2026-11-28 15:30:08.079748+00', '977', NULL),
-	(17362, '2026-11-28 15:30:08.079748+00', '978', NULL),
-	(17363, '2026-11-28 15:30:08.079748+00', '979', NULL),
-	(17364, '2026-11-28 15:30:08.079748+00', '980', NULL),
-	(17365, '2026-11-28 15:30:08.079748+00', '981', NULL),
-	(17366, '2026-11-28 15:30:08.079748+00', '982', NULL),
-	(17367, '2026-11-28 15:30:08.079748+00', '983', NULL),
-	(17368, '2026-11-28 15:30:08.079748+00', '984', NULL),
-	(17369, '2026-11-28 15:30:08.079748+00', '985', NULL),
-	(17370, '2026-11-28 15:30:08.079748+00', '986', NULL),
-	(17371, '2026-11-28 15:30:08.079748+00', '987', NULL),
-	(17372, '2026-11-28 15:30:08.079748+00', '988', NULL),
-	(17373, '2026-11-28 15:30:08.079748+00', '989', NULL),
-	(17374, '2026-11-28 15:30:08.079748+00', '990', NULL),
-	(17375, '2026-11-28 15:30:08.079748+00', '991', NULL),
-	(17376, '2026-11-28 15:30:08.079748+00', '992', NULL),
-	(17377, '2026-11-28 15:30:08.079748+00', '993', NULL),
-	(17378, '2026-11-28 15:30:08.079748+00', '994', NULL),
-	(17379, '2026-11-28 15:30:08.079748+00', '995', NULL),
-	(17380, '2026-11-28 15:30:08.079748+00', '996', NULL),
-	(17381, '2026-11-28 15:30:08.079748+00', '997', NULL),
-	(17382, '2026-11-28 15:30:08.079748+00', '998', NULL),
-	(17383, '2026-11-28 15:30:08.079748+00', '999', NULL);
+	(17152, '2026-11-28 15:36:37.858781+00', '768', NULL),
+	(17153, '2026-11-28 15:36:37.858781+00', '769', NULL),
+	(17154, '2026-11-28 15:36:37.858781+00', '770', NULL),
+	(17155, '2026-11-28 15:36:37.858781+00', '771', NULL),
+	(17156, '2026-11-28 15:36:37.858781+00', '772', NULL),
+	(17157, '2026-11-28 15:36:37.858781+00', '773', NULL),
+	(17158, '2026-11-28 15:36:37.858781+00', '774', NULL),
+	(17159, '2026-11-28 15:36:37.858781+00', '775', NULL),
+	(17160, '2026-11-28 15:36:37.858781+00', '776', NULL),
+	(17161, '2026-11-28 15:36:37.858781+00', '777', NULL),
+	(17162, '2026-11-28 15:36:37.858781+00', '778', NULL),
+	(17163, '2026-11-28 15:36:37.858781+00', '779', NULL),
+	(17164, '2026-11-28 15:36:37.858781+00', '780', NULL),
+	(17165, '2026-11-28 15:36:37.858781+00', '781', NULL),
+	(17166, '2026-11-28 15:36:37.858781+00', '782', NULL),
+	(17167, '2026-11-28 15:36:37.858781+00', '783', NULL),
+	(17168, '2026-11-28 15:36:37.858781+00', '784', NULL),
+	(17169, '2026-11-28 15:36:37.858781+00', '785', NULL),
+	(17170, '2026-11-28 15:36:37.858781+00', '786', NULL),
+	(17171, '2026-11-28 15:36:37.858781+00', '787', NULL),
+	(17172, '2026-11-28 15:36:37.858781+00', '788', NULL),
+	(17173, '2026-11-28 15:36:37.858781+00', '789', NULL),
+	(17174, '2026-11-28 15:36:37.858781+00', '790', NULL),
+	(17175, '2026-11-28 15:36:37.858781+00', '791', NULL),
+	(17176, '2026-11-28 15:36:37.858781+00', '792', NULL),
+	(17177, '2026-11-28 15:36:37.858781+00', '793', NULL),
+	(17178, '2026-11-28 15:36:37.858781+00', '794', NULL),
+	(17179, '2026-11-28 15:36:37.858781+00', '795', NULL),
+	(17180, '2026-11-28 15:36:37.858781+00', '796', NULL),
+	(17181, '2026-11-28 15:36:37.858781+00', '797', NULL),
+	(17182, '2026-11-28 15:36:37.858781+00', '798', NULL),
+	(17183, '2026-11-28 15:36:37.858781+00', '799', NULL),
+	(17184, '2026-11-28 15:36:37.858781+00', '800', NULL),
+	(17185, '2026-11-28 15:36:37.858781+00', '801', NULL),
+	(17186, '2026-11-28 15:36:37.858781+00', '802', NULL),
+	(17187, '2026-11-28 15:36:37.858781+00', '803', NULL),
+	(17188, '2026-11-28 15:36:37.858781+00', '804', NULL),
+	(17189, '2026-11-28 15:36:37.858781+00', '805', NULL),
+	(17190, '2026-11-28 15:36:37.858781+00', '806', NULL),
+	(17191, '2026-11-28 15:36:37.858781+00', '807', NULL),
+	(17192, '2026-11-28 15:36:37.858781+00', '808', NULL),
+	(17193, '2026-11-28 15:36:37.858781+00', '809', NULL),
+	(17194, '2026-11-28 15:36:37.858781+00', '810', NULL),
+	(17195, '2026-11-28 15:36:37.858781+00', '811', NULL),
+	(17196, '2026-11-28 15:36:37.858781+00', '812', NULL),
+	(17197, '2026-11-28 15:36:37.858781+00', '813', NULL),
+	(17198, '2026-11-28 15:36:37.858781+00', '814', NULL),
+	(17199, '2026-11-28 15:36:37.858781+00', '815', NULL),
+	(17200, '2026-11-28 15:36:37.858781+00', '816', NULL),
+	(17201, '2026-11-28 15:36:37.858781+00', '817', NULL),
+	(17202, '2026-11-28 15:36:37.858781+00', '818', NULL),
+	(17203, '2026-11-28 15:36:37.858781+00', '819', NULL),
+	(17204, '2026-11-28 15:36:37.858781+00', '820', NULL),
+	(17205, '2026-11-28 15:36:37.858781+00', '821', NULL),
+	(17206, '2026-11-28 15:36:37.858781+00', '822', NULL),
+	(17207, '2026-11-28 15:36:37.858781+00', '823', NULL),
+	(17208, '2026-11-28 15:36:37.858781+00', '824', NULL),
+	(17209, '2026-11-28 15:36:37.858781+00', '825', NULL),
+	(17210, '2026-11-28 15:36:37.858781+00', '826', NULL),
+	(17211, '2026-11-28 15:36:37.858781+00', '827', NULL),
+	(17212, '2026-11-28 15:36:37.858781+00', '828', NULL),
+	(17213, '2026-11-28 15:36:37.858781+00', '829', NULL),
+	(17214, '2026-11-28 15:36:37.858781+00', '830', NULL),
+	(17215, '2026-11-28 15:36:37.858781+00', '831', NULL),
+	(17216, '2026-11-28 15:36:37.858781+00', '832', NULL),
+	(17217, '2026-11-28 15:36:37.858781+00', '833', NULL),
+	(17218, '2026-11-28 15:36:37.858781+00', '834', NULL),
+	(17219, '2026-11-28 15:36:37.858781+00', '835', NULL),
+	(17220, '2026-11-28 15:36:37.858781+00', '836', NULL),
+	(17221, '2026-11-28 15:36:37.858781+00', '837', NULL),
+	(17222, '2026-11-28 15:36:37.858781+00', '838', NULL),
+	(17223, '2026-11-28 15:36:37.858781+00', '839', NULL),
+	(17224, '2026-11-28 15:36:37.858781+00', '840', NULL),
+	(17225, '2026-11-28 15:36:37.858781+00', '841', NULL),
+	(17226, '2026-11-28 15:36:37.858781+00', '842', NULL),
+	(17227, '2026-11-28 15:36:37.858781+00', '843', NULL),
+	(17228, '2026-11-28 15:36:37.858781+00', '844', NULL),
+	(17229, '2026-11-28 15:36:37.858781+00', '845', NULL),
+	(17230, '2026-11-28 15:36:37.858781+00', '846', NULL),
+	(17231, '2026-11-28 15:36:37.858781+00', '847', NULL),
+	(17232, '2026-11-28 15:36:37.858781+00', '848', NULL),
+	(17233, '2026-11-28 15:36:37.858781+00', '849', NULL),
+	(17234, '2026-11-28 15:36:37.858781+00', '850', NULL),
+	(17235, '2026-11-28 15:36:37.858781+00', '851', NULL),
+	(17236, '2026-11-28 15:36:37.858781+00', '852', NULL),
+	(17237, '2026-11-28 15:36:37.858781+00', '853', NULL),
+	(17238, '2026-11-28 15:36:37.858781+00', '854', NULL),
+	(17239, '2026-11-28 15:36:37.858781+00', '855', NULL),
+	(17240, '2026-11-28 15:36:37.858781+00', '856', NULL),
+	(17241, '2026-11-28 15:36:37.858781+00', '857', NULL),
+	(17242, '2026-11-28 15:36:37.858781+00', '858', NULL),
+	(17243, '2026-11-28 15:36:37.858781+00', '859', NULL),
+	(17244, '2026-11-28 15:36:37.858781+00', '860', NULL),
+	(17245, '2026-11-28 15:36:37.858781+00', '861', NULL),
+	(17246, '2026-11-28 15:36:37.858781+00', '862', NULL),
+	(17247, '2026-11-28 15:36:37.858781+00', '863', NULL),
+	(17248, '2026-11-28 15:36:37.858781+00', '864', NULL),
+	(17249, '2026-11-28 15:36:37.858781+00', '865', NULL),
+	(17250, '2026-11-28 15:36:37.858781+00', '866', NULL),
+	(17251, '2026-11-28 15:36:37.858781+00', '867', NULL),
+	(17252, '2026-11-28 15:36:37.858781+00', '868', NULL),
+	(17253, '2026-11-28 15:36:37.858781+00', '869', NULL),
+	(17254, '2026-11-28 15:36:37.858781+00', '870', NULL),
+	(17255, '2026-11-28 15:36:37.858781+00', '871', NULL),
+	(17256, '2026-11-28 15:36:37.858781+00', '872', NULL),
+	(17257, '2026-11-28 15:36:37.858781+00', '873', NULL),
+	(17258, '2026-11-28 15:36:37.858781+00', '874', NULL),
+	(17259, '2026-11-28 15:36:37.858781+00', '875', NULL),
+	(17260, '2026-11-28 15:36:37.858781+00', '876', NULL),
+	(17261, '2026-11-28 15:36:37.858781+00', '877', NULL),
+	(17262, '2026-11-28 15:36:37.858781+00', '878', NULL),
+	(17263, '2026-11-28 15:36:37.858781+00', '879', NULL),
+	(17264, '2026-11-28 15:36:37.858781+00', '880', NULL),
+	(17265, '2026-11-28 15:36:37.858781+00', '881', NULL),
+	(17266, '2026-11-28 15:36:37.858781+00', '882', NULL),
+	(17267, '2026-11-28 15:36:37.858781+00', '883', NULL),
+	(17268, '2026-11-28 15:36:37.858781+00', '884', NULL),
+	(17269, '2026-11-28 15:36:37.858781+00', '885', NULL),
+	(17270, '2026-11-28 15:36:37.858781+00', '886', NULL),
+	(17271, '2026-11-28 15:36:37.858781+00', '887', NULL),
+	(17272, '2026-11-28 15:36:37.858781+00', '888', NULL),
+	(17273, '2026-11-28 15:36:37.858781+00', '889', NULL),
+	(17274, '2026-11-28 15:36:37.858781+00', '890', NULL),
+	(17275, '2026-11-28 15:36:37.858781+00', '891', NULL),
+	(17276, '2026-11-28 15:36:37.858781+00', '892', NULL),
+	(17277, '2026-11-28 15:36:37.858781+00', '893', NULL),
+	(17278, '2026-11-28 15:36:37.858781+00', '894', NULL),
+	(17279, '2026-11-28 15:36:37.858781+00', '895', NULL),
+	(17280, '2026-11-28 15:36:37.858781+00', '896', NULL),
+	(17281, '2026-11-28 15:36:37.858781+00', '897', NULL),
+	(17282, '2026-11-28 15:36:37.858781+00', '898', NULL),
+	(17283, '2026-11-28 15:36:37.858781+00', '899', NULL),
+	(17284, '2026-11-28 15:36:37.858781+00', '900', NULL),
+	(17285, '2026-11-28 15:36:37.858781+00', '901', NULL),
+	(17286, '2026-11-28 15:36:37.858781+00', '902', NULL),
+	(17287, '2026-11-28 15:36:37.858781+00', '903', NULL),
+	(17288, '2026-11-28 15:36:37.858781+00', '904', NULL),
+	(17289, '2026-11-28 15:36:37.858781+00', '905', NULL),
+	(17290, '2026-11-28 15:36:37.858781+00', '906', NULL),
+	(17291, '2026-11-28 15:36:37.858781+00', '907', NULL),
+	(17292, '2026-11-28 15:36:37.858781+00', '908', NULL),
+	(17293, '2026-11-28 15:36:37.858781+00', '909', NULL),
+	(17294, '2026-11-28 15:36:37.858781+00', '910', NULL),
+	(17295, '2026-11-28 15:36:37.858781+00', '911', NULL),
+	(17296, '2026-11-28 15:36:37.858781+00', '912', NULL),
+	(17297, '2026-11-28 15:36:37.858781+00', '913', NULL),
+	(17298, '2026-11-28 15:36:37.858781+00', '914', NULL),
+	(17299, '2026-11-28 15:36:37.858781+00', '915', NULL),
+	(17300, '2026-11-28 15:36:37.858781+00', '916', NULL),
+	(17301, '2026-11-28 15:36:37.858781+00', '917', NULL),
+	(17302, '2026-11-28 15:36:37.858781+00', '918', NULL),
+	(17303, '2026-11-28 15:36:37.858781+00', '919', NULL),
+	(17304, '2026-11-28 15:36:37.858781+00', '920', NULL),
+	(17305, '2026-11-28 15:36:37.858781+00', '921', NULL),
+	(17306, '2026-11-28 15:36:37.858781+00', '922', NULL),
+	(17307, '2026-11-28 15:36:37.858781+00', '923', NULL),
+	(17308, '2026-11-28 15:36:37.858781+00', '924', NULL),
+	(17309, '2026-11-28 15:36:37.858781+00', '925', NULL),
+	(17310, '2026-11-28 15:36:37.858781+00', '926', NULL),
+	(17311, '2026-11-28 15:36:37.858781+00', '927', NULL),
+	(17312, '2026-11-28 15:36:37.858781+00', '928', NULL),
+	(17313, '2026-11-28 15:36:37.858781+00', '929', NULL),
+	(17314, '2026-11-28 15:36:37.858781+00', '930', NULL),
+	(17315, '2026-11-28 15:36:37.858781+00', '931', NULL),
+	(17316, '2026-11-28 15:36:37.858781+00', '932', NULL),
+	(17317, '2026-11-28 15:36:37.858781+00', '933', NULL),
+	(17318, '2026-11-28 15:36:37.858781+00', '934', NULL),
+	(17319, '2026-11-28 15:36:37.858781+00', '935', NULL),
+	(17320, '2026-11-28 15:36:37.858781+00', '936', NULL),
+	(17321, '2026-11-28 15:36:37.858781+00', '937', NULL),
+	(17322, '2026-11-28 15:36:37.858781+00', '938', NULL),
+	(17323, '2026-11-28 15:36:37.858781+00', '939', NULL),
+	(17324, '2026-11-28 15:36:37.858781+00', '940', NULL),
+	(17325, '2026-11-28 15:36:37.858781+00', '941', NULL),
+	(17326, '2026-11-28 15:36:37.858781+00', '942', NULL),
+	(17327, '2026-11-28 15:36:37.858781+00', '943', NULL),
+	(17328, '2026-11-28 15:36:37.858781+00', '944', NULL),
+	(17329, '2026-11-28 15:36:37.858781+00', '945', NULL),
+	(17330, '2026-11-28 15:36:37.858781+00', '946', NULL),
+	(17331, '2026-11-28 15:36:37.858781+00', '947', NULL),
+	(17332, '2026-11-28 15:36:37.858781+00', '948', NULL),
+	(17333, '2026-11-28 15:36:37.858781+00', '949', NULL),
+	(17334, '2026-11-28 15:36:37.858781+00', '950', NULL),
+	(17335, '2026-11-28 15:36:37.858781+00', '951', NULL),
+	(17336, '2026-11-28 15:36:37.858781+00', '952', NULL),
+	(17337, '2026-11-28 15:36:37.858781+00', '953', NULL),
+	(17338, '2026-11-28 15:36:37.858781+00', '954', NULL),
+	(17339, '2026-11-28 15:36:37.858781+00', '955', NULL),
+	(17340, '2026-11-28 15:36:37.858781+00', '956', NULL),
+	(17341, '2026-11-28 15:36:37.858781+00', '957', NULL),
+	(17342, '2026-11-28 15:36:37.858781+00', '958', NULL),
+	(17343, '2026-11-28 15:36:37.858781+00', '959', NULL),
+	(17344, '2026-11-28 15:36:37.858781+00', '960', NULL),
+	(17345, '2026-11-28 15:36:37.858781+00', '961', NULL),
+	(17346, '2026-11-28 15:36:37.858781+00', '962', NULL),
+	(17347, '2026-11-28 15:36:37.858781+00', '963', NULL),
+	(17348, '2026-11-28 15:36:37.858781+00', '964', NULL),
+	(17349, '2026-11-28 15:36:37.858781+00', '965', NULL),
+	(17350, '2026-11-28 15:36:37.858781+00', '966', NULL),
+	(17351, '2026-11-28 15:36:37.858781+00', '967', NULL),
+	(17352, '2026-11-28 15:36:37.858781+00', '968', NULL),
+	(17353, '2026-11-28 15:36:37.858781+00', '969', NULL),
+	(17354, '2026-11-28 15:36:37.858781+00', '970', NULL),
+	(17355, '2026-11-28 15:36:37.858781+00', '971', NULL),
+	(17356, '2026-11-28 15:36:37.858781+00', '972', NULL),
+	(17357, '2026-11-28 15:36:37.858781+00', '973', NULL),
+	(17358, '2026-11-28 15:36:37.858781+00', '974', NULL),
+	(17359, '2026-11-28 15:36:37.858781+00', '975', NULL),
+	(17360, '2026-11-28 15:36:37.858781+00', '976', NULL),
+	(17361, '2026-11-28 15:36:37.858781+00', '977', NULL),
+	(17362, '2026-11-28 15:36:37.858781+00', '978', NULL),
+	(17363, '2026-11-28 15:36:37.858781+00', '979', NULL),
+	(17364, '2026-11-28 15:36:37.858781+00', '980', NULL),
+	(17365, '2026-11-28 15:36:37.858781+00', '981', NULL),
+	(17366, '2026-11-28 15:36:37.858781+00', '982', NULL),
+	(17367, '2026-11-28 15:36:37.858781+00', '983', NULL),
+	(17368, '2026-11-28 15:36:37.858781+00', '984', NULL),
+	(17369, '2026-11-28 15:36:37.858781+00', '985', NULL),
+	(17370, '2026-11-28 15:36:37.858781+00', '986', NULL),
+	(17371, '2026-11-28 15:36:37.858781+00', '987', NULL),
+	(17372, '2026-11-28 15:36:37.858781+00', '988', NULL),
+	(17373, '2026-11-28 15:36:37.858781+00', '989', NULL),
+	(17374, '2026-11-28 15:36:37.858781+00', '990', NULL),
+	(17375, '2026-11-28 15:36:37.858781+00', '991', NULL),
+	(17376, '2026-11-28 15:36:37.858781+00', '992', NULL),
+	(17377, '2026-11-28 15:36:37.858781+00', '993', NULL),
+	(17378, '2026-11-28 15:36:37.858781+00', '994', NULL),
+	(17379, '2026-11-28 15:36:37.858781+00', '995', NULL),
+	(17380, '2026-11-28 15:36:37.858781+00', '996', NULL),
+	(17381, '2026-11-28 15:36:37.858781+00', '997', NULL),
+	(17382, '2026-11-28 15:36:37.858781+00', '998', NULL),
+	(17383, '2026-11-28 15:36:37.858781+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_49 VALUES
-	(1, '2026-11-28 15:30:08.140523+00', '0', NULL),
-	(2, '2026-11-28 15:30:08.140523+00', '1', NULL),
-	(3, '2026-11-28 15:30:08.140523+00', '2', NULL),
-	(4, '2026-11-28 15:30:08.140523+00', '3', NULL),
-	(5, '2026-11-28 15:30:08.140523+00', '4', NULL),
-	(6, '2026-11-28 15:30:08.140523+00', '5', NULL),
-	(7, '2026-11-28 15:30:08.140523+00', '6', NULL),
-	(8, '2026-11-28 15:30:08.140523+00', '7', NULL),
-	(9, '2026-11-28 15:30:08.140523+00', '8', NULL),
-	(10, '2026-11-28 15:30:08.140523+00', '9', NULL),
-	(11, '2026-11-28 15:30:08.140523+00', '10', NULL),
-	(12, '2026-11-28 15:30:08.140523+00', '11', NULL),
-	(13, '2026-11-28 15:30:08.140523+00', '12', NULL),
-	(14, '2026-11-28 15:30:08.140523+00', '13', NULL),
-	(15, '2026-11-28 15:30:08.140523+00', '14', NULL),
-	(16, '2026-11-28 15:30:08.140523+00', '15', NULL),
-	(17, '2026-11-28 15:30:08.140523+00', '16', NULL),
-	(18, '2026-11-28 15:30:08.140523+00', '17', NULL),
-	(19, '2026-11-28 15:30:08.140523+00', '18', NULL),
-	(20, '2026-11-28 15:30:08.140523+00', '19', NULL),
-	(21, '2026-11-28 15:30:08.140523+00', '20', NULL),
-	(22, '2026-11-28 15:30:08.140523+00', '21', NULL),
-	(23, '2026-11-28 15:30:08.140523+00', '22', NULL),
-	(24, '2026-11-28 15:30:08.140523+00', '23', NULL),
-	(25, '2026-11-28 15:30:08.140523+00', '24', NULL),
-	(26, '2026-11-28 15:30:08.140523+00', '25', NULL),
-	(27, '2026-11-28 15:30:08.140523+00', '26', NULL),
-	(28, '2026-11-28 15:30:08.140523+00', '27', NULL),
-	(29, '2026-11-28 15:30:08.140523+00', '28', NULL),
-	(30, '2026-11-28 15:30:08.140523+00', '29', NULL),
-	(31, '2026-11-28 15:30:08.158292+00', '31', NULL),
-	(32, '2026-11-28 15:30:08.158292+00', '32', NULL),
-	(33, '2026-11-28 15:30:08.158292+00', '33', NULL),
-	(34, '2026-11-28 15:30:08.158292+00', '34', NULL),
-	(35, '2026-11-28 15:30:08.158292+00', '35', NULL),
-	(36, '2026-11-28 15:30:08.158292+00', '36', NULL),
-	(37, '2026-11-28 15:30:08.158292+00', '37', NULL),
-	(38, '2026-11-28 15:30:08.158292+00', '38', NULL),
-	(39, '2026-11-28 15:30:08.158292+00', '39', NULL),
-	(40, '2026-11-28 15:30:08.158292+00', '40', NULL),
-	(41, '2026-11-28 15:30:08.163448+00', '41', NULL),
-	(42, '2026-11-28 15:30:08.163448+00', '42', NULL),
-	(43, '2026-11-28 15:30:08.163448+00', '43', NULL),
-	(44, '2026-11-28 15:30:08.163448+00', '44', NULL),
-	(45, '2026-11-28 15:30:08.163448+00', '45', NULL),
-	(46, '2026-11-28 15:30:08.163448+00', '46', NULL),
-	(47, '2026-11-28 15:30:08.163448+00', '47', NULL),
-	(48, '2026-11-28 15:30:08.163448+00', '48', NULL),
-	(49, '2026-11-28 15:30:08.163448+00', '49', NULL),
-	(50, '2026-11-28 15:30:08.163448+00', '50', NULL),
-	(51, '2026-11-28 15:30:08.165227+00', '51', NULL),
-	(52, '2026-11-28 15:30:08.165227+00', '52', NULL),
-	(53, '2026-11-28 15:30:08.165227+00', '53', NULL),
-	(54, '2026-11-28 15:30:08.165227+00', '54', NULL),
-	(55, '2026-11-28 15:30:08.165227+00', '55', NULL),
-	(56, '2026-11-28 15:30:08.165227+00', '56', NULL),
-	(57, '2026-11-28 15:30:08.165227+00', '57', NULL),
-	(58, '2026-11-28 15:30:08.165227+00', '58', NULL),
-	(59, '2026-11-28 15:30:08.165227+00', '59', NULL),
-	(60, '2026-11-28 15:30:08.165227+00', '60', NULL);
+	(1, '2026-11-28 15:36:37.918653+00', '0', NULL),
+	(2, '2026-11-28 15:36:37.918653+00', '1', NULL),
+	(3, '2026-11-28 15:36:37.918653+00', '2', NULL),
+	(4, '2026-11-28 15:36:37.918653+00', '3', NULL),
+	(5, '2026-11-28 15:36:37.918653+00', '4', NULL),
+	(6, '2026-11-28 15:36:37.918653+00', '5', NULL),
+	(7, '2026-11-28 15:36:37.918653+00', '6', NULL),
+	(8, '2026-11-28 15:36:37.918653+00', '7', NULL),
+	(9, '2026-11-28 15:36:37.918653+00', '8', NULL),
+	(10, '2026-11-28 15:36:37.918653+00', '9', NULL),
+	(11, '2026-11-28 15:36:37.918653+00', '10', NULL),
+	(12, '2026-11-28 15:36:37.918653+00', '11', NULL),
+	(13, '2026-11-28 15:36:37.918653+00', '12', NULL),
+	(14, '2026-11-28 15:36:37.918653+00', '13', NULL),
+	(15, '2026-11-28 15:36:37.918653+00', '14', NULL),
+	(16, '2026-11-28 15:36:37.918653+00', '15', NULL),
+	(17, '2026-11-28 15:36:37.918653+00', '16', NULL),
+	(18, '2026-11-28 15:36:37.918653+00', '17', NULL),
+	(19, '2026-11-28 15:36:37.918653+00', '18', NULL),
+	(20, '2026-11-28 15:36:37.918653+00', '19', NULL),
+	(21, '2026-11-28 15:36:37.918653+00', '20', NULL),
+	(22, '2026-11-28 15:36:37.918653+00', '21', NULL),
+	(23, '2026-11-28 15:36:37.918653+00', '22', NULL),
+	(24, '2026-11-28 15:36:37.918653+00', '23', NULL),
+	(25, '2026-11-28 15:36:37.918653+00', '24', NULL),
+	(26, '2026-11-28 15:36:37.918653+00', '25', NULL),
+	(27, '2026-11-28 15:36:37.918653+00', '26', NULL),
+	(28, '2026-11-28 15:36:37.918653+00', '27', NULL),
+	(29, '2026-11-28 15:36:37.918653+00', '28', NULL),
+	(30, '2026-11-28 15:36:37.918653+00', '29', NULL),
+	(31, '2026-11-28 15:36:37.935774+00', '31', NULL),
+	(32, '2026-11-28 15:36:37.935774+00', '32', NULL),
+	(33, '2026-11-28 15:36:37.935774+00', '33', NULL),
+	(34, '2026-11-28 15:36:37.935774+00', '34', NULL),
+	(35, '2026-11-28 15:36:37.935774+00', '35', NULL),
+	(36, '2026-11-28 15:36:37.935774+00', '36', NULL),
+	(37, '2026-11-28 15:36:37.935774+00', '37', NULL),
+	(38, '2026-11-28 15:36:37.935774+00', '38', NULL),
+	(39, '2026-11-28 15:36:37.935774+00', '39', NULL),
+	(40, '2026-11-28 15:36:37.935774+00', '40', NULL),
+	(41, '2026-11-28 15:36:37.941348+00', '41', NULL),
+	(42, '2026-11-28 15:36:37.941348+00', '42', NULL),
+	(43, '2026-11-28 15:36:37.941348+00', '43', NULL),
+	(44, '2026-11-28 15:36:37.941348+00', '44', NULL),
+	(45, '2026-11-28 15:36:37.941348+00', '45', NULL),
+	(46, '2026-11-28 15:36:37.941348+00', '46', NULL),
+	(47, '2026-11-28 15:36:37.941348+00', '47', NULL),
+	(48, '2026-11-28 15:36:37.941348+00', '48', NULL),
+	(49, '2026-11-28 15:36:37.941348+00', '49', NULL),
+	(50, '2026-11-28 15:36:37.941348+00', '50', NULL),
+	(51, '2026-11-28 15:36:37.943421+00', '51', NULL),
+	(52, '2026-11-28 15:36:37.943421+00', '52', NULL),
+	(53, '2026-11-28 15:36:37.943421+00', '53', NULL),
+	(54, '2026-11-28 15:36:37.943421+00', '54', NULL),
+	(55, '2026-11-28 15:36:37.943421+00', '55', NULL),
+	(56, '2026-11-28 15:36:37.943421+00', '56', NULL),
+	(57, '2026-11-28 15:36:37.943421+00', '57', NULL),
+	(58, '2026-11-28 15:36:37.943421+00', '58', NULL),
+	(59, '2026-11-28 15:36:37.943421+00', '59', NULL),
+	(60, '2026-11-28 15:36:37.943421+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_50 VALUES
-	(1001, '2026-11-28 15:30:08.206028+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T15:30:08.205911+00:00"}'),
-	(1002, '2026-11-28 15:30:08.207559+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 15:30:08.207559+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 15:30:08.529364+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 15:36:37.986188+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T15:36:37.986071+00:00"}'),
+	(1002, '2026-11-28 15:36:37.987699+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 15:36:37.987699+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 15:36:38.280082+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_51 VALUES
-	(1, '2026-11-28 15:30:08.439559+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 15:36:38.174576+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_52 VALUES
-	(1, '2026-11-28 15:30:08.44884+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T15:30:08.447686+00:00"}');
+	(1, '2026-11-28 15:36:38.181508+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T15:36:38.180682+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_53 VALUES
-	(1, '2026-11-28 15:30:08.516104+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "UWzCbAcQ22hHSHilu8a0xAA5lJOCgBeK", "nonce": "AhHfc+wdhDDp5Ngh", "data_key": "PRiRNrjezlf+FFR3HxzTcdB6kEifKpIj70KQigvNF+32bMTc2ezsOHE5LiEcF+CXHWFScMIxeYf2/nqq"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 15:30:08.516104+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "8Ryu0LolhPxYWm81MRvt+sXLtTR71Ow5R1VDgA==", "nonce": "xPxthEeIq4QdBGNC", "data_key": "PRiRNrjezlf+FFR3HxzTcdB6kEifKpIj70KQigvNF+32bMTc2ezsOHE5LiEcF+CXHWFScMIxeYf2/nqq"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 15:36:38.261617+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "I6myrYcFawNqxfEmPBJsXr7niunC/XWC", "nonce": "odv37H10bgM2a/cu", "data_key": "cY8bokbEERU71vySd3jMkHxIjCmkz1ZeH70FskKl/GsBoulhEtXq5GMaUfO/Ak3TazjS1LvMQupwu65t"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 15:36:38.261617+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "v4NQR89O1dVLhUAOV30RQS46JXsmO1pmennVnA==", "nonce": "6rfhxhkYIy3RmKYz", "data_key": "cY8bokbEERU71vySd3jMkHxIjCmkz1ZeH70FskKl/GsBoulhEtXq5GMaUfO/Ak3TazjS1LvMQupwu65t"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', 'ed959614129246dcf7baa80cca7435557da53371fd7bd87d31f9db1087d2f7b7', '0.1.0', '2026-11-28 15:30:07.432834+00'),
-	('0002_policy.sql', 'b298c999d956e5a7be06871d53d0343f360d42165b7992dce71d3959c70cf184', '0.1.0', '2026-11-28 15:30:07.43972+00'),
-	('0003_dead_letter.sql', 'ad02f842c30b854e0f6f13ab956ea788b6afc43ccda189da7c1577cdf431c85e', '0.1.0', '2026-11-28 15:30:07.445443+00'),
-	('0004_send.sql', 'c2d97d74f2f0bf515e0fea24de8313d426eca74920a4caa76bead87e1e4064a7', '0.1.0', '2026-11-28 15:30:07.458078+00'),
-	('0005_receiver.sql', '0a024fb4807c5b21958c803df43a2e10f16c2c954ad6f8e2ffc5bab8e7ac4c8c', '0.1.0', '2026-11-28 15:30:07.4654+00'),
-	('0006_service.sql', 'b5ee644d80e9a535b6f6fb3db450052361612fc261d13030f3c78d855d781719', '0.1.0', '2026-11-28 15:30:07.473189+00'),
-	('0007_statistics.sql', '683dd596e3d4612519056106771e2baefeadd0bdb94db349ad7c9e13abc9821a', '0.1.0', '2026-11-28 15:30:07.477411+00');
+	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 15:36:36.957839+00'),
+	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 15:36:36.967905+00'),
+	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 15:36:36.976676+00'),
+	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 15:36:36.996714+00'),
+	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 15:36:37.008252+00'),
+	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 15:36:37.020106+00'),
+	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 15:36:37.02654+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 15:30:07.811422+00'),
-	(1, 2, '2026-11-28 15:30:07.811478+00'),
-	(1, 3, '2026-11-28 15:30:07.811479+00'),
-	(1, 4, '2026-11-28 15:30:07.81148+00'),
-	(1, 5, '2026-11-28 15:30:07.811481+00');
+	(1, 1, '2026-11-28 15:36:37.473997+00'),
+	(1, 2, '2026-11-28 15:36:37.474077+00'),
+	(1, 3, '2026-11-28 15:36:37.474079+00'),
+	(1, 4, '2026-11-28 15:36:37.474079+00'),
+	(1, 5, '2026-11-28 15:36:37.47408+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
+	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
+	('function', 'spanmq_call.known_queues()', '610f58e46c411bca9aaf32608c98a5523a43ffddcac21387cf305079e7b5eb73', 16),
+	('function', 'spanmq_call.number_of(queue_name text)', '8a0c495f3192c1aa416e7dc1eac8dd6bf0cbf9e7edc9ef3dddbc49cd36b20568', 16),
+	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
+	('function', 'spanmq.note_change(action text, queue text, actor text, details jsonb)', '7e859966331c31a08e11ee947525bfe26cbbe57f1ad240c6304fa8425f70cbab', 16),
+	('function', 'spanmq_call.note_change(action text, queue text, actor text, details jsonb, of_caller uuid)', '3be3f5d2556b8c6b8dbc72c88273de016883fbc6f37de91847941c002aaacafa', 16),
+	('function', 'spanmq_core.lock_log(log_name text, mode text)', '4b5420d9bfe76245caa1475b3eaf1958c48e5fc41fa21d214d06337b083b97cb', 16),
+	('function', 'pgmq.metrics_all()', '4ca651e9bcf94244d8db6ca88024c819fafdbb7976023eb2a0d4f9e154533c6e', 16),
+	('function', 'spanmq.version()', 'f88cc5d9a4a9af823c218dbd1b41ba71b57e5379bbd18873425534679d7ec2e1', 16),
+	('function', 'spanmq_call.queue_of_run(run_id bigint)', 'e472bce775b6cbf39c7617ecb2fff3ccde1944b5ecd4621dfce3d14874e2191b', 16),
+	('function', 'spanmq_core.check_sent(this spanmq_core.queue, messages jsonb[])', '67fce5a109ef5766f3408571d24cc4cb425222921e011c7a6891e21c8fff655a', 16),
+	('function', 'spanmq_core.schema_at(root jsonb, ref text)', '6934a4020b5f7536aaee72dbfa48df63a66ce276421dbd4a495d616a7827fd87', 16),
+	('function', 'pgmq.drop_queue(queue_name text)', '888264e4aef19a4ef492422f36d8def2248348f0699097620108d0708cf276bd', 16),
+	('function', 'pgmq.drop_queue(queue_name text, partitioned boolean)', '7708e92e3ecfd92cdcdb3865927bfec5e7499ef4aea62372a2d42437db2f0f85', 16),
+	('function', 'pgmq.acquire_queue_lock(queue_name text)', '0ed598691d79a393c331ab9a075ca3e044ff367f1738924542cd345ae22d0ccc', 16),
+	('function', 'pgmq.create_non_partitioned(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
+	('function', 'pgmq."create"(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
+	('function', 'pgmq.create_unlogged(queue_name text)', '8783dc083e907bfe865766aa6217092ba0ec4c9a406de965aba6f7cd5788d2e4', 16),
+	('function', 'pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer)', 'c9549801ea715369542160a441f274ec78d20a62576d0738d8e484c84cdb387b', 16),
+	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
+	('function', 'pgmq.detach_archive(queue_name text)', '3432973e643eb31879bc6598d0d30b4403691aa750106262dd0ada844a0112ee', 16),
+	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
+	('function', 'spanmq.get_shards(queue text)', '9a11c39fd795a4ab43f8d177e8bc12aa5fe4b2d8d304640e66568ad7c591468b', 16),
+	('function', 'spanmq_core.have_ended(noted text[], now_ text[])', 'c5f3f8e96a0b5e2073e62f9058a4dbe67e2441bdecf477c18087cb33e82705ec', 16),
+	('function', 'spanmq.poll(listener uuid, waits boolean)', 'f6143f7ea9f8f0c3298d3fb8cdda57f0cad7fa43a9d13ce115957886a673fc01', 16),
+	('function', 'spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean)', 'f8ed980d87d7609a02dd10a0ea9527d52c57ac94742a34f76bafc248ee015912', 16),
+	('function', 'spanmq.look_ahead(queues text[])', '1bf4e12be38f982648879ff17c60a3aca0fac73dd3b9bfb192d514e9619748af', 16),
+	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
+	('function', 'spanmq_core.wake(this spanmq_core.queue)', 'e53e94ff1e6ffe0582dc3b1d0a75b775c4452062d59c922bd93c822c5e3fc947', 16),
+	('function', 'pgmq.validate_queue_name(queue_name text)', '43516d66bb87bb20c614e5486e1ff51506b479d1f7b7043c0cafe16cfaa51b04', 16),
+	('function', 'spanmq_call.may(queue_id integer, verb text)', '889d090c031c6a31b103c65b81947f9049737e61f22b4493af3f681969faf9dc', 16),
+	('function', 'spanmq_call.sees(queue_name text)', '26ad987757ce5c0ad4138c975ea864c5fbc7bb43cb77550fe5810290bd11446d', 16),
+	('function', 'spanmq_call.names_for(verb text, queues text[])', 'dc2bc9e5f4bfd0a5e8a5dd634bd835b072ced6166dfe57580e6c671314d9921f', 16),
+	('function', 'spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments integer)', '6cabea83f23acff23a249ba8bc337c1d14317afea0b9fad0ec4fa7e9c99318b6', 16),
+	('function', 'spanmq_call.prove_caller()', 'c5ae017eec26959412af7537d0481257a4b32906bc5df3bb399156fb0b8350af', 16),
+	('function', 'spanmq_call.queue_of_schedule(schedule_name text)', '04acea4b7798878b73a1063fe83b2a9047e3ebd3902f76852ff647f15f59b058', 16),
+	('function', 'pgmq.list_notify_insert_throttles()', '69fb7a684da775c7f6861a25c0d26232eb456764b2a050aff285e62507084f07', 16),
+	('function', 'pgmq.notify_queue_listeners()', '38c4ff659e29e9fc8bd0aa6e274206acc3dadd28cb1a34cd5f8353be52437e65', 16),
+	('function', 'spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text)', '463c89d3e339dcefa8483a2868621fbd140c977c219f871c003fc38e951cb636', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb)', '2c9c72eec441c0d564aa9ceb4206122ec871e9cd6ed4d1c3bfb1fa12c6f8fede', 16),
+	('function', 'spanmq_core.own_max_attempts(headers jsonb)', 'c7e5e3c56a7fa1f957ffb0dbb4d10decf8c60c08d2d3b507a2ed041ba1724e9e', 16),
+	('function', 'pgmq.validate_routing_key(routing_key text)', 'a6345f3f01c3dd5717a42b3817854d431aa017a260d5518c4d1c8f2a5e615e42', 16),
+	('function', 'pgmq.validate_topic_pattern(pattern text)', '46d53e08311887af23a39bede026a34008ac84fd2bba79d99550b014b38fbe21', 16),
+	('function', 'pgmq.test_routing(routing_key text)', '6b635ca7fbbe8614a0fbd88750213cd191d3ebe045a40c5b7d9fd3b7fbe3cd91', 16),
+	('function', 'pgmq.list_topic_bindings()', 'b7a1c022c8d29cda599017a1e6042f37a7e98a1d196d812f79acbf0bb1680be4', 16),
+	('function', 'pgmq.list_topic_bindings(queue_name text)', 'd7da5fbcc2164c0e9725d15bb346c505546de664712403d3c45273372462e2a4', 16),
+	('function', 'spanmq_call.routed_queues(routing_key text)', '71f3cf101a7c9fa3f9e5ccea228b14bc2857a1078521a0ac0a2dedd096eb8453', 16),
+	('function', 'spanmq_call.targets_of(routing_key text)', 'aa1ab5f824119e5b1adab2a142128e6e41eaf7ce3ae5aef09985f60b15414c4c', 16),
+	('function', 'spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer)', '44ead6c4fb1fb868cc67179f108bf61c495845ebd18900d63006bbf0a2eca704', 16),
+	('function', 'pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer)', '8284547ac1b4e937b5da0168f3857802a7bebbb1b5b459c2b2af89e0e811b5d3', 16),
+	('function', 'pgmq.send_topic(routing_key text, msg jsonb)', 'b344a6a634afc6e363a4983d741e365640dfa0b3f4f8a1db73faddfcc690a8a5', 16),
+	('function', 'pgmq.send_topic(routing_key text, msg jsonb, delay integer)', '0d8ef27e1a51826d3b8da29360d91180df5935b50c1b654329591356b37ad603', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[])', 'bb10d854a30e6eba8bbd759639f4c71586e0c11d23b3b2070db3dccfff49f73a', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])', 'd901e6f931161174a04f8b5f368fe379c53b05fd92f60629f23671195654fe89', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)', 'cfb7c15039369c6239808a3d621e25d5d7401e259ce0d081c0b4798bb81aa91e', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamp with time zone)', '39fbd38c71f5fad3f75cba3ac99c3fcff31eb755bde72e7027a69e04810e05a9', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)', '8cef95e578ccadb53550bba7fa1a8b01f6d83fdbca118e871966b24ab66a4bb6', 16),
+	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '94371515a6454cdf544a0c580038f3449d124fc9b3c94dbde96237af9190f0b2', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, delay timestamp with time zone)', '9f60f618e639cb07a1a555e7916a1500c47fa798ef7bde01d4237e59265d2ceb', 16),
+	('function', 'pgmq.send(queue_name text, msg jsonb, delay integer)', '52febf0772395b9da9c7cebe9be3b41e1c33cba6d497ec4701ec111f8880f38f', 16),
+	('function', 'spanmq_call.may_send()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
+	('function', 'spanmq_call.may_look()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_receive()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_manage()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_create()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_maintain()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'spanmq_call.may_serve()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'pgmq.list_notify_insert_throttles()', '69fb7a684da775c7f6861a25c0d26232eb456764b2a050aff285e62507084f07', 16),
 	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
-	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
-	('function', 'spanmq_call.may(queue_id integer, verb text)', 'c7eb24a040d7820948691070bf8130bb8b830afc2887e96c34827a868b269352', 16),
-	('function', 'spanmq_core.token_ns(rate double precision)', 'f670723def8f4a0f176fc90a72c406e90052dd36bbfd59cc677291522291b88c', 16),
-	('function', 'spanmq.note_change(action text, queue text, actor text, details jsonb)', '7e859966331c31a08e11ee947525bfe26cbbe57f1ad240c6304fa8425f70cbab', 16),
-	('function', 'spanmq_call.note_change(action text, queue text, actor text, details jsonb, of_caller uuid)', '5004f78e6472f5b473aa0943fe0409f7f5c0f7ad370e90545758abe20183a4e0', 16),
-	('function', 'spanmq_call.sees(queue_name text)', '26ad987757ce5c0ad4138c975ea864c5fbc7bb43cb77550fe5810290bd11446d', 16),
-	('function', 'pgmq.metrics_all()', '4ca651e9bcf94244d8db6ca88024c819fafdbb7976023eb2a0d4f9e154533c6e', 16),
-	('function', 'spanmq.version()', 'f88cc5d9a4a9af823c218dbd1b41ba71b57e5379bbd18873425534679d7ec2e1', 16),
-	('function', 'spanmq_call.queue_of_run(run_id bigint)', 'c7570ad49c5e9fc1c74397495e2bca2b5d2bab40ed258441b69dc1db91e24591', 16),
-	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
-	('function', 'pgmq.drop_queue(queue_name text)', '888264e4aef19a4ef492422f36d8def2248348f0699097620108d0708cf276bd', 16),
-	('function', 'pgmq.drop_queue(queue_name text, partitioned boolean)', '7708e92e3ecfd92cdcdb3865927bfec5e7499ef4aea62372a2d42437db2f0f85', 16),
-	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
-	('function', 'pgmq.acquire_queue_lock(queue_name text)', '0ed598691d79a393c331ab9a075ca3e044ff367f1738924542cd345ae22d0ccc', 16),
-	('function', 'pgmq.create_non_partitioned(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
-	('function', 'pgmq."create"(queue_name text)', 'ce011b20ac54cb154c5606470eb52af6d6f6230d0746456f1be512b36444bfdd', 16),
-	('function', 'pgmq.create_unlogged(queue_name text)', '8783dc083e907bfe865766aa6217092ba0ec4c9a406de965aba6f7cd5788d2e4', 16),
-	('function', 'pgmq.create_partitioned(queue_name text, partition_interval text, retention_interval text, premake integer)', 'e555662061ee06cb0c4c62affb949fccd44198c0339539787bfda7f4dda439b3', 16),
-	('function', 'pgmq.list_queues()', '8a9a7771c719dd8ac4da876ef976f9ccd06678e4558035613d0991088c47407e', 16),
-	('function', 'pgmq.detach_archive(queue_name text)', '8bd975bba069fb15b539474dba109e65bdb54cd27b40ff29eb00e567d8567032', 16),
-	('function', 'pgmq.create_fifo_indexes_all()', '39166b859279a61f49fb931b81f48bfeb795ebdb73e5f32a846f80cfddaae860', 16),
-	('function', 'spanmq.get_shards(queue text)', '9a11c39fd795a4ab43f8d177e8bc12aa5fe4b2d8d304640e66568ad7c591468b', 16),
-	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
-	('function', 'spanmq_core.have_ended(noted text[], now_ text[])', '9542244da3f9db2514df42242d3e407dd73687a983fd8521f71ed4aa881064a8', 16),
-	('function', 'spanmq_core.sees_now()', '8d18e702c7465055195e0333c4434b2d43e88758f25a528a8d588eef16c6ef3f', 16),
-	('function', 'spanmq.poll(listener uuid, waits boolean)', 'f21a9954c584fd341379d65456ed42ec75638087b116f0c4e1c42dd2adc18058', 16),
-	('function', 'spanmq.pass_on(listener uuid, queue_ids integer[], is_busy boolean)', 'ff58e8332a1d34f3e5ac0d8844b1ee0a48d7959c9b56bf3318586e2d40ff70ab', 16),
-	('function', 'spanmq.look_ahead(queues text[])', '1bf4e12be38f982648879ff17c60a3aca0fac73dd3b9bfb192d514e9619748af', 16),
-	('function', 'pgmq.format_table_name(queue_name text, prefix text)', 'd63dae9639383077c1d8bd6cfd543db755e0fbe37d2bf861cd17e9ddbfd3c960', 16),
-	('function', 'pgmq.validate_queue_name(queue_name text)', 'aff9c8fc4c994368c0f76dbafd24f5930abf714f15c9d0f84554ec2b53e0e59f', 16),
-	('function', 'spanmq_call.known_queues()', '755699647318bf76e4a30f4c889b817992eae9c230ebd12b1bf1e7bf4c203ab8', 16),
-	('function', 'spanmq_call.number_of(queue_name text)', '8a0c495f3192c1aa416e7dc1eac8dd6bf0cbf9e7edc9ef3dddbc49cd36b20568', 16),
-	('function', 'spanmq_call.names_for(verb text, queues text[])', 'a62c3c50440b9a14f5793a9efa6a688d5d0e2a815110c1f5df20912f93453e8d', 16),
-	('function', 'spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments integer)', 'b35ef3453de90566ec0f3df16444efad6e6bf42a2eaac2e033b7c14bc51f7075', 16),
-	('function', 'spanmq_call.prove_caller()', 'c5ae017eec26959412af7537d0481257a4b32906bc5df3bb399156fb0b8350af', 16),
-	('function', 'spanmq_core.has_wrappers(this_queue integer, verb text)', '4160652e207b6a3d7d834a42c2c637699ebd4ad84125ca074ca08a7d5e0d3c03', 16),
-	('function', 'spanmq_call.queue_of_schedule(schedule_name text)', '618cf98b442f5cd2bc61f4d489e8eaad6de5395fd30d25700c24aed31fc0494a', 16),
-	('function', 'spanmq_core.bound_of(this_queue integer)', '05711bcd3e946b511b544cbdd89d55f905b73e00364d7f0fbcb06ad28438278b', 16),
-	('function', 'pgmq.notify_queue_listeners()', '38c4ff659e29e9fc8bd0aa6e274206acc3dadd28cb1a34cd5f8353be52437e65', 16),
-	('function', 'spanmq.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text)', '463c89d3e339dcefa8483a2868621fbd140c977c219f871c003fc38e951cb636', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])', 'fb1d49dfa687bebde7609a3943498add20ee2aeba15d9601224062678a03604f', 16),
-	('function', 'pgmq.validate_routing_key(routing_key text)', 'a6345f3f01c3dd5717a42b3817854d431aa017a260d5518c4d1c8f2a5e615e42', 16),
-	('function', 'pgmq.validate_topic_pattern(pattern text)', '46d53e08311887af23a39bede026a34008ac84fd2bba79d99550b014b38fbe21', 16),
-	('function', 'spanmq_call.may_look()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
-	('function', 'pgmq.test_routing(routing_key text)', '6b635ca7fbbe8614a0fbd88750213cd191d3ebe045a40c5b7d9fd3b7fbe3cd91', 16),
-	('function', 'pgmq.list_topic_bindings()', '194c273ebe57e88409455cc4bff8cbe13c27749426d63e650fbcc2115fc77213', 16),
-	('function', 'pgmq.list_topic_bindings(queue_name text)', '577cd96971111ac7f331c7cc96b51abe55ca2ce108c04419f3c9b6aadb6d5ac6', 16),
-	('function', 'spanmq_call.routed_queues(routing_key text)', '71f3cf101a7c9fa3f9e5ccea228b14bc2857a1078521a0ac0a2dedd096eb8453', 16),
-	('function', 'spanmq_call.targets_of(routing_key text)', '0a587e78f2a18b441d5c05d289746274469cca5e0614eeba758bc89c599d7884', 16),
-	('function', 'spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer)', '44ead6c4fb1fb868cc67179f108bf61c495845ebd18900d63006bbf0a2eca704', 16),
-	('function', 'pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer)', 'dcf4aabd075137739098652ed322f89585bb1ce0a85e91760b54fa124ab27e2d', 16),
-	('function', 'pgmq.send_topic(routing_key text, msg jsonb)', 'b344a6a634afc6e363a4983d741e365640dfa0b3f4f8a1db73faddfcc690a8a5', 16),
-	('function', 'pgmq.send_topic(routing_key text, msg jsonb, delay integer)', '0d8ef27e1a51826d3b8da29360d91180df5935b50c1b654329591356b37ad603', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[])', 'bb10d854a30e6eba8bbd759639f4c71586e0c11d23b3b2070db3dccfff49f73a', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)', 'c2fff63fb8474daa73301b0f14a61f1291c89a964f89c6264c6a4ee09586372e', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamp with time zone)', '7161f5237b9940d4650e5ae0bb30814aaaffdac104fa659b1dd6ad7c91a52ec8', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)', 'af294cc44028fb8bfc1fea98eb4f458abad5f082ca08ba62bb998b46d249dcff', 16),
-	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9b990fed11c546a0b7d8ca34d767f362e4a5df3101dfb2a8537562d03a807e9f', 16),
-	('function', 'spanmq_call.may_send()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', 'b7b15f779c538a78cbb07f9f927d93668c57cef50dd8ffeb851f012377f10503', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '35df3038e2d7f3dcb77924427334df9407456fb3adc6d0a3efbf3adcb967742d', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, delay timestamp with time zone)', '9f60f618e639cb07a1a555e7916a1500c47fa798ef7bde01d4237e59265d2ceb', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, delay integer)', '52febf0772395b9da9c7cebe9be3b41e1c33cba6d497ec4701ec111f8880f38f', 16),
-	('function', 'pgmq.send(queue_name text, msg jsonb, headers jsonb)', '2c9c72eec441c0d564aa9ceb4206122ec871e9cd6ed4d1c3bfb1fa12c6f8fede', 16),
 	('function', 'pgmq.send(queue_name text, msg jsonb)', '6cf4bc99c397a0e7e18f97a01604b4003aa4543f90fa07d37d2c35e56759038a', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '63865e497381d908b166e6ab29b26018fc05dc9d032be3746bf87d6b919e41af', 16),
+	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '7a63e830bd83401bfdf849cab94b8c2414343449d9ffb8ec247a505ff4f73707', 16),
+	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '8aae6f7a9d5726572bf3f4aca895014683dbce5d430f4842a126ffdb3dd20c48', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay integer)', '42986728969afda13e17b9ff0788099d146e83b8f209dcb17bdc6e561a0b99fe', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '780cd5ade684d599345ad67b70021205e6a0bcde7f340bbbb39b56d26a73e290', 16),
 	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[])', 'bd34670be5d5a79b9a739088da28e2de26e5d6afc502ceff49a09d8e2de02584', 16),
-	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '7a63e830bd83401bfdf849cab94b8c2414343449d9ffb8ec247a505ff4f73707', 16),
-	('function', 'pgmq.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '8aae6f7a9d5726572bf3f4aca895014683dbce5d430f4842a126ffdb3dd20c48', 16),
-	('function', 'spanmq.pause_schedule(name text)', 'd21e63a5a9c0f6eb1424078ceb8e721c77d609d9beb95fa9a619157cccacd761', 16),
-	('function', 'spanmq_core.bounded(reason spanmq_core.reason)', 'd247f75a81906c435abca473cbbe4ee6e5ef32429b00df372a3324477b7ebd7e', 16),
 	('function', 'spanmq.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', 'bb07fe862ded1c38b1562220dfdee3f0ed11037a9c8c1784b9e4c471a73fe086', 16),
 	('function', 'spanmq.copy_begin(queue text, n integer)', '79867a4ce727508301469d4d7272c7bb6898a0596a6c105d654427ba44cb7ec8', 16),
 	('function', 'spanmq.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'aea0484584bff8d10faab8c8793f9e8e9436eb003fa37e778519a18672c53513', 16),
@@ -26611,6 +27749,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.bulk_published(queue text, writer text, epoch bigint)', '7967ad15155d898889601c204c6211bbfcdd2aac82fc54e2cfe08faf043361d8', 16),
 	('function', 'spanmq.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean)', 'f0aa8a10a52a15e458eccf0c1ef11313b741af8904ab4e6822c9cec32eb02a05', 16),
 	('function', 'spanmq.unschedule(name text)', 'a3279d1d52c7ca7d5318f86a5cfb35da5c94067cd0650ce67950bfcd90ca7a31', 16),
+	('function', 'spanmq.pause_schedule(name text)', 'd21e63a5a9c0f6eb1424078ceb8e721c77d609d9beb95fa9a619157cccacd761', 16),
 	('function', 'spanmq.run_schedule(name text)', 'cbc9fd4d85084591ed211850b3fcdf656dea0535e521ff4db13c9519ed3b95be', 16),
 	('function', 'spanmq.resume_schedule(name text)', '136a9f58acd7a7216a2372cad15cd913b6b6ef994f0e35a38ac481d6fed09d93', 16),
 	('function', 'spanmq.plan_schedule(name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '680368667b17f80cd183dfdc8d028dbd82ff24336b981b00a3bd7048481188c0', 16),
@@ -26620,16 +27759,16 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.metrics(queue_name text)', '737c2b3b2e9df67f264fc4c0159dd46a91758be0f64be27556c0a50112feebb6', 16),
 	('function', 'pgmq.create_fifo_index(queue_name text)', '9b52d1a7d70db32f527d0b534d170145e4d78469091c8beebb3016e2c21ec746', 16),
 	('function', 'spanmq.peek(queue text, qty integer, after bigint, body_bytes_max integer)', '13e48f9524ab6f4de3061efcaa2321bc7a44bdb3acc8daefee7eefb6d1afb57e', 16),
-	('function', 'spanmq.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '2bd44f99418f9ee8c961a2711d029c62a990e27ca216b9504d41cb6778f1aa9e', 16),
 	('function', 'spanmq.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'b4c61827a48087b54226fa95d5667a598de7678e88262b8e05c9d16327226781', 16),
 	('function', 'spanmq.storage(queue text)', 'a2f0f21916e4306b6715334192cac4e659ad3ad0fa3c48762db312d941817d32', 16),
 	('function', 'spanmq.archive_position(queue text, from_position jsonb)', 'f61e2acbf58a3b63eaf9768621ca4e384e7c4c1850d6644d87eef5620a6a7cf3', 16),
 	('function', 'spanmq.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '5e464116ce4bde4579a24c0e6254cbf9cb6c7e2f33089303df4105544514aede', 16),
+	('function', 'spanmq.list_subscriptions(queue text)', '07aa227978270d03c8842e0fc0cf67e933ed68ea4036a19a7ede7d73d943bc42', 16),
 	('function', 'spanmq.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', '8bdf355aef431cf60ad6c81f44c8e0d7b950d3ee7e4498022b18d96eb12977ba', 16),
 	('function', 'spanmq.list_category_policies(queue text)', '69fc38bac229c449b38e549edcf91c8428d7a0a98c60e6a36bf768e50ca832cf', 16),
 	('function', 'spanmq.classify(error_class text, error text, queue text)', '10c8b91495aa5e3396b9a26b2e5e23224d4575f89dbee29f10022d93dfafe951', 16),
 	('function', 'spanmq.list_category_rules(queue text)', '8e27e2d0c64db4920a12acbf529ee74a94530f34bf15a8c3132eb5498f4ddbb9', 16),
-	('function', 'spanmq.failure_extent(queue text)', '9dd46691404743f2926f20e685612250de830445003e7c2add81b1f4d49aba44', 16),
+	('function', 'spanmq.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '2bd44f99418f9ee8c961a2711d029c62a990e27ca216b9504d41cb6778f1aa9e', 16),
 	('function', 'spanmq.count_dead_letters(queue text)', 'a6328e4f4c628b67fd145ca2fd022a0a62579b575674d7bdcb4fb56c21bac705', 16),
 	('function', 'spanmq.dead_letters_between(queue text, first_id bigint, last_id bigint)', 'a746ca609e9502c4bc7141fcd5fcef9a7aa9a99c3f2313f114d860b6b8f77ac4', 16),
 	('function', 'spanmq.dead_letter_extent(queue text)', '021ae41f623d1eec11654931568c131375442079bcb3ea6666185dedda4b5023', 16),
@@ -26638,9 +27777,10 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', '39eeaecd65560524964b7c7088e80c36429b881723e58718d28cba3d8ee316dc', 16),
 	('function', 'spanmq.list_changes(queue text, before bigint, qty integer)', '50e1a933b1e2e0bcf6a512e26f19d227b08bc960a1c19d3b5d350bc2d130785a', 16),
 	('function', 'spanmq.failures_between(queue text, first_id bigint, last_id bigint)', '37ece4089486745738e4f7170b5942fd8c1c43c4fd30bba17974e719be30fd12', 16),
-	('function', 'spanmq_core.breaker_open_until(this_queue integer)', 'bd7c3bc6e29772612f9d26394edd31c46759dec2f0b2217f3d80ab86ad45ee6a', 16),
+	('function', 'spanmq.failure_extent(queue text)', '9dd46691404743f2926f20e685612250de830445003e7c2add81b1f4d49aba44', 16),
 	('function', 'spanmq.statistics(queue text, seconds double precision)', '0796ddbee4beee71d4f82195e7329cf3c4b1484918e8c87c4a2d4c70b15861f8', 16),
 	('function', 'spanmq.list_leases(queue text, qty integer)', 'c715cda0f0b631b5b34b51ebc73cab39e384091e038d2cc87eecdbdd4b3b7f09', 16),
+	('function', 'spanmq.unsettled(queue text, msg_ids bigint[])', '1d5f8a4f3be76f4fe36dd4372c3a49d485f9177140d2f0aa21a5ab7f3a5fe0fa', 16),
 	('function', 'spanmq.list_groups(queue text, qty integer)', '7f7dd23f203d1a1f7f69600d041521de8d81a940075626fa3ef23f3df566f684', 16),
 	('function', 'spanmq.list_segments(queue text, qty integer)', '9442aba179a4dd6afd7f819e85f49cf37d113860f0505ac08ee3823f47109020', 16),
 	('function', 'spanmq.list_bindings(queue text)', '1f84fb9df59c79c2b1b89342a26b8948f0ad7d63fbdd83a9b6206fdbdb84796b', 16),
@@ -26651,13 +27791,12 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.list_receivers(queue text)', '0ac061e6017f3fabe24d5ef5e0b926acf9aafff6060b4dda5beacea93574fe6a', 16),
 	('function', 'spanmq.read_ranges(queue text, of_table text, size integer, at_least integer)', '26a86fd9df6fcf77645f789202ba0fd834c2dcb2719119ce73c7d513fb6bbfd0', 16),
 	('function', 'spanmq.state(queue text, msg_id bigint)', '3e9965dfbb945cfc64129ec16fc7618236026a67b194864692010d31295d9318', 16),
-	('function', 'spanmq.list_subscriptions(queue text)', '07aa227978270d03c8842e0fc0cf67e933ed68ea4036a19a7ede7d73d943bc42', 16),
+	('function', 'spanmq.get_results(queue text, msg_ids bigint[])', '628620d7c936facb472ec3cc18b00be34bbcfefe922e1d4f9b68c919a7bbdee2', 16),
 	('function', 'spanmq.shard_groups(queue text, after text, qty integer)', 'a838a2cfc3d51a7bbf3d56a40da94a86ab358c66339e02c8a50505c4a10bf2cb', 16),
 	('function', 'spanmq.count_messages(queues text[], most integer)', '3fe81f6471f63a7aeb5ce14af75ef9ce12f5017ab7276a43feda64420d0b2dc1', 16),
 	('function', 'spanmq.metrics_all(queues text[])', 'ceb52d788f1b2e5391b6a2393ee5b31ff76cd99f8b05c6678aeac4d6cc4fe192', 16),
 	('function', 'spanmq.health(queues text[])', '2ec11b49ae5a5f753b8252ad0d4f6f73656e39be3310f6bfc72eb37bf875d799', 16),
 	('function', 'spanmq.latest_statistics(queues text[])', '533e728b3fb97915ac9a618fc257f3c2c92fba51a1c665003792ee3b1cbaa898', 16),
-	('function', 'pgmq.delete(queue_name text, msg_ids bigint[])', '1a2d79c062aa2d520dca4b919f9c1e65a779aed74f68e1ad20fe03b8df19bfb8', 16),
 	('function', 'spanmq.list_schedules(queues text[], names text[], body_bytes_max integer)', 'be722c642427a04349cbf211ad20a16b5f46b880651785daad1e513c1b98baba', 16),
 	('function', 'spanmq.begin_pipeline_run(job text, queue text, target text)', '3666c87d41a5745500bf0b03de61ae646fc373d6fed276cd67330c7854057365', 16),
 	('function', 'spanmq.note_pipeline_run(run_id bigint, done bigint)', '7d790ac0bdaf33665bf046aeac505d45e2a215f58a6e897ece471dc3f5dae8f9', 16),
@@ -26665,14 +27804,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.list_pipeline_runs(queue text, before bigint, qty integer)', 'd0ca988054a7734219a48e3a90bb969a82f691ae5c9a126713ca46952093eebf', 16),
 	('function', 'spanmq.list_batches(queues text[], before bigint, qty integer)', 'e491e27820b9bc3e963ab4679b1b640b14a5b0900ea9ff285c9e0f52d0b666c3', 16),
 	('function', 'spanmq.get_schema(queue text)', 'bac5f9a81fbc02a59253bef70ad772337cd605f3c8b857f435545584fe0f27b3', 16),
-	('function', 'spanmq_core.bucket_ns(rate double precision, burst double precision)', 'eb21c8d66e5ef516a453f303a33bc84f86a6310c23e6614ca9b547cf6bc28551', 16),
-	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
-	('table', 'spanmq_core.horizon', '9c743699e3160181fc92cffb494b0290739702b904a0324553eb5bb675cf4611', 16),
 	('function', 'spanmq.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[])', '276dd256749e9808bef85be24c7586f18a39847f96c7e9bcfd3b5eca92e64401', 16),
 	('function', 'spanmq.replay_extent(queue text)', '639f8db8dd0adb73b025a6e9fb1ae426ad853c79953141b8caf71863e170728f', 16),
 	('function', 'spanmq.await_settled(queue text, seconds double precision)', '98f211f3e549ee03232c08dde409dee15e3a9788ea4ae71dcedc8cf0168a2ae0', 16),
-	('function', 'spanmq.unsettled(queue text, msg_ids bigint[])', '1d5f8a4f3be76f4fe36dd4372c3a49d485f9177140d2f0aa21a5ab7f3a5fe0fa', 16),
-	('function', 'spanmq.get_results(queue text, msg_ids bigint[])', '628620d7c936facb472ec3cc18b00be34bbcfefe922e1d4f9b68c919a7bbdee2', 16),
 	('function', 'spanmq.list_results(queue text, msg_ids bigint[])', '79525b6daddc90195cc52dede6c4355d19cb639af9569323edd79fd17bf3c6aa', 16),
 	('function', 'spanmq.list_workers(queues text[])', 'b65e21b2e762ae5b5473079e1475f67bcabb8ddf60d52e099508224f07f030ac', 16),
 	('function', 'spanmq.list_task_kinds(queues text[], seconds double precision)', '7b523862b07ab7c1ca241cfd2eaeb4ff65a7661ad747a74cc15cb0bcd44968e0', 16),
@@ -26687,13 +27821,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'pgmq.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '25db3af766cf88704165139e17acb6b72a1f49e1e3c75d555ec17399bfce5444', 16),
 	('function', 'pgmq.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '58c387e0dcce8ebd68a1108e6a98e75cb431304b61fed51dc477118a0e735ad7', 16),
 	('function', 'pgmq.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '8e17659cf9e4049668c56583f7e5c4d272f15191fed4b2ec289415e188c20a37', 16),
+	('function', 'pgmq.delete(queue_name text, msg_ids bigint[])', '1a2d79c062aa2d520dca4b919f9c1e65a779aed74f68e1ad20fe03b8df19bfb8', 16),
 	('function', 'pgmq.delete(queue_name text, msg_id bigint)', 'bfc8554954ae0ca31fd305db264efb54a9a5c016470532ed8f20b5cd2a17a063', 16),
 	('function', 'pgmq.archive(queue_name text, msg_ids bigint[])', '17cad5b198fd7857e7f774b7d531cf518ac12b9643dda10c9337953777ff3307', 16),
 	('function', 'pgmq.archive(queue_name text, msg_id bigint)', '77779d27e507ef0a068ce768050f9d620a430f84604a02c52fdeb2c05b44b4c1', 16),
-	('function', 'pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone)', 'db79213dfebb0ea90f03b5648a87ff79c12ce40183f62be2a3c0236427f366fd', 16),
 	('function', 'pgmq.set_vt(queue_name text, msg_ids bigint[], vt integer)', '0c6364310f283110a66caac3afe2dbe5020e3b7f97b29ffc7ace3731cbac70c5', 16),
 	('function', 'pgmq.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone)', 'cf8703a6f7bd2051e635d8ba562737e81248bc9292eb54dd16fd92f850b6cb05', 16),
 	('function', 'pgmq.set_vt(queue_name text, msg_id bigint, vt integer)', '07579826a6616d0574a83d485494f1d0e8e9d55a01e04590521487408e4da1ed', 16),
+	('function', 'pgmq.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone)', 'db79213dfebb0ea90f03b5648a87ff79c12ce40183f62be2a3c0236427f366fd', 16),
 	('function', 'spanmq.receive(queue text, qty integer, lease double precision, slots integer, alone boolean)', '43fc2127f4d31fdd078ef0ace388326b6dec8ab5f68aa3652a304dc902de1238', 16),
 	('function', 'spanmq.begin_alone(queue text, lease_id bigint)', '1688b3ffa97eb6e3c6956c72896554a6e64e806ab47101b1211d46c98ea33918', 16),
 	('function', 'spanmq.ack(queue text, lease_id bigint, msg_ids bigint[])', 'ecdc7d321ee403147e98e3f0c817d3e5111144be740e7c8992bb26c547806302', 16),
@@ -26711,6 +27846,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'cae5c8987af716acdbea270b0c859549a45a7af62a56f981de85b90b91b78728', 16),
 	('function', 'spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '1906f974a3f8410c8d4e97f82f56ccf28bce33cd614a2113ed31545b38dd8023', 16),
 	('function', 'spanmq.await_messages(queues text[], listener uuid, has_channel boolean)', 'e0587909677f270d86b2e90ff62c3303b2c4f9b0eef7acd9d5ad984d3be7f012', 16),
+	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
 	('function', 'spanmq.report_breaker(queue text, worker text, seconds double precision)', '2b7dd18339077fd61ca6de18aa8ccfa49b209ff0e04aae926936298900667742', 16),
 	('function', 'spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '3763c1f2c634e599bb6d726168a3a3013f5f8cabb335eae9c1e8b574b7725b92', 16),
 	('function', 'spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'f1b5e11137c6f22f62ff6c6499be98183e064afdc21d382e9f5325baae3d3f93', 16),
@@ -26721,647 +27857,653 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', '449a29ad888214830a2edc27b5d520abe4cde35ebde66cb9916fc79e7111af1f', 16),
 	('function', 'spanmq.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '21fa61cd7718ecf2f45b2e406e60d06e17c692cb0e973795792dd7bcf192c89b', 16),
 	('function', 'spanmq.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '04c42d60b8915ff10598948f1ee6b0d01056ecf9a5568d82bb8459c1af5a4eba', 16),
-	('function', 'spanmq.set_schema(queue text, schema jsonb, checked boolean)', 'ab8a74897035ba65451f6dfd94f74f37974cfafbffe298dc2759ae84f06baeac', 16),
 	('function', 'spanmq.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', 'aaf68fd8a110c70d1892a3811db61726601f63ca994b81dfc22dcaa73519ff3d', 16),
 	('function', 'spanmq.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '5ee135dc889f3ef3476ed6db7fa8224279b391a2e5e308a26949893d5a445e83', 16),
 	('function', 'pgmq.purge_queue(queue_name text)', 'da2e63f41fdbc47a6194bc9ef677055be6479688fd3a3a589417e4b68c146ea0', 16),
+	('function', 'spanmq.resume(queue text)', '6b5fe84199b6474b8473840474d9d3b80bc7c87ef1e6646cf9b756cc706091e6', 16),
 	('function', 'pgmq.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '441bb1006e88fa57013e6d4d8461c987d026e85a947449e01f5af820a87da6c4', 16),
 	('function', 'pgmq.disable_notify_insert(queue_name text)', 'bc2cc7afc5382c0548d53b52947f08d7914fff106326d3d68aa60879f57c6a0c', 16),
 	('function', 'pgmq.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'a79db7eb553264ad12a7fa56ef4b420989b5bbfadbd26c1ec7c08dfb007db1e6', 16),
 	('function', 'pgmq.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '307ac8c643304246243130de658b1f7c0b64f4fa30fc221950c0311c54afbef0', 16),
 	('function', 'pgmq.unbind_topic(pattern text, queue_name text)', '97f8c2172ffe53f250e01cecb603dd293cfc1d6b69197b8ed22fb87af4ef3dc5', 16),
 	('function', 'spanmq.set_policy(queue text, settings jsonb)', '58d8f9a6670667022aeceb90cbbd5973def5b3e85da91a0b34ba0d1dc3092dbc', 16),
+	('function', 'spanmq.set_schema(queue text, schema jsonb, checked boolean)', 'ab8a74897035ba65451f6dfd94f74f37974cfafbffe298dc2759ae84f06baeac', 16),
 	('function', 'spanmq.set_category_policy(queue text, category text, settings jsonb)', '5670a70ac6f7d252e709d5c03a12580aebcf07a03b032050d6411d9e297c36ba', 16),
 	('function', 'spanmq.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', 'd8f894f74b3f532be02212fb2b592df5b6c82e90790b5af584a85499b814e871', 16),
 	('function', 'spanmq.drop_category_rule(name text, queue text)', '7284c952897ed84849648b1f7e0b1f4749c8efd47f8059155f12634880b113e8', 16),
 	('function', 'spanmq.pause(queue text)', '7fa2137adad64e5285738e74fdaf8f06b8dbaa3cd221a5f9c07872998bc9f46b', 16),
-	('function', 'spanmq.resume(queue text)', '6b5fe84199b6474b8473840474d9d3b80bc7c87ef1e6646cf9b756cc706091e6', 16),
 	('function', 'spanmq.grant_queue(role text, queue text, verb text)', 'c513d0d053ab9bf2dccf9576189a69ff7cef2ebd7ec34128131fd41469a18995', 16),
 	('function', 'spanmq.revoke_queue(role text, queue text, verb text)', '8b6e9bdc2cf96fe4b1145b7864bdff989f0835fc44736e626936f0ba7b52828a', 16),
 	('function', 'spanmq.list_grants(queue text)', 'b70d41a22d3621ea8498fe0f457be4b60b2a39f7d15ffa5d725d817ec3c3de9d', 16),
-	('function', 'spanmq_core."fetch"(this_queue integer, runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, sorted boolean)', 'd49ce87b582a535565c6c3a78397cb53c1a9dff7c58c00625fecfbee9b10b7bc', 16),
+	('function', 'spanmq_core."fetch"(this_queue integer, runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, sorted boolean)', '0461a7a18754bcbb7da81b66f0a53af50ab0cee7d93a88bab54e6b4f6aaf5820', 16),
 	('function', 'spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint)', '415ee893cfa55b193e418af6e3eebcd83acb04dcd2de08532e0b4dfb32b08296', 16),
-	('function', 'spanmq_core.are_progress(progress jsonb)', 'c7913360d0502ad0257fa3d4dd92882bd4ed3254f5cd6ed1c6ab128dd736e34e', 16),
 	('function', 'spanmq_core.after(seconds double precision, what text, at_ timestamp with time zone)', '23d778384771b893c2a4fb5771126a84acae640a4ca105bb035872a0ad69df06', 16),
-	('function', 'spanmq_core.announce(this spanmq_core.queue, visible_at timestamp with time zone)', '2f33408433fd1ddf0a70afe22331a76cd1c4130d99a7a486f09eda728dc59be5', 16),
+	('function', 'spanmq_core.all_verbs()', 'c87add9a2bed8dc0bc60252ac78f369bf3d9cae2346d1132201f5c872812ee6b', 16),
+	('function', 'spanmq_core.announce(this spanmq_core.queue, visible_at timestamp with time zone)', 'b814c940ece8c4bf83f136ac97fad1105c3c19d95d793ba7094d072fb1effdd4', 16),
 	('function', 'spanmq_core.announce_wait(bell integer)', 'cf34cdd6f3b6495160b43e6e7ac9fcce34a0d851b5aa963ff193022bb6ddaab3', 16),
-	('function', 'spanmq_core.append(this_queue integer, size integer, first_id bigint, ids bigint[], sent_at timestamp with time zone, messages jsonb[], headers jsonb[])', 'a4d6f2ac9b1b3af6392ef53e9363e72f38980daad88f15a4be689f569cad7157', 16),
-	('function', 'spanmq_core.append_and_publish(this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamp with time zone, visible_at timestamp with time zone, priority integer)', '2d517ed9b361b5a6c44da20fcffebc6035df0c2f2a959f6b7e654d6aa5356f0b', 16),
+	('function', 'spanmq_core.append(this_queue integer, size integer, first_id bigint, ids bigint[], sent_at timestamp with time zone, messages jsonb[], headers jsonb[])', '727d57b0624024d78aede260b52bdd9d40ea9a002cf5f927b0393ec937b17cf1', 16),
+	('function', 'spanmq_core.check_body_bytes(body_bytes_max integer)', 'f64a81d9b920bffc436d8e4174c34a60c96ac78ab403d192abccb4d6b7ea9fe3', 16),
+	('function', 'spanmq_core.append_and_publish(this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamp with time zone, visible_at timestamp with time zone, priority integer)', '22259ebd8d9ec356b1071225c0a6575b621191dad3cf27c821ff8e8103ee0ae1', 16),
 	('function', 'spanmq_core.append_by_lane(lane integer, id bigint, sent_at timestamp with time zone, message jsonb, headers jsonb)', '90d5027d9b26cfd80f1ff684ab2c9ad17ebf7773178fe12a8fdb335ebd9db85a', 16),
 	('function', 'spanmq_core.append_run_by_lane(lane integer, first_id bigint, last_id bigint, sent_at timestamp with time zone, messages jsonb[])', 'd3947c1727542a7172031c9562c3b02a1790baf2fd65c252eb94fd1a82ee6774', 16),
 	('function', 'spanmq_core.apply_change(this_queue integer, pending spanmq_core.view_change)', '1cc7e74927c3d518b92a0d760b6060654d556759334e25b9e17dd763b1ef67e7', 16),
 	('function', 'spanmq_core.archive_messages(queue_name text, msg_ids bigint[])', '7a8d7558e5ab55dad5c9b31d8e0e1e04aa97a55beb77172de510fd3b9c34a5f1', 16),
 	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', 'f09ea65c3d2fba350f38c5531cedf8552f3f154672c347c287ce7f002a0d092a', 16),
-	('function', 'spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)', '8ef7e80b5233820e869dcd33254ce3d95df7c50beff015248f8459ecb3e8dcc7', 16),
-	('function', 'spanmq_core.are_reports(reports jsonb)', '2c13b83460bc7d22a5f570466fbd8f9d2fa83a0cf697148ddb68d52904f76dfa', 16),
-	('function', 'spanmq_core.are_times(times jsonb)', '9e422c525eaae97f3a9b19f2d52d6004cb849aa5bc412386fb8549d3ef2d02a2', 16),
-	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '580927c2cb5976e24ac80b14661084f2b92514719e787dee93a8d22cc4fcc661', 16),
+	('function', 'spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)', '91bfcd2e1b52ddea0c19fc3fd795008575737ad1ff02a63255bc85e4332a0161', 16),
+	('function', 'spanmq_core.are_progress(progress jsonb)', '16ceab67d28a0b1c426aaadd1958d4ff95366b40b0053b8a5db0e003b1b96946', 16),
+	('function', 'spanmq_core.are_reports(reports jsonb)', 'eb34a7cc266182529ef7c10bdf1e1a0baee0e1f6c016afec511fcc02c8c26aa9', 16),
+	('function', 'spanmq_core.are_times(times jsonb)', '029c81d477691e07871c347983148ff0d623b13ec8a59cdd6890454a0c883ac0', 16),
+	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '69dc6a4d953bf34a3c4b97c9979fabb8d11d69bce169b17ce8268c68ca3ecdd7', 16),
+	('function', 'spanmq_core.check_category(category text)', 'ce69f8f059a221e8e2d423614bff866bc9857ba4d46871942fbf662a479066b0', 16),
 	('function', 'spanmq_core.as_path(match text)', '13c77cef356e942e57783c79dee0e3a4f1bfea495ccb49ddb3a4ff7c25f0f562', 16),
-	('function', 'spanmq_core.as_range(runs spanmq_core.run[], own_vt boolean)', '4262f88f247e2c782518a91108536afb5fcb43d4d5b29fbd870468f3bc465551', 16),
+	('function', 'spanmq_core.as_range(runs spanmq_core.run[], own_vt boolean)', '53517303e501fe8d10a62d28f20f46b2c68f1b40ad9379b496e3270b92823d45', 16),
 	('function', 'spanmq_core.attempts_of(policy spanmq_core.policy)', '9c934f0967570ece469298fda8b6a6461b6b743509659c389dfb51dbbbb573b4', 16),
 	('function', 'spanmq_core.backoff(attempts integer, base double precision, factor double precision, most double precision, jitter boolean)', 'e72d277a2c19910bd70dc0d7902b38d5247708ad7693bbeff594daad39e022a7', 16),
 	('function', 'spanmq_core.before(at_ timestamp with time zone, length interval)', '66a1e1e4d07c19b7f9880b2173bc80bd9ece31673cfbe4235da36ebc32e1cead', 16),
-	('function', 'spanmq_core.behind(runs spanmq_core.run[], buried spanmq_core.run[])', '79a1f071a544e1eb3c15039bb08a87804e0b5867bb90058ace943ec6fd91445d', 16),
-	('function', 'spanmq_core.between_positions(base jsonb, here jsonb)', 'a9bd3bc918e381a4b7f719a534de7700efc4aebb09604f9f3e7fd29614bbf77d', 16),
-	('function', 'spanmq_core.block_groups(this_queue integer, runs spanmq_core.run[])', 'be10fbeb01b9a41079328ea39593cabb2c04968b8a3590354150e0cc2ca1d11f', 16),
+	('function', 'spanmq_core.behind(runs spanmq_core.run[], buried spanmq_core.run[])', 'c1025a32e0fd73e078563869b6436c09938e8816c43257c54aa3ff136ff5622b', 16),
+	('function', 'spanmq_core.between_positions(base jsonb, here jsonb)', 'ed560ab3de22c72bae166d4972f2aafd6f5c4538c0e14f81c3753d9b8db14c8f', 16),
+	('function', 'spanmq_core.block_groups(this_queue integer, runs spanmq_core.run[])', '28da1d704b5199d51ffb91fb49bedd47d0946b3ba0cbe708d26ee979ca752b9e', 16),
 	('function', 'spanmq_core.blocks(first_id bigint, last_id bigint)', '3d5005c236fb19b43a268f5058cedf6366257e54340af508b36b3e068da10468', 16),
-	('function', 'spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone, reason spanmq_core.reason)', '2c81b48212eb4893daa088bc83eb9bcc7f7bf23b9b763af078a69c90b747b2d9', 16),
-	('function', 'spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamp with time zone)', '8dc8273c02f25fe4dd4482705b31a43f5d063e222f852771dafee0eccfe0100f', 16),
-	('function', 'spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamp with time zone, least_attempts integer)', '37e9539e3c49babc10097941ce803f734638fb410c80ececd2b11d36f04388c8', 16),
-	('function', 'spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[])', 'df315ac4d8be617ed0b5c0aeaf5396243deaa2b654ffccba030064230b875f8e', 16),
+	('function', 'spanmq_core.bound_of(this_queue integer)', '07eb96eb388c49eaf06e57ef13413b831e8e350943059e8c85490f73c62e2c63', 16),
+	('function', 'spanmq_core.bounded(reason spanmq_core.reason)', 'd247f75a81906c435abca473cbbe4ee6e5ef32429b00df372a3324477b7ebd7e', 16),
+	('function', 'spanmq_core.breaker_open_until(this_queue integer)', 'b22bad3ff27773ea4195655916846e97cb9b70927542670ba9f581ac9154a06f', 16),
+	('function', 'spanmq_core.bucket_ns(rate double precision, burst double precision)', '111d8f1265048366f9a69a9bb5cab43c378e3b0bd0bebaa3279e01b3693bfa7e', 16),
+	('function', 'spanmq_core.forget_dedup_ids(this_queue integer)', 'f8931c635c8d750647c2eb6cf99c33148fc876aa6cdb2482c9212f2a3fce1246', 16),
+	('function', 'spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone, reason spanmq_core.reason)', '67d18d2a3c93aca6b5665ccd016db5fa85e4fe01fd56bc6d725526a637ab1fc1', 16),
+	('function', 'spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamp with time zone)', '9f4e187dff03a1ddff30d8200e7271cac8db12e3d8856a3840840f568ac907b7', 16),
+	('function', 'spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamp with time zone, least_attempts integer)', '4060c91892ecba2d90db84fcd685cba821a86cb3913219126734a6625e23d209', 16),
+	('function', 'spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[])', 'f584675d4d99a2700809bf9e9f9d5a6cc762f2f7a25328c087145b3b83a492c9', 16),
 	('function', 'spanmq_core.category_settings(this_queue integer, category text)', '0d952962491cb7d11537069dd239403983a09069fa48259549defaed906b4089', 16),
-	('function', 'spanmq_core.check_category(category text)', 'e942ebbe828c4456733097b785ccaa875bf84facb6a6eb3bb6b4464328c059e3', 16),
-	('function', 'spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint)', 'c9a1714533115c42ada3699faa370f3acc357f08300db6a623b155d35149a70c', 16),
+	('function', 'spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint)', '778d1fbf374933e9cd0ca7be3ab6cb3e6ee2c8c26cd64420126648d62b1e6301', 16),
 	('function', 'spanmq_core.change_message(this_queue integer, id bigint, until timestamp with time zone, pending spanmq_core.view_change, setting text)', '3507565276bfccb92c2ed3d395718a90b9f0cd660cb6de636d26f7a4cbef3ff0', 16),
 	('function', 'spanmq_core.change_messages(this_queue integer, ids bigint[], until timestamp with time zone)', 'a41f3bca1d25d73211ea3f7ae78811c665a3b16b2efda9625b171835d2754dcc', 16),
 	('function', 'spanmq_core.change_view()', 'ecd585a8191abdad84127cee36d11a6091d9aaba3be6bece028111f86da8753b', 16),
-	('function', 'spanmq_core.check_archive(archive regclass)', '6b54d9acb65d0dfac532f70eac837396a9c7aff4fff72d773b02a2eb71ca35a9', 16),
-	('function', 'spanmq_core.check_batch(messages jsonb[], headers jsonb[])', 'e9ab9f5381d50a02ca3bc9bf8134c85919961d7a2bd3aa13cc0229da909ba409', 16),
-	('function', 'spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid)', 'b22be2782c600caa12cf69559e9aaec8aecd9f0ada77e9c207dd855a8cbfbf54', 16),
-	('function', 'spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text)', '2ce00f3aeb9fddd894bfddb4bcd92bc26f11387c3be47e79d70f44fedd5b25db', 16),
-	('function', 'spanmq_core.check_body_bytes(body_bytes_max integer)', 'f64a81d9b920bffc436d8e4174c34a60c96ac78ab403d192abccb4d6b7ea9fe3', 16),
-	('function', 'spanmq_core.check_horizon()', '2577d0e9b48fbb1ab52af542b3d19dbf951be8d74fe63485d6c75b740710a1ad', 16),
-	('function', 'spanmq_core.check_isolation(what text)', 'd4d0b700519bade14bf10918e39198618f854b4a0a64f2a7a1f757e4a442dbdd', 16),
+	('function', 'spanmq_core.check_archive(archive regclass)', '9170521c3e3c450dd93582ed5a6d4b1f28306bce5105d39ee89e6eb59423f116', 16),
+	('function', 'spanmq_core.check_batch(messages jsonb[], headers jsonb[])', '116128218dfb35e2724f70539968f6d775fe01256d77633362d3f580c789616b', 16),
+	('function', 'spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid)', '165b6c282f3af0b68fe5efbac3a34645870adb4802a97e978e02438109430eae', 16),
+	('function', 'spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text)', 'ee546d1b54bbd345630d900073a772c707a4675d1a63f401ea85ac3162b65c15', 16),
+	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
+	('function', 'spanmq_core.check_horizon()', 'ecdca5956c225fcb3206a6e9a48109f41409a382ba953984b4d0f2ab8bb8bb40', 16),
+	('function', 'spanmq_core.check_isolation(what text)', 'b6d7bee83d3d7211cc3ac0c07c3d8c67543866dde0f437592bfaa47f3ff90657', 16),
 	('function', 'spanmq_core.check_kept(this spanmq_core.queue, first_id bigint)', '224c9ac7664debb43cddd93b686ae7783c712af485490f47f6c6a2105fb340ba', 16),
-	('function', 'spanmq_core.check_kept(this spanmq_core.queue, since timestamp with time zone)', '95bf90c6f1daec290740c7a0a9199718e507b74a8a07b991f605c479e5f62ec2', 16),
-	('function', 'spanmq_core.check_lease(lease_id bigint, msg_ids bigint[])', '389631a9f964d292102aff2ea44cf2851cd76b61e8b378b39d912607dcec1a43', 16),
-	('function', 'spanmq_core.check_logged(this spanmq_core.queue, log_name text, first_id bigint, last_id bigint)', '98a42ba1dfaf056ac09af88bebf1c5acad01297f330eba62aa505dd6e62d56ba', 16),
-	('function', 'spanmq_core.check_names(folded_name text, is_subscription boolean)', '37753e5f5e814cba358b120afdaa695eeb09121592fc2090aab08ebe09f298f8', 16),
-	('function', 'spanmq_core.check_new_secret_hash(secret_hash text)', '7acf054c160dc8ca53632551f5957f5cb75c71128ba2d2290ca671925af32d90', 16),
-	('function', 'spanmq_core.check_own(this spanmq_core.queue, msg_id bigint)', '42da1fd71491330c9cbce00d48793c833e8c21804efbc412256e7c4297bccdc9', 16),
-	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
-	('function', 'spanmq_core.check_patch(patch jsonb)', 'bbda644ef51fec0e00ca1fe98d891b6719c7590c40e993b12cec1e4c93732622', 16),
-	('function', 'spanmq_core.check_pattern(pattern text, what text)', '0956ec2a005129b5a626f1d6c2c3e7cd6b28e78fb142fababc9a8f8b257d5e6b', 16),
-	('function', 'spanmq_core.check_position(given jsonb)', '5d789d8f7b0b4565db01543538b9547c7de79df1fe68fd51c7ed41e924522308', 16),
+	('function', 'spanmq_core.check_kept(this spanmq_core.queue, since timestamp with time zone)', 'bb290f753ff24b1ba5fd4db7810b2802eefe428ef147f4ed46a06eacd6f6dea6', 16),
+	('function', 'spanmq_core.check_lease(lease_id bigint, msg_ids bigint[])', 'ed6c1940b6b8a5f9b9c6846b55a9131c010d6ef55d4a8f60717679bd1d059f92', 16),
+	('function', 'spanmq_core.check_logged(this spanmq_core.queue, log_name text, first_id bigint, last_id bigint)', '1c4731726d99b1a82bd977e530b37877c0cd7b10c919bd76888e1b56debc096e', 16),
+	('function', 'spanmq_core.check_names(folded_name text, is_subscription boolean)', '9b311e1eda1ef4b525065054e4cb066c94195a07ffb0648561a7552038343db7', 16),
+	('function', 'spanmq_core.check_new_secret_hash(secret_hash text)', '188a9e564be25cf26ea816361fc3e3cfe8790db9d331fc49d85acca5799b6a13', 16),
+	('function', 'spanmq_core.check_own(this spanmq_core.queue, msg_id bigint)', 'f5a217137ad38f937d0e573edd785678e3f58781c00c24395ea219f1070221ef', 16),
+	('function', 'spanmq_core.count_in_flight(this_queue integer, at_ timestamp with time zone)', '3feac13bc079d0c1e8c540b4fca7ba9adf79ab75a341801fcf3829f84463da0b', 16),
+	('function', 'spanmq_core.check_patch(patch jsonb)', '47e47aee31da5f9ddb5ad26f2e27face0c45901ffa9304d121ea8527da8c0813', 16),
+	('function', 'spanmq_core.check_pattern(pattern text, what text)', '06d9a12759c492e1aa26bd4c9a09c5c16882ba240923eb48649219b88310ae68', 16),
+	('function', 'spanmq_core.check_position(given jsonb)', 'b7801b23117bd0d2d12c5121f17251c592e899632bd7830562181a669d89db9c', 16),
 	('function', 'spanmq_core.check_quantity(qty integer)', '479041575bb870c0e5b9f1ae2e98d907a2309b2569cd66c9d1ae17823f5ba09c', 16),
-	('function', 'spanmq_core.check_queue_verb(verb text)', '38fd85e4ed5ab88f3b843c73d4ccbc5424557ea9dc17e523784b7ee95870fc42', 16),
-	('function', 'spanmq_core.check_queues()', 'e0e2bdf9d3db5ee992abc2f1869cd987dc887bce3c1ab6e3410118ab7caaf4a4', 16),
-	('function', 'spanmq_core.check_receiver(exists_here boolean, queue text, receiver uuid)', '12c912ea8977732cf0c9f5df4ac79a4d92efd7fc9a581d8de9edcb6ada77769d', 16),
-	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
+	('function', 'spanmq_core.check_queue_verb(verb text)', '74ec5f7da1c0684d7fc8a8fc31854ed825c3f87495d1992a380a3799414e0668', 16),
+	('function', 'spanmq_core.check_queues()', '1fbe51a2922da95bba823be0d294b3f1fb0fc50a11cf80e041b5569245131f47', 16),
+	('function', 'spanmq_core.check_receiver(exists_here boolean, queue text, receiver uuid)', 'd1b09e67e12a6f0a23e8bc1f208f249fc84f8111e56e4a2a7c66f7df4e49433d', 16),
 	('function', 'spanmq_core.check_revocable(role text, relations regclass[])', '176c00fdc20beff0ae683c7992768a54f8a4c2038eb4dd976e1f42d493fada71', 16),
 	('function', 'spanmq_core.check_role_may(role_name text, this spanmq_core.queue, verb text)', 'f4db95abe8bf7d8a8157dfc9926ee3b43e2e394d150f971632c721f204876e71', 16),
-	('function', 'spanmq_core.check_room(this spanmq_core.queue, n integer)', '2396cdec55608ae9489d982153cdfaf214ebaacdb363bd451142fe01994253a5', 16),
-	('function', 'spanmq_core.check_scope(queues text[], verbs text[])', '3d0ebc68707ad96b96886f5761b9616aef5d938e01db0da4d90032c8fd3848c1', 16),
+	('function', 'spanmq_core.check_room(this spanmq_core.queue, n integer)', '58eae97fdeaa5b03e0b9c4b2915d4b18744adc9c6636709bff2f45d983c5437f', 16),
+	('function', 'spanmq_core.check_scope(queues text[], verbs text[])', '079b773c78a328e80387b49b5f6130955cd69e05d8b7f424cfa453ec17bd6234', 16),
 	('function', 'spanmq_core.check_secret_hash(secret_hash text)', 'cc309b63536e513dce4a235adc65835ec294fa6e3c1838dbd61d6ce15dabde0e', 16),
-	('function', 'spanmq_core.check_sending(n integer, delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '6bf35fed9a6bb5616916951ddfd47f867b34fbeb2209e4ca2d38d732a1460012', 16),
-	('function', 'spanmq_core.check_sent(this spanmq_core.queue, messages jsonb[])', '67fce5a109ef5766f3408571d24cc4cb425222921e011c7a6891e21c8fff655a', 16),
-	('function', 'spanmq_core.check_server(client_at timestamp with time zone, connections integer)', '8c028011450578b2b9ed2d54c9eb3c6e4fbcc27b7d04d09380b08f76562edebc', 16),
-	('function', 'spanmq_core.check_sqs_move(source spanmq_core.queue, destination spanmq_core.queue, task text)', '2afcbfc05c1a22467ed03a8fe11dadfbbcc80c78d1637dbaef32eec5f91b53f8', 16),
-	('function', 'spanmq_core.check_throttle(throttle_interval_ms integer, text_of_negative text)', '5b96a584a6904584e73e9b1763f83c978d2c2d9e3c6632165012df7a51ab5dea', 16),
-	('function', 'spanmq_core.close_functions(functions regprocedure[])', '7b384834ca2b26418a249886aa5338aef19e5e0e69ada9c85136e2ff2cf5525f', 16),
-	('function', 'spanmq_core.close_lists()', 'd36973b697bf731971396a676c35ae8d716d16617d38f05a5d4d7bcf733b052f', 16),
-	('function', 'spanmq_core.check_topic(given text, what text, allowed text, allowed_words text)', '74608bac445d03c078dd56c6b1ce98a09af36d737aeeecee0eaebf37072f9704', 16),
-	('function', 'spanmq_core.check_vacuum()', '9e795951c1a0847b46b3435365f94dc2001be60505155c77befafd351247c82b', 16),
-	('function', 'spanmq_core.checked_schema(this spanmq_core.queue)', '5bd2251bbdf0ded7f88d98c20b4f2151ef5aaca7928716b085edb2ad60e98c86', 16),
+	('function', 'spanmq_core.check_sending(n integer, delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '7cf9b6ac5a2373b4617b8ddf15d8e5f12e96b7d0413243a29f2aecd0a78d055a', 16),
+	('function', 'spanmq_core.check_server(client_at timestamp with time zone, connections integer)', 'b6ad7488f2e9a6a2281e671d7bd2f1a6aec07f76ca5aad328ec6f854bcb6bb80', 16),
+	('function', 'spanmq_core.check_sqs_move(source spanmq_core.queue, destination spanmq_core.queue, task text)', '6bc3c5c796f4b436973122bc1472038524a3854ea3ed594e52a22ecef73177fa', 16),
+	('function', 'spanmq_core.check_throttle(throttle_interval_ms integer, text_of_negative text)', '82d0ce0e01baf54f8feb12a765955fb115d5222b6ece38791dd2c61a0d638383', 16),
+	('function', 'spanmq_core.check_topic(given text, what text, allowed text, allowed_words text)', '92038fa378537c5a6fa52e874de74f2059c3b5d55485ff91b7705d98ff7cecb5', 16),
+	('function', 'spanmq_core.check_vacuum()', 'ad50962db93bea1d538b4bc92e7a0b992aa3e1cb6fce6db3262fd5ceaa53e97e', 16),
+	('function', 'spanmq_core.checked_schema(this spanmq_core.queue)', '11b904e61b78c410c854aeda5a8f0fef85ffb9699429181c04fe9a6d870e3f67', 16),
 	('function', 'spanmq_core.claim(this spanmq_core.queue, quantity integer, lease bigint, until timestamp with time zone, at_ timestamp with time zone, slots integer, conditional jsonb, mode text, waits boolean)', '70fb029c04c1a97b6ac1f8e054d5ce85dba8942f1b30aa768fb51fd7e5affd20', 16),
-	('function', 'spanmq_core.classify_error(this_queue integer, error_class text, error text)', '9e8e5633bd696d292897d6a3b140dc3792045604449b0d1ee40db7203a6eee47', 16),
-	('function', 'spanmq_core.close_abandoned(this_queue integer)', 'b65eae370224cfd718847ead3979ec92e4ed4c423cfcaeb4a11b6862b9ed5139', 16),
-	('function', 'spanmq_core.sqs_move_row(this spanmq_core.sqs_move)', '90f0a61f8145cc4b7de8a130e27fee9e411bc0c68bc298456d16411208439013', 16),
+	('function', 'spanmq_core.classify_error(this_queue integer, error_class text, error text)', 'b4a67072ddf006b29ec04dcdb8f4e04f1036850db25f2f073a1f47bcbb0b210f', 16),
+	('function', 'spanmq_core.close_abandoned(this_queue integer)', 'b3b4788300f1b98790e4b996dc5e5ecf5281cba87eb47964aa1a21520565c607', 16),
+	('function', 'spanmq_core.close_functions(functions regprocedure[])', '7b384834ca2b26418a249886aa5338aef19e5e0e69ada9c85136e2ff2cf5525f', 16),
+	('function', 'spanmq_core.close_lists()', '33fe11d37deb489a70539ff78d5cb5d6308340718651a0830798374bc43504fd', 16),
+	('function', 'spanmq_core.count_left(this spanmq_core.held)', '6e13f6268c52c72c03f6b8cd18d9219a64d5b4e667a3ea32d23dcc4a1f0095c0', 16),
+	('function', 'spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[])', 'c2baad379bdeb00f40d78d09fa92db3189c4eaae75517d2f05027e8bd7de1c0b', 16),
 	('function', 'spanmq_core.close_relation(relation regclass)', 'a9764982407750f8d3db23b6e3be629b2594cc4c71dc4b5053f718f76b90e022', 16),
-	('function', 'spanmq_core.close_write(this_write bigint, published bigint[])', '91250f8224e234d4fe12126d27c6b1c6a8aee106917ee7d977a685286443e8a5', 16),
+	('function', 'spanmq_core.close_write(this_write bigint, published bigint[])', '26083f64025f8dcc56d74f8800ac4541a356ae616ae9298bf9f28e44ca5bced0', 16),
 	('function', 'spanmq_core.column_or_null(source regclass, column_name text, type_name text)', '98dde3b6e4883ea217c3491296dab9da316f58ff7590e31d658eff07a0a7cd3b', 16),
 	('function', 'spanmq_core.commit_durably()', '36fb72061fb484c9eadd034e9b0ed933326c62e150f1ec12c1cc47e75e684010', 16),
-	('function', 'spanmq_core.copy_alive(this_queue integer, first_id bigint, last_id bigint, from_name text, to_name text)', 'aeed56d3c4904fb9e3290edbb9128adad1ecdff6f944519c8807e812e8834f6f', 16),
-	('function', 'spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'ef8adbccbb7312f0fadab07ee24e11263201c10c2ac5dc474ec9c3919d94ce39', 16),
+	('function', 'spanmq_core.copy_alive(this_queue integer, first_id bigint, last_id bigint, from_name text, to_name text)', '02bd003aa1169292c7d6555894c7ea384b43c9ea802becb0b5bbb6a8665d5e87', 16),
+	('function', 'spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'e58830677cf8b77ebcf73c5b38842bcd560e9e1d4b3c6cbc27a879f129c2c939', 16),
 	('function', 'spanmq_core.copy_to_archive(this spanmq_core.queue, runs spanmq_core.run[])', 'f14b94d89af83cf0905b6519897ace3467b57927033167baadb9422398d18e72', 16),
-	('function', 'spanmq_core.count_alive(this_queue integer, first_id bigint, last_id bigint)', '03850a6c5f1774d3945d18abbb398ddb98a904de683fdee3e5b854dda911b68e', 16),
+	('function', 'spanmq_core.count_alive(this_queue integer, first_id bigint, last_id bigint)', '25d4dc9dd993586c4fb86e3163abe1b5e7dcc0f1585f8982c06affb1f68014d5', 16),
 	('function', 'spanmq_core.count_failed(this_queue integer, since timestamp with time zone)', '88e0a2a728b071941f478c6b60b2ab18793c7e828585401ced342b5476275296', 16),
-	('function', 'spanmq_core.count_in_flight(this_queue integer, at_ timestamp with time zone)', '3feac13bc079d0c1e8c540b4fca7ba9adf79ab75a341801fcf3829f84463da0b', 16),
-	('function', 'spanmq_core.count_left(this spanmq_core.held)', '6d3e9eed18fe3cb2785e3269df8154d3407989652191a6ba5526acd653b5d130', 16),
-	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', '0a500713f5b4ec7e1fb82d4a9e31add799aa0c4abdb7cb41a587e3ae5c1967ab', 16),
+	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', 'e6b5066d9aee7b2ac329d02ac4ace105f94d72f1df905a5f2261caa57a223acd', 16),
 	('function', 'spanmq_core.count_runs(runs spanmq_core.run[])', '1aca4dc8181bfb22a2f5d459acc440793170e759de7c6aa303fd5e408c430ce6', 16),
-	('function', 'spanmq_core.count_unsettled(this_batch bigint)', 'adba742d3ba0def200a878c15276f055cfdbfa7e7304fda7c665b3764310f003', 16),
+	('function', 'spanmq_core.count_unsettled(this_batch bigint)', '8bf7a17b3929336a541eb6e022ff6a9e247e5868aa2b245237010b9276289907', 16),
 	('function', 'spanmq_core.counted(this spanmq_core.run)', '2760f1d5437bbb4f959bcc43662d327db4ebb33a07958b72659f9b23bebb8604', 16),
-	('function', 'spanmq_core.create_gap_segment(this_queue integer, id bigint)', 'c7b074aaea07a000c1cc1aae3e9445a10e84ba97430ad33d39d310255171a7ff', 16),
-	('function', 'spanmq_core.create_queue(queue_name text, partitioned boolean, unlogged boolean, OUT this spanmq_core.queue, OUT is_new boolean)', '4c3c03d55c29d48103389a9dbc55a66b1682b84e38feb77ea332d2038147422c', 16),
-	('function', 'spanmq_core.create_segment(this_queue integer, id bigint, size integer, patient boolean)', 'd2b99f984b3abbef9d705963eb4827e0450f0f5e807d4abfa15ad434df110e26', 16),
+	('function', 'spanmq_core.create_gap_segment(this_queue integer, id bigint)', 'e0fe75ebf6850b6ed1820c911f6545f4aa69a990a737e40efb3ffc105c6ccb1a', 16),
+	('function', 'spanmq_core.create_queue(queue_name text, partitioned boolean, unlogged boolean, OUT this spanmq_core.queue, OUT is_new boolean)', '8952400279188ef8e3f6eed7346ad07a69d2c2af91a663dd59c006207f010f1e', 16),
+	('function', 'spanmq_core.create_segment(this_queue integer, id bigint, size integer, patient boolean)', 'c2f10eb08ca13ace5bd589912c8f9f0f2612578be05c0845e1b59b413c570198', 16),
 	('function', 'spanmq_core.cut(body jsonb, bytes_max integer)', '3cdd6886fb991c3b8b04d3e8913d89edb96c444b5424a599499fafa4de08fc6c', 16),
 	('function', 'spanmq_core.cut(runs spanmq_core.run[], size integer)', '64c8c7bc4f073122038f41af7d94725cd4e5f71d0855a5c0d3c983c401dca420', 16),
-	('function', 'spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint)', '424c69adeb9d854795d83829d5f18e3747c54d41c5538ef2f4fc1b41b09cb92e', 16),
-	('function', 'spanmq_core.cut_visible(this_queue integer, at_ timestamp with time zone, at_most integer)', '964c1351943e63c790d8f26c00070820bfbb7679c7dd735ad5fc38bd1abc3676', 16),
+	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
+	('function', 'spanmq_core.cut_visible(this_queue integer, at_ timestamp with time zone, at_most integer)', 'd2d93d105e7bb52662809110e348ed5fc03660bc782025266fe396837a0a3818', 16),
 	('function', 'spanmq_core.default_attempts()', 'bd63cf72ba4f283462759c81dece6a14797a274b5728782f2c77ed57212efedf', 16),
 	('function', 'spanmq_core.default_policy(this_queue integer)', 'e1f0000cc3a363972cbff9473126459d808b7b87cf1112fadb03bc4a572b7e59', 16),
 	('function', 'spanmq_core.delayed(delay integer)', 'c678c8877fd4123e0382d77efa625cedd785cc568a59d8d4d6c46b7321fecd51', 16),
 	('function', 'spanmq_core.delayed(delay timestamp with time zone)', 'a2e3230d26b041a49bc91eafc8d9d0d85e1a6561678e3ae94ab1b350ca0c2b45', 16),
-	('function', 'spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[])', 'cf813630c456de0f0e81178812ebb267db7ba4496e1e170f7a96bf2bf23e3265', 16),
+	('function', 'spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[])', '01a76ebf8821ec7af39004baf4f832c5bc47f809b6428079e2f1be78c0807ab7', 16),
 	('function', 'spanmq_core.disown(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone)', 'c5efdc3da4eb245fcc2ffbfbbe6b930eee334005fd86c347de27295a7ce4ed3c', 16),
 	('function', 'spanmq_core.draw_blocks(this spanmq_core.queue, n integer)', '30cb7da34784c610c67b9cfd53f04cef2f9f80fd17b25c83a3992ac7485f6a2c', 16),
 	('function', 'spanmq_core.draw_ids(this_queue integer, ids regclass, n integer)', '6b9b3b74bf0f5d590fea17b4beb85570084782fa42ded6d83c77d5a265f57c85', 16),
-	('function', 'spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)', 'ff881d2dfd0e6051c4a02784788014e43decd6d856c02408622c54570264b9b9', 16),
+	('function', 'spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)', 'f24976f81d2a945135cb5a6d03f0bc864fdae6f9e25db3bc577c6e4592e66e0b', 16),
 	('function', 'spanmq_core.drawn_from(ids regclass)', 'c3966319e5e555e73b8208717f8efba43b4fbaae1d11dd73bb6ba3a132fd3d5f', 16),
 	('function', 'spanmq_core.drawn_unless_gone(this spanmq_core.queue)', '9a3ff1e57dbfcc4c46860df21496ff0723e6909a712d3fd0ca453009b143275a', 16),
-	('function', 'spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone)', '6ca134e84bd08115c163ff4905262bdb22e8d4d2ab5a917d06c109b35bcee5ad', 16),
+	('function', 'spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone)', 'a91832c24f24e77cc4efaf1c5281083794667881a4aff5e25a26e9d63d6dd369', 16),
 	('function', 'spanmq_core.drop_relation(relation regclass)', 'f5828b5c717e52effd53697ee0aed30f982fea3043a1e7e4f51e7d1e6c282dbb', 16),
 	('function', 'spanmq_core.drop_sequences(this_queue integer, kinds text[])', 'e1f3560e323d1624154b792f0848b9360ab919931e5c9a103aa23450d13a6800', 16),
 	('function', 'spanmq_core.drop_set_aside()', '0d2fd9c23e81cdd6c8676731f2174a430bfadecb38202c75f0d04ca3cb9cfaf5', 16),
 	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
-	('function', 'spanmq_core.drop_wrappers(this_queue integer)', '0ee2b6b192a865ce8e27463b1c6c4955b7712e84d662be04c96957e83381df1d', 16),
-	('function', 'spanmq_core.end_batch(this_batch bigint, OUT has_ended boolean, OUT trouble text)', 'cac62c0cc395470d34c28dc367979df52a16cce2d1073d511fe815532187fb18', 16),
-	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
-	('function', 'spanmq_core.end_batches(budget integer)', 'bf8c09d208dac6bd0d855764eeb04de626c9d6d1eda33eed00ab7e6d21ab68e0', 16),
-	('function', 'spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[])', '118cde895a548699a5108798b9655ebbce266a0998b3d548479e8f14c4ef98ed', 16),
+	('function', 'spanmq_core.drop_wrappers(this_queue integer)', '4f682a62ea3e7ed0ba8a8a9bcb1c71b335e5f65291424d995f3afba82aae3fd5', 16),
+	('function', 'spanmq_core.end_batch(this_batch bigint, OUT has_ended boolean, OUT trouble text)', '9716e9848ef54eb03d4b9d6fdefcb1fa89879e7368c0758fd93ad4633c8cc6d3', 16),
+	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', '447072d67001295518d40fb5fcc9f21b4bf8492c1dfe88cafc83023d385144f7', 16),
+	('function', 'spanmq_core.end_batches(budget integer)', 'ebfe733d3c8d78cc0a823fc38300b872ba709ead1936b9ea8bbd61edd3688be4', 16),
+	('function', 'spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[])', '29ae845c6d9e30806e96d19cbca5df82f7d77e0c2a174a89c4d484551cbe0345', 16),
 	('function', 'spanmq_core.end_change_of_view()', 'e35c5aaff1242437202672c28bc0586786c3d3160381c2093c561191fba8d853', 16),
 	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
-	('function', 'spanmq_core.endless_ref(root jsonb)', 'd87df79a39c2ba9d55ef0299ee309591dbf09396a80e0ad101e7a619ab8408de', 16),
-	('function', 'spanmq_core.enqueued_at(this_queue integer, id bigint)', 'cbdcff93b5d6cd56a463725a9a5a6bb1db6f8e43b292b06d6eb43d60c530214a', 16),
+	('function', 'spanmq_core.endless_ref(root jsonb)', '0b8807c533958075501593d10565ddbf77d1bbd5569f22ffc67adc1737045828', 16),
+	('function', 'spanmq_core.enqueued_at(this_queue integer, id bigint)', '149bfc1e63f10b5a431e99833dd0e04258b6a5542086ec85243e115b26eb16fa', 16),
 	('function', 'spanmq_core.enter_segment(this_queue integer, id bigint, size integer)', 'eae609c2958e74769cfcc09cf1136458bddc7ef68c5528b5a48f678754d1cd1f', 16),
-	('function', 'spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text)', '600f599f7a77e85d2294b288aa3a9d426eafdac67c9f424e9363c28271b83014', 16),
-	('function', 'spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts integer, spare integer)', '962934c10f6eac0d43862c6f4e913e422effcfeff3b2be42b933d80cc99b38fd', 16),
-	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
+	('function', 'spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer)', '33868e68a08cd20205fc186871529ad59ca2af33e380e0b6554028c767ef5e47', 16),
+	('function', 'spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text)', 'd5216db48d17a04b479ec93ef3ae194db5740ddfda5e99f41666a54dbbd41423', 16),
+	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
+	('function', 'spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts integer, spare integer)', 'd3dc69565e2639629db37162dc2ec0b2bd1b6bbcb9e44cb623bc20a271b5f9d1', 16),
 	('function', 'spanmq_core.expand_runs(runs spanmq_core.run[])', '3e47bc3d7118143a73b2424a6df0b15f2a6222fe4629b3bdcb1bc938ed77e9d8', 16),
-	('function', 'spanmq_core.expire(this spanmq_core.queue, at_ timestamp with time zone, at_most integer)', '25d57dbb46c5d2c0a2b87d5a37a4d57ad261f2200d76479308fcbcf4b69ceeea', 16),
-	('function', 'spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer)', '44312c3f111d35e1313ea8b8003044b5b4c13dbe1756b7f5cc7d0650197b24a7', 16),
-	('function', 'spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer)', 'e950d5fac35cd756f9fb94b97624c6f0046b86a856d6aa9bac202cfd12427023', 16),
+	('function', 'spanmq_core.expire(this spanmq_core.queue, at_ timestamp with time zone, at_most integer)', '73debcb1988788318e8df1121c4a4389ab379ec4b74637eac7765c8cde92dc98', 16),
+	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', 'b0f55319dc8e0f78654d408d1565935862c910c2cb3f2d2f1f8d840df8f9ce27', 16),
+	('function', 'spanmq_core.find_target(queue_name text)', '8808cd015d98cfc74b4fbdfaf9337999f617edfd64272b7c642c9114b2be34cd', 16),
+	('function', 'spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer)', 'd64a73961fc3b5172203045b1cad236f88704fe591f88a5085d4137297506625', 16),
 	('function', 'spanmq_core.failures_of(this_queue integer, id bigint)', '471099c110136c0da08e6753509d0ad8af4cf1faeb937225301bea754438ab8c', 16),
 	('function', 'spanmq_core.fetch_by_lane(lane integer, first_id bigint, end_id bigint, at_ timestamp with time zone, until timestamp with time zone)', 'd74fa9e36246f1a677932123114b4bc460e9ded76ff60cf84bf3d0c8cb04b855', 16),
-	('function', 'spanmq_core.fetch_ids(this_queue integer, listed spanmq_core.listed, more text)', '4070b07be21d259d7bdd270a45c70fe91b8352d4d74fdce3482b9bbfe3c0a6f3', 16),
-	('function', 'spanmq_core.fetch_leased(this_queue integer, runs spanmq_core.run[], read_at timestamp with time zone, hidden_until timestamp with time zone, lease bigint, slots integer, sorted boolean)', 'eaf9011443851fc8881895bd2a5c7e71e594ad2dba11120da84a0b737431b7df', 16),
-	('function', 'spanmq_core.fetch_range(this_queue integer, first_id bigint, last_id bigint, more text)', '7be26d70a8d5b70dd293d72fe46d15307f9d6fb545a95f739e819e77f1b10b9c', 16),
+	('function', 'spanmq_core.fetch_ids(this_queue integer, listed spanmq_core.listed, more text)', '339ca3bfe8c5493f0434f06c6a3282e2faa3ea9bd396fc2d8360e62e449ed0f6', 16),
+	('function', 'spanmq_core.fetch_leased(this_queue integer, runs spanmq_core.run[], read_at timestamp with time zone, hidden_until timestamp with time zone, lease bigint, slots integer, sorted boolean)', '63affbe55e8663ab45b943654be9d87d9cbdacd74ff53699f423f3a407c4435b', 16),
+	('function', 'spanmq_core.fetch_range(this_queue integer, first_id bigint, last_id bigint, more text)', '59abeced0f17f447d1645d56d1ee397a723135d649cf1ec5c154eacd90856dd5', 16),
 	('function', 'spanmq_core.find_and_hold(queue text)', 'fa1ee0f46639d75f2433eb7f10d8fc0459c2c1ef660c287a0461a8e154cba268', 16),
 	('function', 'spanmq_core.find_archive(queue text)', '9ae3dc5f4b074cd91757aff2cd6899d79f685c042a619335931bff5ab2830d4c', 16),
-	('function', 'spanmq_core.find_dead_letters(this_queue integer, given spanmq_core.letter_filter, after bigint, qty integer, by text, locking text)', '16eaa67a4e4c67ae4832d346e76a8cdddf0735139e0c97186720964f41327f26', 16),
-	('function', 'spanmq_core.find_listener(key uuid)', '3737c4a838a4f77bea3c560e398c63624d52105f76c947ce5668b509f4a52d79', 16),
-	('function', 'spanmq_core.layer(runs spanmq_core.run[])', '36925d9915f2bd33755f7f8afcb93649558dd8d184bb6eb790c236bc6a27dcea', 16),
-	('function', 'spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text)', '92445899e0c89b10ea73b01d40973a7c9ff144d3e4282b4e7416b0bee285a364', 16),
-	('function', 'spanmq_core.find_queue(queue_name text)', '84eabcd7b50aa102169db771a867a6364babf5c9f00836935cbc28dde3d808cc', 16),
+	('function', 'spanmq_core.find_dead_letters(this_queue integer, given spanmq_core.letter_filter, after bigint, qty integer, by text, locking text)', 'd8060994a7228962b77dc1ad62fe4772db9bb4f39293e0343a2024e9591254e9', 16),
+	('function', 'spanmq_core.find_listener(key uuid)', '12000a78e43367465ea60b99bc521df59b6fa58b25203db46443953475abe0c1', 16),
+	('function', 'spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text)', 'a8129d589ee9a3a4cfa203584c4559541f5a7c7d0998790030389b6a6f437dcb', 16),
+	('function', 'spanmq_core.find_queue(queue_name text)', '37c3ae945af0126dcfa1810c18befeac7fb06970a6d12da8d8fe578373d007f9', 16),
 	('function', 'spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text)', '354e28e19362b45b02f031a8a0df0678902b3ce7bbe4b3662aa88bba2acf6304', 16),
-	('function', 'spanmq_core.find_receiver(this spanmq_core.queue, receiver text)', '05b93499979cb9f43d3d36e92c74af033268e623c10935256d401cc1434ab150', 16),
-	('function', 'spanmq_core.find_run(this_queue integer, id bigint)', '05f6e5d67aec9645fac2f8e763bf426108a7f0c9bc595cb55dac808fd39b6bae', 16),
-	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', '85e6311537a8ae19ac4b351c1fdd14bfe5b4bfbfb3c4443c23767ddfa0e12fb7', 16),
-	('function', 'spanmq_core.find_target(queue_name text)', 'c337a1f0464250020b2e0ce6114e7924319ed0c44bfac58563144066df32b6a4', 16),
-	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', '44fafbc6d1a872cf4f19835ac54854215227df309a5563279b23a727049605fd', 16),
-	('function', 'spanmq_core.lease_ran_out(error text)', '7981c608dc1b1e6983cb884c77618edd64ea77ca4539377317325c6197dc3dfe', 16),
-	('function', 'spanmq_core.fire_schedules(budget integer)', 'e2748292ce9ba30c42581797bd4a0f2969ae897f92961dd46e036db9a59a4550', 16),
+	('function', 'spanmq_core.find_receiver(this spanmq_core.queue, receiver text)', '584c9eb97706e2aba630027ca0ec289e35e1b777d099ffad10232507e7cdd8c0', 16),
+	('function', 'spanmq_core.find_run(this_queue integer, id bigint)', '31833cdef8b96bdfca80221ae352e1d5395e0a05bf6637c494f01a8b52857051', 16),
+	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
+	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', 'b6881c482f75e07df4704ff96448c1b1f0030153909051038108116a75b7bd3b', 16),
+	('function', 'spanmq_core.fire_schedules(budget integer)', 'f33cade3f73ba4ed2cf59cadca3087085eddd2641a7a5335cf61392812f39196', 16),
 	('function', 'spanmq_core.first_kept(this_queue integer)', 'd68bfcf8453613d3f78e284f18bc0101138d8f98aed5eb1bb4658124f363443c', 16),
-	('function', 'spanmq_core.fold_dead_letter_counts(this_queue integer)', 'd31f23ef4e40127f252756bee01219843e749264c4232d771e1e888b95a767df', 16),
-	('function', 'spanmq_core.follow(this spanmq_core.queue)', 'a5080710863bfa47a838589ecf6687416e4dc66c96b9191175946d3a9e8aceea', 16),
-	('function', 'spanmq_core.follow_changes(budget integer)', 'cf88add5bb7bc40a2e00443a121bde89b8d7f2da3baffaf69175d9a7a1118331', 16),
-	('function', 'spanmq_core.forget_bounds(this_queue integer)', 'f9c411e33fffa55dcf968a8abf3a6ce3d6c89b88aff67cbabefefac94d4d3ca0', 16),
-	('function', 'spanmq_core.forget_dedup_ids(this_queue integer)', 'f8931c635c8d750647c2eb6cf99c33148fc876aa6cdb2482c9212f2a3fce1246', 16),
-	('function', 'spanmq_core.left_of(this spanmq_core.held)', '30118bd2cdb332332e1711721138826471ed304917c330984ffd8182f1307a98', 16),
-	('function', 'spanmq_core.losses(lost smallint, lease bigint, alone smallint)', 'e9135a20a708d537b06f8053498a2acfc88a8860582918c5b117bc3415a71ebf', 16),
-	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', 'ca39df2d52c0268b3a472e9ce5d35b00e9ec128f95f15204930ec76d34239d05', 16),
-	('function', 'spanmq_core.forget_duplicates(this_queue integer, budget integer)', 'db79f0489ab2cb148e51c4ac34d1a399090ce8e7a5bb85083f4972977122f291', 16),
-	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', 'a5671a38fa42bcdc4debcdd9f0a84ac279ab1bee9571bebc16d6919e0b62d5e5', 16),
-	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '481dcc264af26773c65d6e3950f8159fbea2094e680380c788f84a2b51fc1e1c', 16),
+	('function', 'spanmq_core.fold_dead_letter_counts(this_queue integer)', 'c73f2345b9377a80c92ecceb5d85b4d48e52cfb93d7fdc5c8ac279c692d4ff97', 16),
+	('function', 'spanmq_core.follow(this spanmq_core.queue)', 'fd148478bb63a8257020061af92d61983beba06d489c43c3d5472132ec8dd509', 16),
+	('function', 'spanmq_core.follow_changes(budget integer)', '7c91a14b9baa38e6cec7b19fdf9bf11c5992ff4f7b315e92b5aeb6ae0a120c22', 16),
+	('function', 'spanmq_core.forget_bounds(this_queue integer)', 'b5a34003a483733f18c3d394106c542af37118ff6cd7604b8a6a8e3e1ea39622', 16),
+	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', '2cc26d50f9161a0a2c331aaa810c772d9dcc2db03cb47a42596b314e779b2747', 16),
+	('function', 'spanmq_core.forget_duplicates(this_queue integer, budget integer)', '42317e4e8de401a18499645f59deee769887633b31a83995ea74c0388ef63619', 16),
+	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', '398452397b91d979553ee3fd79a74d53d644405299cc5c36a8c424c7ec90e2fe', 16),
+	('function', 'spanmq_core.free_batch(this_queue integer, lease bigint, after_id bigint)', '89a70cd3b4b411c8ac25d25ce175d2885bda6212f5ef20ea9186981ff08a466f', 16),
 	('function', 'spanmq_core.free_lane(this_lane integer)', 'af8d9ca88607d376edd24e81c08dc3e37a0e1ab47aea20a82f060d45e047b7e4', 16),
 	('function', 'spanmq_core.full_id(id xid, near bigint)', 'dfc7bb57207eaf8517b55b4e66f3c0fa216815a98f3a3c74775ad786620f7123', 16),
-	('function', 'spanmq_core.functions_of(verb text)', '1c014c2dc0c3eaba914a657f936f0503ccb2cccea7642103cb991b1af27a847a', 16),
-	('function', 'spanmq_core.has_unsettled(this_batch bigint)', '8834de5d36578361124e1981a10bf7078edf86b43238c177795ab31b685989c3', 16),
-	('function', 'spanmq_core.functions_on_queues()', 'fc3a70f5f21168ebe78c1d7680dc712bb6809168c3bdbaccc98bc2526e17ee9f', 16),
+	('function', 'spanmq_core.functions_of(verb text)', '73899368dfa1736583d146481b075f36b00571cac96fb63ded4042de03559894', 16),
+	('function', 'spanmq_core.is_own(writer xid)', 'c24dd6374b47ac15dbb9b776840d89f74810211b1ae0eb54660d16a2b41ce93d', 16),
+	('function', 'spanmq_core.is_quiet(this_queue integer, drawn bigint)', '2cc9a641549417afc13ae50693704fce7dbf1e88635ccf07cae4b76bb26e2c37', 16),
+	('function', 'spanmq_core.functions_on_queues()', 'ae87df033f7c5e443322e0dfa8f8dceadf52d08fddaa2bdc2ce9d0603745d235', 16),
 	('function', 'spanmq_core.get_turn(this_queue integer)', '9bff5dc2aeb0d8ea11a0afa1cde71aef631bc1bcc453a47d7ac8b5bb3c49805a', 16),
-	('function', 'spanmq_core.give_back(this_queue integer, runs spanmq_core.run[])', 'fe3f1f87f7563a78d746065608460d3a81b08064046afa2e73d32d7b29235820', 16),
+	('function', 'spanmq_core.give_back(this_queue integer, runs spanmq_core.run[])', '249e7303a8c1f619bd975fa6cff854a1f91b6f8c1a8800d879cb54c6729f0457', 16),
 	('function', 'spanmq_core.give_to_maker(this spanmq_core.queue, maker text)', '3d18d688907f64d83457a4a1d938be56039fd4b1f608c07468329a7ba0efe2f2', 16),
 	('function', 'spanmq_core.goes_by_priority(this spanmq_core.queue)', '8f0158023890ef0ed80d20a3510230e50433452ebe06b0f973bfdabc53b164a8', 16),
-	('function', 'spanmq_core.grantees_of(verb text, this_queue integer)', 'be698ec5dd7245b94f51efe3313eb04a025a8bf45f24e2e8e2fbca88d60cd373', 16),
+	('function', 'spanmq_core.grantees_of(verb text, this_queue integer)', 'e3502ac8a93f6683501d30157641a18db3f3de0f0e61c8bdca2ece0751d40a1b', 16),
 	('function', 'spanmq_core.group_of(headers jsonb)', 'b358405b360424d4c6cc5e67b8ba17d78720552638b23eb2bcdec6169ba149d8', 16),
-	('function', 'spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint)', '17e138997b5aaa50594aff1bb252d23604f0eec3cc56fb7b299affbb105a74f7', 16),
+	('function', 'spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint)', 'c26712866ed6e2b5601265ca331e35482d1ae5c0ffa04882181b218a6079809e', 16),
 	('function', 'spanmq_core.has_group_locks(this_queue integer)', '3126c815e0ed63f482861c7b3e6ccaaa624629be37ded22fb5febc799ade5ec7', 16),
 	('function', 'spanmq_core.has_messages(this_queue integer)', '49eb793485c1467456f087eb3cd1b7680a8146289fbac6a65a4f1c831fd1a57a', 16),
 	('function', 'spanmq_core.has_run(this_queue integer, first_id bigint, last_id bigint)', '4b52a1894799a31a2b7e077ad79be9dde12ef571f7136f30c767cd42e17275da', 16),
-	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '3f472815a59850e7ec8327dc0688ab72598b47c35508a9947bcb62c5cea29b60', 16),
-	('function', 'spanmq_core.heed_clock(this_queue integer)', 'd02049b4abc682c7af985e89a1794d77baf5ee95cb87d5cf67eb7ae3e2f5e505', 16),
-	('function', 'spanmq_core.hidden_of(this_queue integer, hash bigint, at_ timestamp with time zone, OUT blocks boolean, OUT in_flight bigint, OUT delayed_lo bigint)', '44706b29a54b53962e20d892ad48123fb116685ebb09d338ea8c861431753da5', 16),
-	('function', 'spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamp with time zone)', 'e6c7c48d41027c409fe4991bd1e5a4f8d48c619109d2a1eb57e1756348352dfa', 16),
-	('function', 'spanmq_core.hold(this_queue integer, runs spanmq_core.run[], lease bigint, until timestamp with time zone, at_ timestamp with time zone, alone integer)', '36bd3bdea55efa7d966784c777d520bae3116a77903a2076b7888960eb0ba4c7', 16),
-	('function', 'spanmq_core.hold_log(this_queue integer, after_id bigint, last_id bigint, since timestamp with time zone, until timestamp with time zone)', '74788c9615394e4f74ea2d41a67db80aea187671a11e58f63a504aa30b5624c9', 16),
+	('function', 'spanmq_core.is_reserved(this_queue integer, first_id bigint, last_id bigint)', '5e39a7510c14295fbc0a3ba8b9b7b6c45c53544d159a8343a671e73580238a50', 16),
+	('function', 'spanmq_core.has_unsettled(this_batch bigint)', '7c86bee00f3d53865af5b039d0d84e3c4d1dc37d6747a88e897935eb9f5c2193', 16),
+	('function', 'spanmq_core.has_wrappers(this_queue integer, verb text)', '4160652e207b6a3d7d834a42c2c637699ebd4ad84125ca074ca08a7d5e0d3c03', 16),
+	('function', 'spanmq_core.heed_clock(this_queue integer)', '8853b6ba9adf2e9778a17d60d5b800379005a1c4d71e9c271de7ce9bf8691996', 16),
+	('function', 'spanmq_core.hidden_of(this_queue integer, hash bigint, at_ timestamp with time zone, OUT blocks boolean, OUT in_flight bigint, OUT delayed_lo bigint)', '4f4f2ec25f87f5f011f4a11dfe58957e986e707c78a7306c81795490d0eba5b3', 16),
+	('function', 'spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamp with time zone)', '0f75689810169ed85e7066f6438b3698fe1f7b39ff4dbf73643df439d1aca8ff', 16),
+	('function', 'spanmq_core.hold(this_queue integer, runs spanmq_core.run[], lease bigint, until timestamp with time zone, at_ timestamp with time zone, alone integer)', 'd7b6566b204e6147c4cccc39f2a285c45fa28aa6eb8a48521cd4a863fd1da4be', 16),
+	('function', 'spanmq_core.is_sequence(ids bigint[])', '1e4e9f887833e1fa392ba2eec2a618c4e8d0c82bf36a501065343e1daa626dd0', 16),
+	('function', 'spanmq_core.layer(runs spanmq_core.run[])', '2f731a85cac589bc74b5cec90dc0837112f2371240012f5870834826610ebcbc', 16),
+	('function', 'spanmq_core.hold_log(this_queue integer, after_id bigint, last_id bigint, since timestamp with time zone, until timestamp with time zone)', 'ae7c0e6de5c61eecf7e57ea6feb35badc1ef99cdbafaabd5e854a8ba87cfdf76', 16),
 	('function', 'spanmq_core.hold_queue(this spanmq_core.queue)', 'ace2088e4d68ee7d6ea722b4334f4c36fcaf9aa3a78c54a2ceb4dae5148d8dc3', 16),
 	('function', 'spanmq_core.hold_receivers(this_queue integer)', 'a2aaf71b65f76ec1a05fc4b1da72be742056eac6eae5f7a312d786b854f5d46a', 16),
-	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
-	('function', 'spanmq_core.hold_segment(this_queue integer, id bigint)', '11d7e42967b0dddf3da7602272a4f5001b69ad444b05332f7644ec9dee5a9729', 16),
+	('function', 'spanmq_core.hold_segment(this_queue integer, id bigint)', '10e9aa3138bb1392c12161abf9ed2c3ccc94cab044a25ad60d2d71bcd177ce9b', 16),
 	('function', 'spanmq_core.hold_senders(log_id integer)', 'b096a84a0d0be0dafab490e23da035a8be52c06af022d6e22b6b4982ccec6f5b', 16),
-	('function', 'spanmq_core.horizon()', 'db3adc3668a302d947f939c2376a88eb5c15a47c88de33ca1c9dbd6b8ea5d8dc', 16),
+	('function', 'spanmq_core.horizon()', 'bcd65c2f154d27a3fcccd08cfcea361a83c25ea3abd5273dd6e8b9b4f55c2b24', 16),
 	('function', 'spanmq_core.ids_of(lo bigint, n integer)', '03b9557402e8aac55a024f7625df22be24d5e4aa37aa9635f43991fbf3ca499f', 16),
 	('function', 'spanmq_core.ids_of(this spanmq_core.failure)', '4931bf6723e9dcfa031294c498a3edaa9426e1b6aa7c0a6955226d972005e8b6', 16),
-	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
-	('function', 'spanmq_core.import_messages(this_queue integer, source regclass)', '5b104eeec920cb19a820ee05e67ca76a6c92b6c32d5356e374278643e4b06bb8', 16),
-	('function', 'spanmq_core.is_as_it_was(segment spanmq_core.segment)', 'bbfc0dc543274b1c02c3f056c2f6de9bed92a6dfe073b4d7e7093d4c2a0d1442', 16),
+	('function', 'spanmq_core.import_messages(this_queue integer, source regclass)', '7b6b31a9dcc099cd3a24fb8b85cc0a4e1b28d25332db0dd0ebddc5e94a8e58b1', 16),
+	('function', 'spanmq_core.is_as_it_was(segment spanmq_core.segment)', 'd0b896c6c84a9d855d68366fbe8304dc639c216562728c7416dda8ae89d7a721', 16),
+	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '7af4b183aa16c6ab37ffe94261ad1f0af62e9a64cfc832d7449e7f3356dca9f4', 16),
+	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
 	('function', 'spanmq_core.is_following()', '3e6d8a282c0d05e83daed88f4e440b9679fa6770c6c6c2bd13bb4654219c3b06', 16),
-	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '8151f3f819e6dd1e6d93f88a978f96ee93fbe36554c43c6f7b2e252ddbc88569', 16),
+	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
+	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '941d251348b6fc2349103061ffecaee256035dae9f3f720bc8539d55d05d7d04', 16),
 	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
 	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
-	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '4cecd2e1d58e4478c0504986e0ddf0627e1fe27215fa82c58b96369242e5e406', 16),
-	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
+	('function', 'spanmq_core.is_kept(this_queue integer, first_id bigint, last_id bigint)', '61c77e29d65eaaf79232ec15429cdf208cb922811f3549828b7b0c0758042637', 16),
 	('function', 'spanmq_core.is_marked_after(at_ timestamp with time zone)', 'e6d2083cc7e40390471aca34302d5629332aa2e79ddb9d614241e188075d3390', 16),
-	('function', 'spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint)', '1b8034b0ac3ab7551d4942552ce518df0531cbb7c09a0e59c4a64e4dbc545da2', 16),
+	('function', 'spanmq_core.is_needed(this spanmq_core.queue, first_id bigint, last_id bigint)', '9109d8bc4eed70ffe5eb18c9ae7295681226c8d0f870aff4bb8258247725ba3e', 16),
 	('function', 'spanmq_core.is_needed_by(this_queue integer, first_id bigint, last_id bigint)', 'ffc2a6982a86709f250b0a1e418989d3b0a987f358d6a03c75b525f0946cb8d4', 16),
-	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', 'f584444b08fe56980c558fdf9aa1224fb42fcf46484ed51ecf812b1405362337', 16),
-	('function', 'spanmq_core.is_own(writer xid)', 'c24dd6374b47ac15dbb9b776840d89f74810211b1ae0eb54660d16a2b41ce93d', 16),
-	('function', 'spanmq_core.is_quiet(this_queue integer, drawn bigint)', '2cc9a641549417afc13ae50693704fce7dbf1e88635ccf07cae4b76bb26e2c37', 16),
-	('function', 'spanmq_core.is_reserved(this_queue integer, first_id bigint, last_id bigint)', '2eb9666d3934fa55186c4014af2932204569fb187ebaf7695d313299c16cc817', 16),
-	('function', 'spanmq_core.is_sequence(ids bigint[])', '1e4e9f887833e1fa392ba2eec2a618c4e8d0c82bf36a501065343e1daa626dd0', 16),
-	('function', 'spanmq_core.letter_filter(category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean)', '4caa35bd2a141a1055059466137ad1c2e73a4278452898a280aaae2e35ff6980', 16),
-	('function', 'spanmq_core.is_shared(this spanmq_core.queue, id bigint)', '44abfc36749f9aea41c9dcc97123d6ae56d0f7207ed44cc7993dd8699788a192', 16),
-	('function', 'spanmq_core.join_batch(runs spanmq_core.run[], deliveries integer, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '5955810d6c7dbee49e07d327153f3688a0054fb31af152c9dc7883158df46333', 16),
-	('function', 'spanmq_core.join_runs(runs spanmq_core.run[])', '9f89ff37705783097fb72a2937a803ac381d015143276e0ecfb894998cc41c6e', 16),
+	('function', 'spanmq_core.lease_ran_out(error text)', '7981c608dc1b1e6983cb884c77618edd64ea77ca4539377317325c6197dc3dfe', 16),
+	('function', 'spanmq_core.is_shared(this spanmq_core.queue, id bigint)', '5675fc2d25b73afe2a776c3fd21471c13934b36eda5ab959593dda3a66f3817e', 16),
+	('function', 'spanmq_core.join_batch(runs spanmq_core.run[], deliveries integer, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '256cd9feed797c77a69edb9879fed9473bd89a8c08cd9cc3b079c9f834f3e702', 16),
+	('function', 'spanmq_core.join_runs(runs spanmq_core.run[])', '142d76671ea345e978677b84d9f3fc0975e16173a4beb5d88e1ae58ddf13d4b8', 16),
 	('function', 'spanmq_core.keep_first(this_queue integer, runs spanmq_core.run[], quantity integer)', '4602bd4e94c3fbdda32940e456cb8af81d8acf9fbd2762bb7eefc69101c744a6', 16),
 	('function', 'spanmq_core.known_gone(this_queue integer)', '4ade47aaf72a690ef963fd07a2d2df8efdca4c909c794e5ca841cae8cf9c4294', 16),
-	('function', 'spanmq_core.last_error(this_queue integer, id bigint)', '8b83b123b57ad02901fb4c94b294c4765107f7eba0cd8098aa9872c25da68b72', 16),
-	('function', 'spanmq_core.last_failures(this_queue integer, ids bigint[], reads integer[], vts timestamp with time zone[])', '5f15b88a02e10619814dbe6c8f5b6ed5c1dbde341349d810479ad764581ae989', 16),
+	('function', 'spanmq_core.last_error(this_queue integer, id bigint)', '38daff7701d4366074b20a4ddbe14e3527542e3603c545d513e82f43be9179b8', 16),
+	('function', 'spanmq_core.last_failures(this_queue integer, ids bigint[], reads integer[], vts timestamp with time zone[])', 'd9fdf6abe0d3fe04d19fb59ee2b540039fe3ddfc1b049dd010d30570440aee3c', 16),
+	('function', 'spanmq_core.left_of(this spanmq_core.held)', '77bdf79feb5275a54978489342afe940cafe85f478b3ba3f88b494fd29e063b4', 16),
+	('function', 'spanmq_core.letter_filter(category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean)', '6dbeb03dde9d88704b0483bf7d0f23c2bed97075d7a57e234aac5998df13f505', 16),
+	('function', 'spanmq_core.letters_of_messages(this_queue integer, first_id bigint, last_id bigint)', '19e56b1321de61d462365aa8539182f58fb063e2c9e562ba90695fb710609a63', 16),
 	('function', 'spanmq_core.list_batch(this_queue integer, lease bigint, OUT los bigint[], OUT his bigint[], OUT attempts integer[], OUT n bigint)', '2e07d1bf5c6e7857b3397b407945b5c65fffb4db81021c8ce3653676576a8480', 16),
-	('function', 'spanmq_core.list_messages(runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, slot_size integer, sorted boolean)', 'b5e71345e7613e9ad2c5a2787ad92ea1fe2830cf8dafcc81c335779ed209bb7e', 16),
+	('function', 'spanmq_core.list_messages(runs spanmq_core.run[], more_reads integer, read_at timestamp with time zone, hidden_until timestamp with time zone, slot_size integer, sorted boolean)', 'e3597733b8522f2074d4be3220de2494d2052590cc18d176cdfe4f27562db721', 16),
 	('function', 'spanmq_core.lock(this_queue integer, what text)', '73b3444bada73d8d800e8940b6a4094e8174dd1055e671049e0fd7bf9f4e384e', 16),
-	('function', 'spanmq_core.lock_free(this_queue integer, msg_ids bigint[])', '8931b7cafd2dba5e36c95c46f4cec1cb9f77f49a4bdf1744741549659d5f555c', 16),
-	('function', 'spanmq_core.lock_group(this_queue integer, hash bigint)', 'e067c140d2e626d1944d21fd812e2c138c0cb0033fa6011e69ecb83abae473b9', 16),
-	('function', 'spanmq_core.lock_log(log_name text, mode text)', '4b5420d9bfe76245caa1475b3eaf1958c48e5fc41fa21d214d06337b083b97cb', 16),
-	('function', 'spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint)', 'f59d5178289e575c9846ed0f978fb0f6b1482dfab093f8740a88787b182419fe', 16),
+	('function', 'spanmq_core.lock_free(this_queue integer, msg_ids bigint[])', '1518ef7fddfbb479a9a67f711b502e6be09c63ae984d2cc6d3ccfb92e4a5cf76', 16),
+	('function', 'spanmq_core.lock_group(this_queue integer, hash bigint)', '1c6d853a58e44852870a2929e225ef30ded477543f4d17790a3dafb20428d61b', 16),
+	('function', 'spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint)', 'c1bc0a3eb9495907d38b91dedd97a3ca9aa186a679d3fe723f58049a53fe094a', 16),
 	('function', 'spanmq_core.lock_shared(this_queue integer, what text)', 'fdd82be003fdc8da2efdc04901ca3253bdaffb19155810b51c947b4710df7e05', 16),
 	('function', 'spanmq_core.log_of(this_queue integer, first_id bigint, last_id bigint)', '5808b75f158134ac9a19abe918096b59c2a8e261ef936e829e18da9e315d3df7', 16),
-	('function', 'spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity integer)', 'db6e3441bb0e2c5891d7f574ecf4fa12fcd4ac21e3f58c93077f15444c9742b4', 16),
-	('function', 'spanmq_core.make_ahead(this spanmq_core.queue)', '6bff7b80fb27c49b3e4023a63c46d7ed33a3afc6fcc87eb675ee2e216f681780', 16),
-	('function', 'spanmq_core.make_archive(a_name text)', 'b66f3b9ee7e37ffdf4a4e9f86837867857ad4316c0d73fb2b6c658b0e36ba2e7', 16),
+	('function', 'spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity integer)', '597b86f82700e6ba109c36cff263343e767811b08c579bb1ec4c184a8f9f577c', 16),
+	('function', 'spanmq_core.losses(lost smallint, lease bigint, alone smallint)', 'e9135a20a708d537b06f8053498a2acfc88a8860582918c5b117bc3415a71ebf', 16),
+	('function', 'spanmq_core.make_ahead(this spanmq_core.queue)', '87c3b458f979a52468ba6837094f4df6cc17648a23c7219f9134b315c3244d84', 16),
+	('function', 'spanmq_core.make_archive(a_name text)', 'de8d8a864ed7c282097c6e821893de6aa8fefb91765e2d2c7fe064dada83b66a', 16),
 	('function', 'spanmq_core.make_log_view(this spanmq_core.queue)', '5a8d0cbe4f3793d150453f25f3d26b49b465f80a3897d5bb82500c21111d8e0e', 16),
-	('function', 'spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue)', '221211cdeb65f3fa011a52f38e06a4352a108e1110c29f1afb813339596d8003', 16),
+	('function', 'spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue)', 'f77e7bd0fbfe823270149011b9ebc6def6a082fc1fda48c86a3d73265528cfbb', 16),
 	('function', 'spanmq_core.make_view(queue_id integer, view_name text)', '5fae630ddc8f4e3eeefc53454e53ecca914db93df7863e646d8b31d31b1062fd', 16),
 	('function', 'spanmq_core.make_wrappers(this spanmq_core.queue, verb text)', 'fe23cad5d5d7c69030d818fe19aac768622e40109c6048f44bc298bc43ee3fec', 16),
 	('function', 'spanmq_core.marked(this spanmq_core.run)', 'e6a77b68deff6980dbe3771399f4ddce900cf83f84391f24b37f144f0570ace6', 16),
 	('function', 'spanmq_core.may_be_last(this_lo bigint, n integer, id bigint)', 'a4fcf5d3cec4b5a74d9ae5b39478419078e80ea509c56e8f24738666b50b03a3', 16),
-	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
 	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
 	('function', 'spanmq_core.may_isolate(this_queue integer, waits boolean, at_ timestamp with time zone)', '3e493be1005ce3103daec4a19a8d7412e3e560878a56ed1300f710acde9211c8', 16),
 	('function', 'spanmq_core.meets(body jsonb, path jsonpath)', '37705ed00274d9062f192164c5c1ed12cd6b7405a6f5d89aa313481f89d6e4f6', 16),
-	('function', 'spanmq_core.member_place(name text)', '6b80cc96891fb04f36d5404dcf9fe4ddd45197ce5d7eedd50a0d6db6317cfa11', 16),
-	('function', 'spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamp with time zone)', 'd84b9c080b73a651d69d30acef17c26b78e0ef1f559ce288724fd960a921f98a', 16),
+	('function', 'spanmq_core.member_place(name text)', '5035243b079e0b2bc49221661610252013ccdbf1d163ee428a3f62cbfa7bb118', 16),
+	('function', 'spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamp with time zone)', 'e31085222d1139786eb890c03dfe1b9901b625206bb511c47951c8a8bdead2df', 16),
 	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
 	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
 	('function', 'spanmq_core.move_bound(this_queue integer, ids regclass)', '1107def8991577207a106b844a3cac363d466b6b9fcfbbedad3b27eb0983785f', 16),
-	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '8415f79fb9c49ba13f4c81da2b10daf24b3446d7c46f78bf297e2afc59364bcc', 16),
+	('function', 'spanmq_core.move_known(this_queue integer, later jsonb)', '9f49b01e355bb1013ba9bc001e22d65b435b1ea2a3f13f8ad381d4b7d108fd8a', 16),
 	('function', 'spanmq_core.new_lease(at_ timestamp with time zone)', '9c3d75ce7963dad9899fb273143176eb7369486a3eb26e4d127ad1461be81b34', 16),
-	('function', 'spanmq_core.new_listener(key uuid, ids integer[], has_channel boolean)', '212f38ea2363b28ecb96a34c62748ea36422550280a4cba120f401d4169f202d', 16),
+	('function', 'spanmq_core.raise_closed(this spanmq_core.queue)', 'f309202757317350ef0c2af43002f1a8c23c850a0c991320e78295fbe91d4e9e', 16),
+	('function', 'spanmq_core.new_listener(key uuid, ids integer[], has_channel boolean)', 'f9dd4b57a901b0322a2af432e98a114899dc8126b6f59dc4c3145701a6afbb58', 16),
 	('function', 'spanmq_core.next_group(this_queue integer, after bigint)', 'ab72565cf525cdb6e40bfe38a1987511d3d34509ffc1bc6db9efa0e02309eda7', 16),
 	('function', 'spanmq_core.no_attempt_left()', '1a0b4a60fbca907ddcd002d7aaf55d1b90e5f9e53e3110d462298ea13a86bbd6', 16),
-	('function', 'spanmq_core.not_seen_from(late jsonb, here jsonb)', '1e32a95ae2f22720e4b70e95abe22fe4c0c8fe1705f883dfc9507e5c68559cb9', 16),
-	('function', 'spanmq_core.note_done(this_queue integer, this_lo bigint, lease bigint, wanted int8multirange)', 'f5bf755d2f0beca712aaa4ec08a59f5a99873418c4a33ec31ecba5f378cfe4ff', 16),
-	('function', 'spanmq_core.note_failure(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone, outcome text, reason spanmq_core.reason)', 'b5897a8b4ec6ff95ea0885e5d515f389b8fe388f84d817f391318a561a0597d5', 16),
-	('function', 'spanmq_core.note_lost(segment spanmq_core.segment)', '32e34bfea143daf44ea9ebd6ee3be007af5652caabefb5d4117989c96b2149b7', 16),
+	('function', 'spanmq_core.not_seen_from(late jsonb, here jsonb)', 'b16c6ece80894269fa68591c132d7cfc733cb5fede725535acc0e20e6ab933b6', 16),
+	('function', 'spanmq_core.note_done(this_queue integer, this_lo bigint, lease bigint, wanted int8multirange)', 'e890d4afad5ef0efb1e00b1998b6745cef9e119243ead9e0eafa174d48713ef4', 16),
+	('function', 'spanmq_core.note_failure(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone, outcome text, reason spanmq_core.reason)', 'e72bea1f4aeb94baec97f265814625c1b5ac600ff4352edbdc7ed614cc337db7', 16),
+	('function', 'spanmq_core.note_lost(segment spanmq_core.segment)', '2c432537b3d443feb46c8b9a2d2b61fa72479830024563be2c8a8bbedd3a34e9', 16),
 	('function', 'spanmq_core.note_mark()', '76e26de6e209b86e93c875bc4b0becf08c547202369a197480d7fd8c89fe49de', 16),
-	('function', 'spanmq_core.note_one(this_queue integer, id bigint, fence bigint)', 'eba3c31ae8b75b145a6cf7d6feca4f60d2dcb0c2a31837adeb12457f6ffff584', 16),
-	('function', 'spanmq_core.note_passed(segment spanmq_core.segment)', '0df7b008f45fcab69fe08967f1776c5646b27983167f71e0fe19bd9250980e53', 16),
-	('function', 'spanmq_core.note_quiet(this_queue integer, drawn bigint)', '3349186aadc923e8939dd0c178474ed05ca78400e3d696717b760438ffe3bd57', 16),
-	('function', 'spanmq_core.note_settled(this spanmq_core.queue, runs spanmq_core.run[])', 'cceacf94b05c4b21d915d8c77faf35b1f4420ba017d3df2077ae9074b749a61e', 16),
-	('function', 'spanmq_core.note_use(this spanmq_core.queue, of_priority boolean, of_limits boolean)', '82f09a9ec8166a4a65b09e0d6f684dda692ff77287e3c3381da83f7384714746', 16),
+	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
+	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
+	('function', 'spanmq_core.note_one(this_queue integer, id bigint, fence bigint)', '5acd4f938aa2b2459308eedc8dfa50cdef5b6ac092687dcda978b3bf04f8db19', 16),
+	('function', 'spanmq_core.note_passed(segment spanmq_core.segment)', 'c4f6f5523a76b0719c4d56a66d25563eeb787c573346a439f98f2d46d15ea8f4', 16),
+	('function', 'spanmq_core.note_quiet(this_queue integer, drawn bigint)', '14cc86e83342eb847527fdd6fdd7a5cc146b505e665dc3970e56b7e88366d72f', 16),
+	('function', 'spanmq_core.note_settled(this spanmq_core.queue, runs spanmq_core.run[])', 'e7259a79aaded00f8816b509bdbe6d59f52d42b3e5f8500ab7e3b0150141b2f7', 16),
+	('function', 'spanmq_core.note_use(this spanmq_core.queue, of_priority boolean, of_limits boolean)', '894699d6b4e800cbcc98187108326fa1e3fde5f459884ad19417ff157baa1d86', 16),
 	('function', 'spanmq_core.notify(this spanmq_core.queue)', '99291a1a8f158973520e28ee92848fb0fe044e49d27ddd5e1ca4c5c0044f73dc', 16),
 	('function', 'spanmq_core.notify_channel(channel text, payload text)', '4570c2ecd20c526714cbc62fcb471ca06a56efca8c2fce83a791db493f463db7', 16),
-	('function', 'spanmq_core.oldest_groups(this_queue integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, n_runs integer, OUT hashes bigint[], OUT n bigint, OUT has_more boolean)', '209b3dff4e13abd2d54fc1b91d13e7d97352833666a84967973d0b9a908db70d', 16),
+	('function', 'spanmq_core.raise_if_dropped(this_queue integer, folded_name text, place regclass)', '7a57f8b6eadee01ddd13785ca116dc536e7a321b62e829134aa1e2006dbd3cda', 16),
+	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', 'de371c3c124e22967904afbaf6fc7a298cc1bb26f2464fe488faa46e5246abb3', 16),
+	('function', 'spanmq_core.oldest_groups(this_queue integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, n_runs integer, OUT hashes bigint[], OUT n bigint, OUT has_more boolean)', 'f4f8f8e82e73cf72a2b252a64597632ef076695efce0d7fdbac2b9e709e2d26e', 16),
 	('function', 'spanmq_core.oldest_snapshot_at()', '18806a76503763fd6ebd9fd51f90fd34e49d700def0bcc6a20cc8aed103f348c', 16),
-	('function', 'spanmq_core.open_lane(this_queue integer)', 'e3036b02c1152e9321d898d99902fc158f08853099165aa7c9af11cffe8304c6', 16),
-	('function', 'spanmq_core.open_relations(this spanmq_core.queue)', '955af3a483a36fa26be10125b7a97e92d18583a7f19b9e93820e70f7ebd7318b', 16),
-	('function', 'spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean)', '5cc3c5798694552f856a5c82981e4c57f933c2cb475571cf4815f47b3d75a07c', 16),
+	('function', 'spanmq_core.open_lane(this_queue integer)', '7cfc5fdd3917a4d57b6eba536815047d0c0f1420e86e143383c281400a6b4458', 16),
+	('function', 'spanmq_core.open_relations(this spanmq_core.queue)', '8107a37b45ff5ace99d9f338991d778ea222ce0ea51b07864c1ab66a118f0364', 16),
+	('function', 'spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean)', 'bbd11249ce3bc49483319db66b5da7d5d51d7650b4d22a04aec159d5b575fb25', 16),
 	('function', 'spanmq_core.outcomes(msg_ids bigint[], runs spanmq_core.run[], dead int8multirange, held text)', '19f7c7bea0b550d9411dfb598baef83807fa2685bb0d8865f2acbb95d4f2da3e', 16),
 	('function', 'spanmq_core.own_expires_at(headers jsonb)', '63329345b653b13f412b37e3f7fc4dae65c637407406d836876a6969ef4b6b54', 16),
-	('function', 'spanmq_core.own_max_attempts(headers jsonb)', 'c7e5e3c56a7fa1f957ffb0dbb4d10decf8c60c08d2d3b507a2ed041ba1724e9e', 16),
-	('function', 'spanmq_core.parse_interval(given text, what text)', '06ad7e9235c800c72b73e55cea893dac0e6e655f9f1a09f732a347c457688965', 16),
-	('function', 'spanmq_core.patched(body jsonb, patch jsonb, msg_id bigint)', '74b6f06cd7893a98a682a6419854c646987df2f8528ab78ecca1a2df21f3b73f', 16),
+	('function', 'spanmq_core.parse_interval(given text, what text)', '4222b7c75f56307014f1a5413ba7849f16e474a0aaa30538204f1229df09b37a', 16),
+	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
+	('function', 'spanmq_core.raise_not_found(queue_name text)', '24f795871a0c23893ac4ff517f25a5d504b37db0d346eae9349c5c6744550f30', 16),
+	('function', 'spanmq_core.patched(body jsonb, patch jsonb, msg_id bigint)', 'c5f0a18ad5385c82c6dd2e227d9b3383d5863d9e3f08903c04e866934cc4914e', 16),
 	('function', 'spanmq_core.pattern_size(pattern text)', '467f5b1f8880a1cb1f6d1ed08ccbe6b518ef7a233091ec5082d7c196dc75e21a', 16),
-	('function', 'spanmq_core.pieces(this spanmq_core.run, ids int8multirange)', '344906658933284b114cd543294f2ee545c438aeddb71155e048dfc9152b7b91', 16),
-	('function', 'spanmq_core.pointer_keys(pointer text)', '4966fe7e4365798973ca2ec10cb397142f08e925deaa113d73b0a2ceab7311ce', 16),
+	('function', 'spanmq_core.pieces(this spanmq_core.run, ids int8multirange)', '8cd6d14d59888b53bdebefbae2ef63e227626d67416cba6580157e70c53c5f45', 16),
+	('function', 'spanmq_core.pointer_keys(pointer text)', '211db4faeacde09af0ac653afd201fc23a4db6f2a4d374d5f7dc3015809b8586', 16),
 	('function', 'spanmq_core.policy_of(this_queue integer)', '7133acb4f1d5de47ed9cd1aca24f77dc75050468be7e09e36f4367498821adbf', 16),
-	('function', 'spanmq_core.poll(queue_name text, vt integer, qty integer, conditional jsonb, mode text, max_poll_seconds integer, poll_interval_ms integer)', '2823c7b96659cf4737d23a179accf0842f84b152730b08d36493c137c1bae0d3', 16),
-	('function', 'spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy)', '05263af152000493e75e567171636720766701ce2a51c0c8a67c0d5e45bbad53', 16),
-	('function', 'spanmq_core.position_now()', '4bf2295320e4c9e9636915eff6f86698c138abd81afd8c7ef0237913171d58ad', 16),
-	('function', 'spanmq_core.privileges_to_close(this_queue integer)', 'ff3cd6f998b1ab695940a197356463a55d123ab4ec1c582fea743f93ddbf9fee', 16),
-	('function', 'spanmq_core.publish(this_queue integer, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamp with time zone, priority integer)', 'd216130010bb61586e24ea52d9231495608dddf9136e7db7ed1a2eee7d54d1af', 16),
+	('function', 'spanmq_core.poll(queue_name text, vt integer, qty integer, conditional jsonb, mode text, max_poll_seconds integer, poll_interval_ms integer)', 'f76c62989b9c69377350af594ddbe0c9b3eb3cb038e9878c9a4e8304d442ee70', 16),
+	('function', 'spanmq_core.position_now()', 'b9e5eae33a19d5fb1db907b06586789a9b9af1b2ce58300168f9c93ba2e555b0', 16),
+	('function', 'spanmq_core.privileges_to_close(this_queue integer)', 'cbece0971ffb37be0945474568df6901eeee752151644fc9c3e4a81341b01a77', 16),
+	('function', 'spanmq_core.publish(this_queue integer, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamp with time zone, priority integer)', '3c1e73a80dfac2fa64e7ff96bc921bf131a50fe1e8cf31d6b95c1c713a798aec', 16),
 	('function', 'spanmq_core.publish_runs(this_queue integer, runs spanmq_core.run[])', '054fc5b7142fe5e6073d522b6c4d3e15a2992f7c0765f011905f4fafe109bac1', 16),
-	('function', 'spanmq_core.purge(this_queue integer)', '00ad5012806fbdb76b0da553e4b8efdc1af9893db7faa9d3d102e319da1c3877', 16),
-	('function', 'spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[])', '43ee8a24c80057633fbfa215366cd69e6a15481492a9a3f7bfa6b3a2737e1517', 16),
-	('function', 'spanmq_core.put_back(this_queue integer, runs spanmq_core.run[])', 'eb17e394eaa1a06689565382fdebbaff3fefa8469326e925c18ecde4a3a394cc', 16),
+	('function', 'spanmq_core.purge(this_queue integer)', 'a11cbe42eb1704be0c55580ff3f692015b50e44a2170afb645f902da423159e1', 16),
+	('function', 'spanmq_core.put_back(this_queue integer, runs spanmq_core.run[])', '524f0d40d88e0b5ca4b83fb9463ad61e5ac4a842cfb63fc161d3cb7eb5edd125', 16),
 	('function', 'spanmq_core.queues_of(log_id integer)', 'c0aa531858de41a585985eb585431bc61c759eb20de63d4136f7c036a708a655', 16),
 	('function', 'spanmq_core.queues_to_follow()', '7e6f328c38301ea2090cf3412e9d619814303f10d35c40d2f7f4d9ed0df785a0', 16),
 	('function', 'spanmq_core.raise_as_pgmq(is_wrong boolean, code text, message text, hint text)', 'e55dcc8be62e4424a008d10577eef80ff55eeb60964ed937ee11824ebb6c5997', 16),
-	('function', 'spanmq_core.raise_closed(this spanmq_core.queue)', '19c6d5ae4b19c20a5849f300a04e0e45666fee42daae502348298eb1e17be85b', 16),
-	('function', 'spanmq_core.raise_headers(bad jsonb)', '7e0484bf638842565c49aefe31f46210f0624822236f29df51307bd6ed2b6352', 16),
-	('function', 'spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text)', '786a25a83a420adf0a6ab85445e1258766b98b16a864272adec4e7242e36abf9', 16),
-	('function', 'spanmq_core.raise_if_dropped(this_queue integer, folded_name text, place regclass)', '7a57f8b6eadee01ddd13785ca116dc536e7a321b62e829134aa1e2006dbd3cda', 16),
-	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', '5548d230f4c39b5e682d3f1bd503759ee74503da9a38ec5bca487eb465ffa342', 16),
-	('function', 'spanmq_core.raise_no_archive(this spanmq_core.queue)', '75b6ea06e917f94de42ecf520c36e707e81c6a85f48569a11b38eb56d4c79c6d', 16),
-	('function', 'spanmq_core.raise_not_found(queue_name text)', '24f795871a0c23893ac4ff517f25a5d504b37db0d346eae9349c5c6744550f30', 16),
-	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '4a6e910e1704097b957556be4b081b4b7b1fbc3eb9f6a0b456e38b26e5a80331', 16),
-	('function', 'spanmq_core.raise_unknown_position(queue text)', 'e9a7afefbbd28e77953306a953a02ed6ce2bf8b4fd227313ad5e60b55a37e812', 16),
-	('function', 'spanmq_core.raise_verb(verb text)', '329ee261bb18ba6f480f1058bd69b0335ce87a88bb0568342d09873ced458008', 16),
-	('function', 'spanmq_core.range_of(setting text)', 'b21c7fb24989c3d47760c71eb2ee02e1ae2dda290de3f47078a34b14c04ef83a', 16),
-	('function', 'spanmq_core.reach(this_queue integer, first_id bigint, quantity integer, OUT from_id bigint, OUT to_id bigint)', '585f98ec281dad2e0bd5f181ae6d49ecf4108ebc3d8b1311291cd8e9159e1587', 16),
+	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '46b3071c2dd30c83474ed8f49194102cc16efdc006bb187d661c3f0bb6705c3d', 16),
+	('function', 'spanmq_core.raise_unknown_position(queue text)', '963059c7bbd456679a94ea8c5b0e95205144e6a2d0029ac85aed1c7e05d2b8f1', 16),
+	('function', 'spanmq_core.raise_verb(verb text)', '6a86451d8de38b1191fd44801978769511818838392451caaa5c2dde62a384f5', 16),
+	('function', 'spanmq_core.range_of(setting text)', '0c80237a93a3167f779d1f5b4d8cfb8b9b718513ccbc3da5dc7140d45131e3ee', 16),
+	('function', 'spanmq_core.reach(this_queue integer, first_id bigint, quantity integer, OUT from_id bigint, OUT to_id bigint)', '88a3494bb82adb807effcea0fcc22afdf9e2e461ba9d8b47a4372d796fb74b7f', 16),
 	('function', 'spanmq_core.read_any(queue_name text, vt integer, qty integer, conditional jsonb, at_ timestamp with time zone, lease bigint, claimed spanmq_core.claimed, n_fetched integer)', '2a9148493868c0dcb7139f4ffe831af4c78dde5802f5745b5dc951978e3b1ede', 16),
 	('function', 'spanmq_core.read_groups(queue_name text, vt integer, qty integer, mode text)', '1b6e0f6bdfcde475c5c0babc1599b50b79902aaf2ed5389667557ec82cbda171', 16),
 	('function', 'spanmq_core.reason_of(this_queue integer, category text, error text, error_class text, traceback text, worker text)', '17efa40428123635a0ec566fb6e85d87c034d891ae2cf0f9991a6af18a369cf4', 16),
-	('function', 'spanmq_core.receive_any(queue text, qty integer, lease double precision, slots integer, alone boolean, at_ timestamp with time zone, lease_id bigint, until timestamp with time zone, claimed spanmq_core.claimed, n_fetched integer)', '7af9933e0876b91863af15e9f5d7e35c8daea06eda671f0cb9973a3e09e67554', 16),
-	('function', 'spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision)', '89414eca9dab41f9eaaf9dc774ee791ed929f243dbe3ab3c16cc5e551a2fc9d8', 16),
+	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '57e1da786f715b3ebab2f9777aecbd3f020f2f1c9e75cb11646936e98151672a', 16),
+	('function', 'spanmq_core.receive_any(queue text, qty integer, lease double precision, slots integer, alone boolean, at_ timestamp with time zone, lease_id bigint, until timestamp with time zone, claimed spanmq_core.claimed, n_fetched integer)', '80802b91012a480811c88fb8c519713082331656e98b1de8037ecf319179180d', 16),
+	('function', 'spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision)', '457d8cebf7a092fb152f9a5f0407b5a6d4dd8096efe8c56416d8d8af61ce3579', 16),
 	('function', 'spanmq_core.refuse_change()', '722865774fc1e64b4015084bc19912e0decc8bda073191a335fc943ff1f4d2ad', 16),
-	('function', 'spanmq_core.release_followers(this_queue integer, key text, after_id bigint)', '5171c0b0992e0889042541ef1c08dfc0a11f77f3354b8f4f39e8d9dc5e62a9f1', 16),
-	('function', 'spanmq_core.remember_segment(this_queue integer, id bigint)', 'd01f952e0023d7b490b9ef525464d95029fd086b34187c76842623d89f550ae9', 16),
+	('function', 'spanmq_core.release_behind(this spanmq_core.queue, runs spanmq_core.run[])', '43ee8a24c80057633fbfa215366cd69e6a15481492a9a3f7bfa6b3a2737e1517', 16),
+	('function', 'spanmq_core.release_followers(this_queue integer, key text, after_id bigint)', '270f6775631224f9785cc55a3036f05be764bb06ada1f578ee651d034adcd17d', 16),
+	('function', 'spanmq_core.remember_segment(this_queue integer, id bigint)', '5002cdc381e9222802cf49564b28e24e2e304fbea58b8c5b1cbc8016940ac7f8', 16),
 	('function', 'spanmq_core.remove(this spanmq_core.queue, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', '63cdd5148e4a39229029aa2a7a80a835ec0d2558ab75853c75718547f3691c3d', 16),
+	('function', 'spanmq_core.seen_from(here jsonb)', '6abfbac75f3de44cdd308dd2b6f4932689b8a2dfa3be93a8f33ba8ea3a6f3e1e', 16),
 	('function', 'spanmq_core.remove_dropped(budget integer)', '72c70163d97ad35559c0ed2c8a10b689c5343b474a2779fd6576c714fa9940f9', 16),
 	('function', 'spanmq_core.remove_rest(this_queue integer, most integer, OUT is_clean boolean, OUT has_removed boolean)', '2e5af17ec0066d2791fdedf0840bc24a0590027fc46743f2d6d4ed14977cbf9d', 16),
-	('function', 'spanmq_core.run_of(this spanmq_core.fresh)', '547559d7f181696f25622a73a4b87892c365d1741b0759fa9d38c7b9f0f8a79e', 16),
-	('function', 'spanmq_core.run_of(this spanmq_core.held)', '617ca529bd3d48fc495c9b63ff78e0e617fdf44fe6f8d3da57ca63d3b0688c4b', 16),
 	('function', 'spanmq_core.retire_dead_letters(this spanmq_core.queue)', 'd92bf130883f17afda2de960c6c73bcaef0aa6b6caf382810361f0a529d62b00', 16),
-	('function', 'spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint)', '97645dc02365beb54de93fb856edb803f13154380933692aa15e5f31558476ca', 16),
+	('function', 'spanmq_core.retire_segments(this spanmq_core.queue, drawn bigint)', '27a9a81b1f3473544ea63a92a0d4ac36e113c2173c219ee6a56feea4dfd066b4', 16),
 	('function', 'spanmq_core.return_to(this spanmq_core.queue, runs spanmq_core.run[])', '4e27ca1f42211200a88d5f8ae32fb6fcc6f5d6414fa26aefa9c9f3fea4ffd869', 16),
-	('function', 'spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamp with time zone, rate double precision)', '81837ff64510feb0e6921a5222dc24b8d0197d71c62ca708ab2678056a4eeab7', 16),
-	('function', 'spanmq_core.ring(this_queue integer, bells bigint, but integer)', '8f7afcc8a5a3b6ae64d5148e3501c8a5ceda5d5d26d33555a0c003f383c78ea6', 16),
-	('function', 'spanmq_core.role_may(role_name text, this_queue integer, verb text)', 'dae06c9c6184a788ce8a172830b5d9ee3dcb421ff1315e1f167c5b273f93b6d5', 16),
-	('function', 'spanmq_core.role_name(role text)', '71fb28ca037f4ab73ac683189399c439dfbb1273fdc290e79e2db90bab6a12e1', 16),
-	('function', 'spanmq_core.room_in_flight(this spanmq_core.queue, quantity integer, max_in_flight integer, at_ timestamp with time zone)', '8919a0e355b524f7ba2b1a75d66b1843a7abb1e025a913d72947bba6cbeea3d8', 16),
-	('function', 'spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange)', '60f529fe47ad2fff766484bbd38ac36acfc00bdb6bcaa1b7ad5bd74771fe466e', 16),
-	('function', 'spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange)', '6d1b4578efc7484fee08cea8734e57a8c2b9d3f10592dae90f9337a7b31d0070', 16),
-	('function', 'spanmq_core.runs_with(this_queue integer, asked int8multirange, fence bigint)', '7cbe33f8c6c9488a2a68efc456e8485b3a8569249c421ebf485d2c312974aca4', 16),
-	('function', 'spanmq_core.schema_at(root jsonb, ref text)', '6934a4020b5f7536aaee72dbfa48df63a66ce276421dbd4a495d616a7827fd87', 16),
-	('function', 'spanmq_core.schema_fault(schema jsonb, checked boolean)', 'd234b4998125e88860897e6abf1759ca2c387564057b1ce5fb11427344fc4eb4', 16),
-	('function', 'spanmq_core.schema_of_schemas()', 'c669c6de8c679c912fa796b8ced8794c22c4817cfdbb0a46404935066a606853', 16),
-	('function', 'spanmq_core.schema_steps_max()', '3ebb06851462f150c538a666543e5a6dc352459173b2789fdbd6b3a4d51332a3', 16),
-	('function', 'spanmq_core.schemas_in(schema jsonb, for_parts boolean)', 'bfaac76c9d18931c2ba66803f702ca184c9d9398ce5c2bdd4849c0d6902e41d9', 16),
-	('function', 'spanmq_core.screen(this spanmq_core.queue, runs spanmq_core.run[], leases boolean, isolates boolean, at_ timestamp with time zone, mode text)', '79b9f88e2ca4963462fbfebd8e2d8155066ede06cb4c6141b1cf83574248bbcf', 16),
-	('function', 'spanmq_core.seen_from(here jsonb)', '3ea25b7d36b9028db529f170474501603c980f75fb2c440dc316f626ce7049f3', 16),
+	('function', 'spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamp with time zone, rate double precision)', 'fb6cdfa9be3350d3d57dca4f7abc1760cb8a852d28ab9a04abf8a9580216ce1f', 16),
+	('function', 'spanmq_core.sees_now()', '54163ebdfef2b42ec09c7d2bcbf62fb727fb21462fbd20b427362e50115e275a', 16),
 	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
-	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '6467181bd5b2c6d914dbdae7be55302a541b2f4395a4d8cd0327801a471572bb', 16),
-	('function', 'spanmq_core.send_again(this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue)', '4c6d341d68099bbec4dd373830f6e0d65d9e6186bfe576ddf93d18bd497be918', 16),
+	('function', 'spanmq_core.ring(this_queue integer, bells bigint, but integer)', '8f7afcc8a5a3b6ae64d5148e3501c8a5ceda5d5d26d33555a0c003f383c78ea6', 16),
+	('function', 'spanmq_core.role_may(role_name text, this_queue integer, verb text)', '458a963f9e31f8edd22a9d78547a8021bb8645a0cc637d1b6b0c9de3721e3dde', 16),
+	('function', 'spanmq_core.role_name(role text)', 'ed00e24c8ab7cb00ad8a555118f44f4be48d74d44c09d5397a8041210afb4cb9', 16),
+	('function', 'spanmq_core.room_in_flight(this spanmq_core.queue, quantity integer, max_in_flight integer, at_ timestamp with time zone)', '6ef2ff5e7388a718afca25a62676b01a48e7e83e4debeb10ad524802f32fc5be', 16),
+	('function', 'spanmq_core.run_of(this spanmq_core.fresh)', '547559d7f181696f25622a73a4b87892c365d1741b0759fa9d38c7b9f0f8a79e', 16),
+	('function', 'spanmq_core.run_of(this spanmq_core.held)', 'f2e94a7413829baf67a2b8fbcce89a46eb40abbc936a6a9d1698a7da7421b2db', 16),
+	('function', 'spanmq_core.run_without(this spanmq_core.run, gone int8multirange)', '93b9acb44000f8844e9dbeb81eb7999c885450f418c41d0e551ae670b9c96c2c', 16),
+	('function', 'spanmq_core.runs_among(runs spanmq_core.run[], wanted int8multirange)', 'e196261c8a3adbe57198f005000fab53c88fd4f5646b6ad3f4f56124beb3e685', 16),
+	('function', 'spanmq_core.runs_not_among(runs spanmq_core.run[], gone int8multirange)', '6d1b4578efc7484fee08cea8734e57a8c2b9d3f10592dae90f9337a7b31d0070', 16),
+	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '992ecc65e2a626c99935163315ee651fd32e788220e28cb1b34f86f0f1060e79', 16),
+	('function', 'spanmq_core.runs_with(this_queue integer, asked int8multirange, fence bigint)', 'b6dce61afb1fd8703fee72ab3ad6e50e1acdb36d67d5236573653a6e5019f2df', 16),
+	('function', 'spanmq_core.schema_fault(schema jsonb, checked boolean)', '1d781a9da4162d36ebef63f7e76846a8b4c0fe563e1eaa89ddc598116dc9eadb', 16),
+	('function', 'spanmq_core.schema_of_schemas()', '8a5599da2310a26e77f89b748ac83532be034d4c0e4903fd8cc00d2470d27e01', 16),
+	('function', 'spanmq_core.schema_steps_max()', '3ebb06851462f150c538a666543e5a6dc352459173b2789fdbd6b3a4d51332a3', 16),
+	('function', 'spanmq_core.schemas_in(schema jsonb, for_parts boolean)', '7a164ad270bc2896175a96429170a06bcbd37fe0763fb0402f09af9494479d06', 16),
+	('function', 'spanmq_core.screen(this spanmq_core.queue, runs spanmq_core.run[], leases boolean, isolates boolean, at_ timestamp with time zone, mode text)', 'dbdaab50d9646c628c76f67aefb9d8df0afe00c50fb03d7c4f24422ef10d8333', 16),
+	('function', 'spanmq_core.send_again(this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue)', 'edd95b3aa52a4b18ef4a67166c72f769025cff683f22434ad4c1db23111d624e', 16),
 	('function', 'spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamp with time zone, ids bigint[])', '43d585747e89cd5da5b96d6995213cbc8a4b1c13255afa41e8a56b36f2ae05d5', 16),
-	('function', 'spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts integer)', '29921b2d2f4ac7d828e713b5266fb8f19b89ea4752aa2b5e96feb162cc349f4c', 16),
-	('function', 'spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamp with time zone)', '53a5f9abd6bc9c9b9a9d234cd2d27a4051e2f2d2468806e3a4403062c29def55', 16),
-	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'fd88c3778bf14d6e8f58c6bc4947f0f69fec609298fd5e46c730c72700705f95', 16),
-	('function', 'spanmq_core.sent_from(this_queue integer, first_id bigint)', '1d276909025e444d2473c16a86203a2dc32cceece71f7af3fdcfe76d0915de3f', 16),
-	('function', 'spanmq_core.sessions_waiting_for_rows()', '8822b2d76db7b492650539d23d76e459419c35f19fbb4a3d75938955a5c9d9de', 16),
+	('function', 'spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamp with time zone)', 'c646d4293ba4f0acdf18a985c23a981785e1cf0fb7be4715c0cc3eafb3d162ee', 16),
+	('function', 'spanmq_core.send_row(this_queue integer, message pgmq.message_record)', 'cfb8cf03594a649372d6c26defe2db4f3f418221d88fccce3f0e4a6e0e0ed6ac', 16),
+	('function', 'spanmq_core.sent_from(this_queue integer, first_id bigint)', 'd4ce1fc0bed6eccf02f3803b88fc1b5c6f272b33363e41b687df52ec11ce27d7', 16),
+	('function', 'spanmq_core.sessions_waiting_for_rows()', '6469461c5195027794bd94c9e822f124457c21787467a9e0e9131c5dbcf88723', 16),
+	('function', 'spanmq_core.settled_channel(this spanmq_core.queue)', '092c0ff7d674461175d5efd14a363c12cf5524f16ef502e69d56d3205101e2e5', 16),
 	('function', 'spanmq_core.set_aside(relation regclass)', '42d669eb63fe127a765ec0a011f5e7608f302a28cc0448bfcec4cf2237cbabd8', 16),
 	('function', 'spanmq_core.set_backs()', '89dcccb9203fc819818ebc7e7d89c4d76f655465bc54cd0d237d80b45845183a', 16),
-	('function', 'spanmq_core.set_retention(this spanmq_core.queue, segments text, retention text)', 'd39d3b602fa51550e7518edfb5105964a9a875025ccef20062975df4c12b9219', 16),
+	('function', 'spanmq_core.set_retention(this spanmq_core.queue, segments text, retention text)', '346fd2e0775eb9aca1ea329fa21108ee19010032dc847999d0feb4fd02ff466f', 16),
 	('function', 'spanmq_core.set_turn(this_queue integer, place bigint, is_odd boolean)', '50958aa67cccb5314ff62a91ff319aa551238cdec6e7c98c47240cb3a239d5d0', 16),
-	('function', 'spanmq_core.settle_batches(this spanmq_core.queue, receiver uuid, settled bigint)', '282d410b62930ba925b89ebebaf1150b8b0a051eed570275dc90659b64ad7285', 16),
+	('function', 'spanmq_core.settings_of(this spanmq_core.queue, policy spanmq_core.policy)', '05263af152000493e75e567171636720766701ce2a51c0c8a67c0d5e45bbad53', 16),
+	('function', 'spanmq_core.settle_batches(this spanmq_core.queue, receiver uuid, settled bigint)', '0aee28e7dae2b3c11d90b02f407d2b2493a73f6307dd3db02faacb5854757d43', 16),
 	('function', 'spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[])', 'dd406c2ae7a527fe1faea159a52d762bbb2da73100a1879d7d8d7ff1bc4acdff', 16),
-	('function', 'spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint)', '41f1c1c43dd9e718d62374606194ba85304396d3891297d5b4f306cc1f95da0a', 16),
-	('function', 'spanmq_core.settled_channel(this spanmq_core.queue)', '092c0ff7d674461175d5efd14a363c12cf5524f16ef502e69d56d3205101e2e5', 16),
-	('function', 'spanmq_core.shorten_archive(this spanmq_core.queue, drawn bigint)', 'e39f89291f2552b23f8fcda713a79a4ffbec83522616b60ea2930b05cc7d2486', 16),
+	('function', 'spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint)', 'c88e76985bb2d2b45e827a12f3f61e4ed956298b7c1adf116ed7ebf49f14ea79', 16),
+	('function', 'spanmq_core.shorten_archive(this spanmq_core.queue, drawn bigint)', '4ddc137fcad0f934fc527b293c200a28beab18bd2d84764d1fb107f39e656d27', 16),
 	('function', 'spanmq_core.silence(bell integer)', 'ea4980da7b046de39842c68699a32184868af32b7961e279e21fd2fed99c8f94', 16),
-	('function', 'spanmq_core.silent_receivers(this_queue integer, at_ timestamp with time zone)', '15c13c59d39f1404633eb765e16b7a6ca86e60670f794e35483f5ddb8681de4e', 16),
+	('function', 'spanmq_core.silent_receivers(this_queue integer, at_ timestamp with time zone)', 'a6678f8edce357922c9a3e0100d7979824910ad884e24da84a5cf71b5ab7377b', 16),
 	('function', 'spanmq_core.size_of_batch(this_queue integer, los bigint[], his bigint[], max_bytes bigint, OUT bytes bigint, OUT last_id bigint)', '80649f1c5cb6d0f6d573c38906b442c1c05716bcba879331a18dc4b25e1d9615', 16),
-	('function', 'spanmq_core.sqs_queue_of(sqs_name text)', '7ace131d8195e80a61680ad4fc3ac981c4c59c64c19cb91ae372df6c12f24bcf', 16),
+	('function', 'spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts integer)', 'daf2822dfa3899394cfe483f6b1b7954b484b88e0f81a3d3eaf9f670d37c7af2', 16),
+	('function', 'spanmq_core.sqs_move_row(this spanmq_core.sqs_move)', '587e70e7f2b29d3af53df44c830fd48858c7c65db464c24928327e8052f73cac', 16),
+	('function', 'spanmq_core.sqs_queue_of(sqs_name text)', '24c5c7fd4d087f29c1041c6bcbf2c1d55ba98635ebbfc32d5fe8e21708e70137', 16),
 	('function', 'spanmq_core.sqs_redrive_to(attributes jsonb)', 'b4d6b38a8d6d097f4f39968ce660c6ad0f1e6811a39421105b3164b5aacd2e6b', 16),
-	('function', 'spanmq_core.sqs_sources_of(this spanmq_core.queue)', '7654df37b926a0de560b7d58d2f6f83d16bcf88719fa23d8a8642f1d48bfc459', 16),
-	('function', 'spanmq_core.states_of(ids integer[])', '11104aafd346040515ef415fc3ecb7946884c28456bda7ff636b71196f2933ee', 16),
-	('function', 'spanmq_core.step_bound(this_queue integer, drawn bigint, mark spanmq_core.bound_mark)', 'c76a8995dca2b9e0a67ff6d34b662a52176ff0cb3fc94aee9e75e8a5e9edb75b', 16),
+	('function', 'spanmq_core.sqs_sources_of(this spanmq_core.queue)', 'c8a4fa2578ca9f196eaf5f7be079a90966cdccb867d59e40079baee8fffb0624', 16),
+	('function', 'spanmq_core.sweep(this_queue integer, at_most integer)', 'e652b95b423801e49d719d6db7fd4b1d787602e07582ed2076f8a06bc3358093', 16),
+	('function', 'spanmq_core.states_of(ids integer[])', 'beefad6dfc0bf902e7e650ffacbcb69240c3f94eca3455d2f0c35c0fa39a1da4', 16),
+	('function', 'spanmq_core.step_bound(this_queue integer, drawn bigint, mark spanmq_core.bound_mark)', 'b2c0d909e4b82b74ba97074634c6d054c59381534e4e30af789f9b6ff5c5827f', 16),
 	('function', 'spanmq_core.steps_of_drop(this spanmq_core.queue, log_id integer)', '570a20fef475f8487a187f21b4432419dce817dee26d60af063bf34c85c1042d', 16),
-	('function', 'spanmq_core.store_results(this spanmq_core.queue, msg_ids bigint[], results jsonb[], keep_for double precision)', '2457fd6cbd8c7a8945641d68a4b369fe59702e349a892a1f28b860bc74d53b1d', 16),
-	('function', 'spanmq_core.stories(this_queue integer, runs spanmq_core.run[])', 'dc947844b8eecba5c56af97a59602fcb6dfe8e79569f715fd1b0f4beaf7dba97', 16),
-	('function', 'spanmq_core.strangers()', 'b30bb322d578e6904d3707a708b7fb7bbcb7b245ff5a4382b79e60d87e91129b', 16),
-	('function', 'spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint)', '1d6a13ba398400ec84ddd5ca813a217763a9adcaf9362b4d400b1e9c372038cb', 16),
-	('function', 'spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue)', 'f37382a9415ede4e79dacf5061adf07d0479a4e3591aa6cbc276bea916841c76', 16),
-	('function', 'spanmq_core.survey(this_queue integer, at_ timestamp with time zone)', 'ce790d5de7fba96cab901e8b85b6203e1e17eb558e25117bad54ac9284c1559b', 16),
-	('function', 'spanmq_core.survey_of(this spanmq_core.queue, at_ timestamp with time zone)', 'b54159e6796d2632b5c6db4f1290ad8c948f5312aac206759efee471e9345076', 16),
-	('function', 'spanmq_core.suspects_among(this spanmq_core.queue, runs spanmq_core.run[])', '9a0391d1c5a683c476ffe655a3c61a2e124083c7e59c2be9cccba24394c1d165', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
-	('function', 'spanmq_core.swap_segment(segment spanmq_core.segment)', '295f959d54085060c79dc325d21b5e6f67ed3af987fab57c2c859fea6a7c096c', 16),
-	('function', 'spanmq_core.sweep(this_queue integer, at_most integer)', '62dcb458f02105de37ddd52970690d7c80c4351cf2fb40e006ffda46654a5370', 16),
-	('function', 'spanmq_core.sweep_run(this_queue integer, this_lo bigint, n integer)', '586ccb300548e529387846be13749642b849c6a3efd95aaea2b75ce7e71b5d07', 16),
+	('function', 'spanmq_core.store_results(this spanmq_core.queue, msg_ids bigint[], results jsonb[], keep_for double precision)', '2bf3a7ae35b3360f19e572e90a1e0386ea05ce030ed98fa9dc1c65edd63768aa', 16),
+	('function', 'spanmq_core.stories(this_queue integer, runs spanmq_core.run[])', '4f368d944020fe65b494fd777fa49458b56a2927d19f77c7ccfc05216110f64a', 16),
+	('function', 'spanmq_core.strangers()', '63043c725e555c65d6e1fa60516c5654d48c1eabd060232244a7ce774dffb44b', 16),
 	('function', 'spanmq_core.tables_of_queues()', '27ae83a99447ad042764118324c67d835a1c12f86f9778195363833f03585dbe', 16),
+	('function', 'spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamp with time zone, since_id bigint)', 'db8d842439154d3e595bf20df3a99a5e76c0c9915b9ad3f951fe5a914c230ba5', 16),
+	('function', 'spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue)', '0b1954324933c2f7f278fe95c73b8f5e83eb93214d842f16e28aabb8556c5746', 16),
+	('function', 'spanmq_core.survey(this_queue integer, at_ timestamp with time zone)', '48b6c14aee83bbf018cb6dc51c7f01913336ddfee464adfd89d0fe14e68d5bc9', 16),
+	('function', 'spanmq_core.survey_of(this spanmq_core.queue, at_ timestamp with time zone)', 'f0a9a7d88137feb2605455b2265d32bc96264d3bb08928970fb773fb00bdbbc3', 16),
+	('function', 'spanmq_core.suspects_among(this spanmq_core.queue, runs spanmq_core.run[])', '9a0391d1c5a683c476ffe655a3c61a2e124083c7e59c2be9cccba24394c1d165', 16),
+	('function', 'spanmq_core.swap_segment(segment spanmq_core.segment)', '8b4d1202d63704edbe707de77f601870020654fd9f5e389a8ca591b4e2bab571', 16),
+	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', '1eb3bef34b2e95421956e35d0879b939270acbe5e7971a62d73794462312aba1', 16),
 	('function', 'spanmq_core.take_all(statements text[])', '4cc32c6b4c6c35f8a622e545498753592f8d38e559439b0ac0bd185cd012ae88', 16),
-	('function', 'spanmq_core.take_any(this_queue integer, quantity integer, at_ timestamp with time zone, waits boolean)', '67f8db1ea3b030b89be66a50314ca4334f9736fdebb03ecbdc9314d918b3b0a4', 16),
-	('function', 'spanmq_core.take_batch(this_queue integer, lease bigint)', 'd2e376342ded832cad1ca1799a4536bb1665aaff1b8914902e73278ae20b6cff', 16),
-	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '60650ff0751ce37df7856e8eecaca771d09df681b3b2ef2168aba876a46538d5', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '88eea4077095b4d1c3be14c0cfed2441ce0d71127157361425a5db523bb1eb32', 16),
-	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', 'f6ab1b9ff69253530c7d37fa497ecf91077d4bbd87b404fddaac8c37d4e58a04', 16),
-	('function', 'spanmq_core.take_caller(of_caller uuid)', 'b12aa1a91b74b59beaa6964cbf3eefd4f5e5f509f5fcbd513d9f8a4b2c11d9cf', 16),
+	('function', 'spanmq_core.take_any(this_queue integer, quantity integer, at_ timestamp with time zone, waits boolean)', '90f719c11ad81269b2b69338d86bcd388a70a109db38a4825f7a1ca972edf3cc', 16),
+	('function', 'spanmq_core.take_batch(this_queue integer, lease bigint)', 'f2aebf01d83ee15dcc056dc91fd5a33a07da165e1270c4d977adf51c9c1b9158', 16),
+	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '47f15f606043d3dddbc4045952874f3c97d119af0b665d3438459139c78bd0a0', 16),
+	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', '61d6defed99e95bc7bf4486262ef111883d5ddf54fcda8846a05a6a898359775', 16),
+	('function', 'spanmq_core.take_caller(of_caller uuid)', '749b2fe6cdc77f434f5d99d38f27ba2eec5ef282150f99303651f946bf1a6360', 16),
+	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'f474a3efa2779f393e7e285c89d06561320f06af13b25eb36a18286fe6a619d1', 16),
 	('function', 'spanmq_core.take_failing(this spanmq_core.queue, filters text[], msg_ids bigint[])', '63a96f34c7af34cac55972c19bc388e4119951daaa7a9f1cfc5ff93c6839b864', 16),
-	('function', 'spanmq_core.take_fresh(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, lease bigint, until timestamp with time zone)', 'a87ec38e04ed425830879582ec68b7ce3d07ac8df2d18aca381ce72f5b04a878', 16),
-	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'd9320d20ead1b9a6898945155faa1cc20c84a08b94e51daeb561fe6762de8b9c', 16),
-	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', 'a376a2bb4de3678e408c1b3578909851d1f1df6d9376dc260729bf9ffcb55629', 16),
-	('function', 'spanmq_core.take_from_held(this_queue integer, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamp with time zone)', '02efacfab24b948c37b9ff5174a94fd662792adbebf5dbc60475667418b83200', 16),
-	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
-	('function', 'spanmq_core.take_governed(this spanmq_core.queue, quantity integer, leases boolean, at_ timestamp with time zone, conditional jsonb, mode text, waits boolean)', '18b22a7b5dc27252425045162c71aa3b33b8c3873acd9ea671d7b4e600eb9f34', 16),
-	('function', 'spanmq_core.take_group(this_queue integer, hash bigint, want integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, most_in_flight integer, alone boolean)', 'd1f16c7ef798d923a019a1e3b793e72a856ced87bda900118aa78340dde08940', 16),
-	('function', 'spanmq_core.take_groups(this_queue integer, quantity integer, mode text, most_in_flight integer, at_ timestamp with time zone, waits boolean)', 'd777dff23ce28c1650622769b50bac4e9495ddfb599c6cdfccb5943ea5322ec5', 16),
-	('function', 'spanmq_core.take_held(this_queue integer, los bigint[], at_ timestamp with time zone)', 'dfee306bbc6f03c6bcbc868e76bc108ab4834c60cada91e6de61d4978827f8bc', 16),
-	('function', 'spanmq_core.take_late(this_queue integer, at_ timestamp with time zone, wanted int8multirange)', '9da001df28cd2821fcc2ad854d2f4cc15a37318217f2caf32ca8e2e77ee48a88', 16),
-	('function', 'spanmq_core.take_matching(this_queue integer, quantity integer, conditional jsonb, at_ timestamp with time zone, waits boolean)', '14e735688869ca9ab4d476de7b2af747f56fd2c759c859ff6a51d57ac4a4e417', 16),
-	('function', 'spanmq_core.take_out(this_queue integer, msg_ids bigint[], fence bigint, for_good boolean)', '67f0f2fcfe946b25a917d580adf44c15250cf71ec44775d3d5d084798984e15d', 16),
-	('function', 'spanmq_core.watch(this_queue integer)', '6b819505ba5af83560355ac882ff885c8debce1f7a1f340eecabd6cfbb12d0fa', 16),
+	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'e2c6c57e6a6ecb4b929c6b67d2a1b7bb3992d41623ed8b4547ba2e4abb1833aa', 16),
+	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', '531fbc563a15a6891091bc6b2ebcf0661241cb1c9f042a27b64d70ddee944d1d', 16),
+	('function', 'spanmq_core.take_from_held(this_queue integer, this_lo bigint, wanted int8multirange, fence bigint, due_at timestamp with time zone)', 'fa040a581cf4c355a499c60384645f3b6b82b2f7e5edad481a4125e242879cb0', 16),
+	('function', 'spanmq_core.take_governed(this spanmq_core.queue, quantity integer, leases boolean, at_ timestamp with time zone, conditional jsonb, mode text, waits boolean)', 'a1896957f8e32a0d25ad3094caf208020e12b1ca0fcf97bce15f1676a5e180f5', 16),
+	('function', 'spanmq_core.take_group(this_queue integer, hash bigint, want integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, most_in_flight integer, alone boolean)', '7f6ada9a35f3e9ab06c4d01942cff27bd7a63e50aa7ea64b0911b5c32b81c31a', 16),
+	('function', 'spanmq_core.take_groups(this_queue integer, quantity integer, mode text, most_in_flight integer, at_ timestamp with time zone, waits boolean)', '42861465da3da816d5e06d77cea735eedbfa7515a535252d4fc067f9f3cd3082', 16),
+	('function', 'spanmq_core.take_held(this_queue integer, los bigint[], at_ timestamp with time zone)', '818fb350d87835b48829dc45b230a18c764b1edc6ae00f2b9b35ae074daaab9e', 16),
+	('function', 'spanmq_core.take_late(this_queue integer, at_ timestamp with time zone, wanted int8multirange)', 'dfa40a8cca8d08001ca4d6a2bc8303f052579f76845ecb3e479741a5e499527d', 16),
+	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'd47f71a460a767d5b85aff8cbfa5c795fe8b77330ad818fcf5abbc361583ac93', 16),
+	('function', 'spanmq_core.take_matching(this_queue integer, quantity integer, conditional jsonb, at_ timestamp with time zone, waits boolean)', '28b92316746b2c812c63f1279f21b633e21426e36311eda1cb1faa49a2386f8d', 16),
+	('function', 'spanmq_core.take_out(this_queue integer, msg_ids bigint[], fence bigint, for_good boolean)', '7f6e3e19a333dbf6b8a7333bef5a05a4d9a491360bd8a3697397ea80922d7430', 16),
 	('function', 'spanmq_core.take_parts(this_queue integer, asked int8multirange, fence bigint, for_good boolean)', '4104032349062674bab523444c1a11af0ccbab77162bba0d65b6c39d5e3fbe46', 16),
-	('function', 'spanmq_core.take_rest(this_queue integer, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', 'f07119859cfe8dd2e00df2397b887c8e9b3fbcc30d879de1e9df7956d85adf54', 16),
-	('function', 'spanmq_core.take_sample(this spanmq_core.queue)', '6e029327e899b59e8128a5e7ada9157baf9dfb9aff8aa532501ffc778a04e47b', 16),
+	('function', 'spanmq_core.take_rest(this_queue integer, msg_ids bigint[], fence bigint, first_id bigint, next_id bigint)', '4aeb77b9189acb6c1175d317f8cd5acf2de4d961115a9380a7f6c8521d31c16d', 16),
+	('function', 'spanmq_core.take_sample(this spanmq_core.queue)', '3c871d7bf7fe7f4d6e6270415f41630930b0fcdfdeb670357f7b057415562d2f', 16),
+	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
+	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
 	('function', 'spanmq_core.take_suspect(this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight integer, at_ timestamp with time zone)', 'b1c8a12861f23ea4841928ca56bc16c45eec25f3ce6bde350d02be8f9a49047f', 16),
-	('function', 'spanmq_core.take_tokens(this_queue integer, quantity integer, rate double precision, burst double precision)', 'ac6a24ea9be4cc21ab66bef83ef2c577f52a439d0df5d93816cd13acaa2b3d12', 16),
-	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '5b7c543668de717aca24c215a3f92d87b7cf2167b949efe1b02a0d1d8c6385cb', 16),
-	('function', 'spanmq_core.take_visible(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, waits boolean)', '779626f0494b31918236b8b375d009b4d1789c36d2c4b36d2f2d7b4128461f48', 16),
-	('function', 'spanmq_core.tally(this_queue integer, at_ timestamp with time zone, OUT backlog bigint, OUT visible bigint, OUT oldest_id bigint, OUT newest_id bigint)', '17c82dcf43bc402bbf72d72190f260c0127c1e43cbbbaf01d750255eee174414', 16),
+	('function', 'spanmq_core.take_tokens(this_queue integer, quantity integer, rate double precision, burst double precision)', 'ac9b591329c97de4fb664aac92a148c8a3451eac6da0ee0f5b7ae6e4199a50fe', 16),
+	('function', 'spanmq_core.take_visible(this_queue integer, quantity integer, fresh_from bigint, due_from timestamp with time zone, at_ timestamp with time zone, waits boolean)', 'a95de1f5f5231bb4da1656ac378786171add23f786837bb112204c3990941915', 16),
+	('function', 'spanmq_core.tally(this_queue integer, at_ timestamp with time zone, OUT backlog bigint, OUT visible bigint, OUT oldest_id bigint, OUT newest_id bigint)', '23d0011e990b21ff1becfa52c7f74377f1025ab7e3fce03cf8e7615225f5dea4', 16),
 	('function', 'spanmq_core.tasks_of(this_queue integer, ids bigint[])', '880711dd2edfd555f3dfa62af73887bed6a9786c749d2c520dcbe7395a13b58e', 16),
 	('function', 'spanmq_core.tell_access(has_changed boolean)', 'ebb7db6f2412b6fa86cc95c8954e00e63ae77285c1b86b1352e606a170e309c9', 16),
 	('function', 'spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[])', '491b6dd40c4f3a944e00ae23a1e35512a71b1e86801040b58ed7188761bc5b2d', 16),
+	('function', 'spanmq_core.try_lock(this_queue integer, what text)', '357a9e600a56b46e45078b00e5feb8020a539eba8224a87a86de6ea4ab8a7982', 16),
 	('function', 'spanmq_core.tend(this spanmq_core.queue, drawn bigint, may_retire boolean, mark spanmq_core.bound_mark)', '8a98a77d40aabb870a2ff165a6594c7cbaf87691298637d4eb928ec5b9c64657', 16),
-	('function', 'spanmq_core.without_done(this_queue integer, runs spanmq_core.run[])', 'dc24427ff7c3038b90aced462325fcd0cf094d03e1094096b7f18d776fe46ad0', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '9e10e075f1dc6d5bbbe11df99b0824507ea585ee7c7795bc6e3b79fae4f9504e', 16),
 	('function', 'spanmq_core.tend_lanes(queue_ids integer[], positions bigint[])', '240c5059fc32736bbc6b5b3df872e9bc27f3cc60b92e642a2de29308b1da324d', 16),
 	('function', 'spanmq_core.tend_notifications()', 'ffcb4b967d851843bf3530db21532496554d59c1191ef930cbbacd5972ec5067', 16),
 	('function', 'spanmq_core.tens(first_id bigint, last_id bigint, OUT lo bigint, OUT n integer)', '14efce7d6e664891e1ba2ca0d5e3ea9d11346a7e7398df383699894059b3ef07', 16),
-	('function', 'spanmq_core.tidy()', 'c845609e5591b1724d18b1906a637f7626b70ecc86a7b0a826cc5d2a8d49d098', 16),
-	('function', 'spanmq_core.tidy_failures(this spanmq_core.queue)', '409fb11a79f710bf90751ef4acdf30f7f4adf27c982f694a6da81044d97f8727', 16),
-	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', 'c24e9e18799b7851062e4935620e784ed19264c24f08afd5001511e471825805', 16),
-	('function', 'spanmq_core.token_of_batch(receiver uuid, batch bigint)', 'fb9093ef5c999f8b14d3c84107ad2d2e0d5486f6265394f6f15a152fd28ab53b', 16),
-	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
-	('function', 'spanmq_core.truncate_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'a68dfe363bd56bb5f572bbb85c143e7fb267bb896c20a025204ef8eaca2a8110', 16),
+	('function', 'spanmq_core.tidy()', 'ddb661fdb8ae7920d480b29c82591ee77e5b946b71a234b0256c85f5d4b09979', 16),
+	('function', 'spanmq_core.tidy_failures(this spanmq_core.queue)', '6e8da7dc89bdec31c7cd80ba3da774ef61c17d88d36c78e4aedc8d5a205ca9dd', 16),
+	('function', 'spanmq_core.to_revive(this spanmq_core.dead_letter)', '1a0840329e39a0885314a4de4e2a5574d4fdc9903692cf2f5d09eb24975bf1b0', 16),
+	('function', 'spanmq_core.token_ns(rate double precision)', 'f670723def8f4a0f176fc90a72c406e90052dd36bbfd59cc677291522291b88c', 16),
 	('function', 'spanmq_core.try_lock_run(this_queue integer, id bigint)', '155c6eeabed7e8bcc1aa4838c33d8d55d8b983f1f4df554264ce4c3c03fe55c0', 16),
-	('function', 'spanmq_core.try_lock_shared(this_queue integer, what text)', 'b4b3776e759070ce641fdc53163774c2b5ebe346cc1caaf60f9cfa39b4575a7f', 16),
+	('function', 'spanmq_core.try_lock_shared(this_queue integer, what text)', '5f86a3a7676d3599a8ddda7ffde486db9edf3e06a71b1eb2e364f618967f257a', 16),
 	('function', 'spanmq_core.undelivered(this spanmq_core.run)', 'dd4a90b84e3d928ab618386d10cbf50642d0710c82e316a976b310ff42a35765', 16),
-	('function', 'spanmq_core.unfollow(this spanmq_core.queue, role_name text, verb_lost text)', 'b1ed13549a1afea48ffbf0e0328d4d370cfedb08bfc66adef5683daeef2ec16f', 16),
+	('function', 'spanmq_core.unfollow(this spanmq_core.queue, role_name text, verb_lost text)', 'a4dadd09fd284dc064412ecd7c2a2ef22938ace0185becbfb5f64cbd8a224fc0', 16),
 	('function', 'spanmq_core.unsent_of(this_queue integer, first_id bigint, last_id bigint)', 'd77d41b48ca1721128966a8e0154e07cd6ae945638bac1e6c8a38e67ca41fd7d', 16),
 	('function', 'spanmq_core.until_token(this_queue integer, rate double precision, burst double precision)', '4078fcf1bbb88ce0f6edd7c9c5061077bd49c2f9179f69d30e9253413ea6fd6b', 16),
 	('function', 'spanmq_core.usual_queue(queue_name text, at_ timestamp with time zone)', 'ec3062e862c4bdd88f8800d3a9105a349209a654c9e494a1043dd4afb523e41d', 16),
 	('function', 'spanmq_core.value_at(body jsonb, keys text[])', 'ca06beaa3936af7c618267921e096c4f7cbd732034415fdb19d2ef85e006453a', 16),
-	('function', 'spanmq_core.wrapper_of(inner_function regprocedure, this_queue integer)', 'eb1f50f239fda321f1b46bdd388594b331daa22d1bb66b9603d17ee3034f20e3', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '491cb2c90d2c485c81e4f4641c051f8386824030a933393e158335ff269d2c24', 16),
+	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
+	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
 	('function', 'spanmq_core.verbs_by_privileges(this_queue integer)', 'f6f4e19ca2bd842ffae33ac8dead991a72901854a82e27615d370c29e8f444c9', 16),
 	('function', 'spanmq_core.verbs_of(verb text)', 'e47dbb01087190ebd80d490073440c16798d0d3d42c6270849f7c6047f2a26b8', 16),
-	('function', 'spanmq_core.verbs_revoked_with(verb text)', 'aeb26da9ba4406f3e170e3b4bd5363ab2dea26755ab213bb9dbe27dd04e9996f', 16),
-	('function', 'spanmq_core.visible_at(visible_from timestamp with time zone, rate double precision, n bigint)', '9326bba7dbf5568b901c48cc71b430d15990e3d87a90f42498c0079a9021a688', 16),
-	('function', 'spanmq_core.visible_since(this_queue integer, ids bigint[], known timestamp with time zone[])', '14839c76ee163f33232ce7811df6371b99fab1ca959f0f6b43ba8eb8c02db923', 16),
-	('function', 'spanmq_core.waiting_sessions()', '88f02909ce2d6cc74e5933e3ec3abb8b940087cfc67186f6cfb55cce8a3eb499', 16),
+	('function', 'spanmq_core.verbs_revoked_with(verb text)', 'bfc8f475efb12c3fca99ffa77b0117d783094eb17bfe9e1a07269c284de3f52a', 16),
+	('function', 'spanmq_core.visible_at(visible_from timestamp with time zone, rate double precision, n bigint)', '83d3af8faf1c2df5272eddf9f6700b1e38718ad7550472e73d46fdf233ce6cec', 16),
+	('function', 'spanmq_core.visible_since(this_queue integer, ids bigint[], known timestamp with time zone[])', '52c6b16b7063e10e2cc73fb9abcdd9a6cc2525e6ddfad0dcb9227a88a6a96b00', 16),
+	('function', 'spanmq_core.waiting_sessions()', 'b404435e64a4b6b4e39d6902ac32dea0613e9dd3ec3c4e858d15652b3f6c0d57', 16),
 	('function', 'spanmq_core.waits_for_dead_letter(this_queue integer, hash bigint)', '3acfbc543372cf87553b78a00a0f64c4625e204169161eacde9921612ee0618a', 16),
-	('function', 'spanmq_core.wake(this spanmq_core.queue)', 'e53e94ff1e6ffe0582dc3b1d0a75b775c4452062d59c922bd93c822c5e3fc947', 16),
-	('function', 'spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[])', '4e9454f88084ce3aa06cd7220438f5b8e7f1bc4b7cafa65834f9659db2742d96', 16),
-	('function', 'spanmq_core.wake_one(this_queue integer, bells bigint)', 'df1325e0cce168fb87e16ae4ea120aff6691cb83c842ad8f0360ff366535ecc5', 16),
+	('function', 'spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[])', '96bd88cbc18a984092c4e306a9f06e90560d63031eb0b563e5967ec8462e7839', 16),
+	('function', 'spanmq_core.wake_one(this_queue integer, bells bigint)', '3b81fe5b21446182c749ae7f730857787bf4d20183be28720389b17819bec83b', 16),
 	('function', 'spanmq_core.was_alone(this spanmq_core.run)', '94ae8e2a8857da5aa16ed34d6e013bf9954f42b9f06ecbc94c61b9516b34803a', 16),
-	('function', 'spanmq_core.wrapper_text(inner_function regprocedure, this spanmq_core.queue)', '3e9bbec1ebc0a2f054b6712bbac2c92c8935d79f12f68877edb9d719b8ed382f', 16),
-	('function', 'spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[])', '2e1b206d512e527fe1e5232e898caeba5bad8fd9db47a0ab49751e23a6850bec', 16),
-	('function', 'spanmq_core.writer_of_row(near bigint)', 'e8328b24c7ef42906170a38196fff5770da7cb92c52600c8f69fa38067255470', 16),
-	('function', 'pgmq.bind_topic(pattern text, queue_name text)', '14e54e8beb7d8fff546b86394d1fd293cf8ffba9248cdc181453649d0d5cd234', 16),
+	('function', 'spanmq_core.with_new_bodies(this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[])', '6b857fe1d0af7245f940b21e3ea2cd98bc83975d3d9dfdc46d89faaf36d04523', 16),
+	('function', 'spanmq_core.without_done(this_queue integer, runs spanmq_core.run[])', '43a91fdee8ca3510756d1bb5c933eaf904d950bed41364cff04aaa5513fde7a2', 16),
+	('function', 'spanmq_core.wrapper_of(inner_function regprocedure, this_queue integer)', 'eb1f50f239fda321f1b46bdd388594b331daa22d1bb66b9603d17ee3034f20e3', 16),
+	('function', 'spanmq_core.wrapper_text(inner_function regprocedure, this spanmq_core.queue)', 'c4f711b77714c8a798c82b5c80076ddc89a2306e78a4822b429ce21965ba7bdf', 16),
+	('function', 'spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[])', '5deef132b58d3fe29c616d75d60a5f8bbc28d43c8883c97998c198c5859a113c', 16),
+	('function', 'spanmq_core.writer_of_row(near bigint)', '3b0bf26b2672d27e57a0d83537ab9c14063ed591141daf93b43786c134739261', 16),
+	('function', 'pgmq.bind_topic(pattern text, queue_name text)', '2ca87230f22462caf93790979c4346fbb646695061eaf82f16684d8b2efaad94', 16),
 	('function', 'spanmq.cancel_sqs_move(handle text)', 'd3a72fd7062be8c8cae21d84230c8b6eb8161a9c5b410ccd4265f1334f223325', 16),
-	('function', 'spanmq.check_session(key_hash text)', 'f5f9da1dd5433d90e6311c7271f8aac1e2f2037658711d4342a8317de90ecafc', 16),
-	('function', 'spanmq.check_token(secret_hash text)', 'e919862621976e861eb74c77d934c90b7ab473cd1fde9798677b5585626d524f', 16),
+	('function', 'spanmq.check_session(key_hash text)', 'fa0c82f4ad126caf43943c322b8f9fa51cb4e4887572853633b8aa61244753a9', 16),
+	('function', 'spanmq.check_token(secret_hash text)', 'd61edeecbde9b0171a83368cf19cfea70e030ea177d7122d89454a869b707840', 16),
 	('function', 'spanmq.close_session(key_hash text)', 'd364d671cc9e065fcb838848cad55e56a524c7573b63f929b9ca534d508ce0b1', 16),
-	('function', 'spanmq.find_access_key(access_key_id text)', '84315966106054bfb4db65488cfa21c185c28e820c72b3501f92b67cfe8c1f82', 16),
-	('function', 'spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone)', '429314c8a4e6fb67b19a311c36695a54a84a6d4644c69348aa4cf588209ed730', 16),
-	('function', 'spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint)', '9f95b494538094eb2f347647c74ad129c76fe11bc52a5e08c6969c182fed5d03', 16),
-	('function', 'spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone)', '4fc40d61b0f6679a1255d2e39f738f6e52ad73eba680ee52769b18b413ff6c9c', 16),
-	('function', 'spanmq.doctor(client_at timestamp with time zone, connections integer)', '789c37e2e11ca696b9043d2350ff0366dc63a84cb23ac5f65b1d333b6fbaac78', 16),
-	('function', 'spanmq.enter_shards(queue text, epoch bigint, shard text, group_key text)', '685b4bf555eefe7d83952e79083e7e893ccba204fc566cefa2f21f25f0645ae7', 16),
-	('function', 'spanmq.follow_table_grants(follow boolean)', 'da1175817c5fb70b27a1da154613e4157406c6c43e23d0b0cf0a8cc30409d03b', 16),
+	('function', 'spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamp with time zone)', '60f0b99a720e4b7dd4952b518dabf7d17a8b902123784dfd4c1be1c47c2b0806', 16),
+	('function', 'spanmq.create_subscription(name text, queue text, waiting boolean, since timestamp with time zone, since_id bigint)', 'fd334bb12d10e061a632127a206bc02bb172a008f581db084d382e79e28bebcf', 16),
+	('function', 'spanmq.create_token(name text, secret_hash text, queues text[], verbs text[], expires_at timestamp with time zone)', '24d4d221363c094160f3aaf6ce6acaa3a56a605cbd96656181d6b4c00aae90f2', 16),
+	('function', 'spanmq_call.list_bindings(queue text)', 'c39ece3182fc3de4cb8965e6efe230118a3d0a6ab22032c64c3b9821299e20f4', 16),
+	('function', 'spanmq.doctor(client_at timestamp with time zone, connections integer)', '4657446b25fc73def76387932b6c97a7c259d9b1cd0e934c39c21106a5f86d4f', 16),
+	('function', 'spanmq.enter_shards(queue text, epoch bigint, shard text, group_key text)', 'aec5eb48f8d6cdbcf16ec6e0c77a43102ba6bc6cc3b2429f5fb836f3a6352b32', 16),
+	('function', 'spanmq.find_access_key(access_key_id text)', '3c46253c1921288cd9bb758298c4f03e4cf60837879b49f9059c90e53f14169a', 16),
+	('function', 'spanmq.find_sqs_move(handle text)', 'ef4513763489e95dff3357d42e0515e4196e33b4cfe6717a6de854ae407926eb', 16),
+	('function', 'spanmq.follow_table_grants(follow boolean)', 'bf53cc21b761242c2a681a8434ffd187b630aab549f6d30fb08317b9002b5905', 16),
 	('function', 'spanmq.forget_shards(queue text)', '76d2bdfa4d9047a6ffc14abced6872c6bf3514cd5b2cf974ecae907645bac264', 16),
 	('function', 'spanmq.grant_all(role text, verb text)', '838ffd7e347d1874196eb983276679df1d02be893fa3fab1b75eec7acea2e4cb', 16),
 	('function', 'spanmq.grant_create(role text)', 'e93c9d8e345e1f78e162480efabcf846a8e58521ae2b087fe694f9f1d77173a3', 16),
 	('function', 'spanmq.has_sqs_moves()', '1c3addefb0a2f8ce6b8a34b19fd9c4d1bc9f5d2936f3a4d5636e0b2f880268a4', 16),
-	('function', 'spanmq.list_access_keys()', '6ac1014a3019d4659ed07eb19cee7d8c589d3f9445c55999c52254e1a538c022', 16),
-	('function', 'spanmq.list_sqs_moved(queue text, msg_ids bigint[])', 'ac3428651692e090663e3e64e7cfd82ab3397fd34fe0078e05faf985c2efe1ed', 16),
-	('function', 'spanmq.list_sqs_moves(source text, n integer)', '6c081f30368d3d9f2168b93f0a74e7aa1a4d0b806e4f88c8a1d94db22479bf7a', 16),
-	('function', 'spanmq.list_sqs_queues(queue text)', '113b9a7e79dac94c6ecc19d6e7281ec0b5c78a1a15c54e3ac016291ffa74c760', 16),
+	('function', 'spanmq.list_access_keys()', '700eed514953ea21c42f472e0ddc91461a1326396268653e5871d1875f4091ee', 16),
+	('function', 'spanmq.list_sqs_moved(queue text, msg_ids bigint[])', '4392200bb64bbb4c3a002fd59f3dd6fb487f95e06ed9e324054eeb017418b36f', 16),
+	('function', 'spanmq.list_sqs_moves(source text, n integer)', 'f4c44be26e9a5b1da8db7f1a245b8401990902212c1b43e515728331439c4b77', 16),
+	('function', 'spanmq.list_sqs_queues(queue text)', '7804774e14bf1eb030e43fcd1bc25fd8e0f70d6d02b24540b9de90413dffdf31', 16),
 	('function', 'spanmq.list_tokens()', '42f6f48c71639bab14eaec10dc0ea43207d2cdcc96e0aa952f21dd7872ef6ec1', 16),
-	('function', 'spanmq.maintain(budget integer)', '514d1e85b9f2df6184441fb0cd28dff5e7f63d5aa9a5e6ff094d581caedbbe8a', 16),
-	('function', 'spanmq.note_sqs_move(handle text, moved bigint, failure text)', 'bd6dbfb07913173122095043081113949f9f019c0da3f395d2b476747e9d151e', 16),
-	('function', 'spanmq.open_session(secret_hash text, key_hash text, seconds double precision)', 'dc01769705fce4b16a1daf2bfbc5030d29c481cb0c2af7b61f687409d16ab5f5', 16),
+	('function', 'spanmq.maintain(budget integer)', '408602103312d8468d6a04e0dc9fc52e308309abeadd6746f520d15c161d25fd', 16),
+	('function', 'spanmq.note_sqs_move(handle text, moved bigint, failure text)', '79b7fa7f6fcbcee8cca5d1d9f635f5385fbbc797faeefd41acc29fd202ed0f42', 16),
+	('function', 'spanmq.open_session(secret_hash text, key_hash text, seconds double precision)', '6f21118a3a27fd026e4a074d38b948414e185d21d403653bd7234e2b34cf3bce', 16),
 	('function', 'spanmq.revoke_access_key(access_key_id text)', '74599b3b8f26a997d7f064927fe3121c181e840e074cde8cb5709bd07c8329f2', 16),
-	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
 	('function', 'spanmq.revoke_all(role text, verb text)', '6ff9f8af544f3d6baa7f6dba9aadd1b1d32e453336f131052168036cfec624ba', 16),
 	('function', 'spanmq.revoke_token(name text)', 'b4bd2f2dea82870fa848f84a7664981152c1e7643b4cecfaeee669af3e0bfb62', 16),
-	('function', 'spanmq.rotate_token(name text, secret_hash text, overlap double precision)', '93863e758a7cd1422927accecec26aa3e788693093499f55e95794337533e896', 16),
-	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
-	('function', 'spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb)', 'ae05aff6c7578e5d492819c9c5b85f82eff335fd2027f38e8f66ca9800abe38e', 16),
-	('function', 'spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb)', '7ea30a30b8b97026105e91950b515519b9bf8451a7829cbd50c164a7770df056', 16),
-	('function', 'spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text)', 'ee6587cc2f0dbe5b7d23ca4c52f01d20b6e26c8770361b7c2cb202f3b7aa53bd', 16),
-	('function', 'spanmq.sum_statistics(queues text[], seconds double precision, step double precision)', 'f81ec44d64f45facc40ee0f59d9303f5534e27fd0e6dd4a46983cd28fef1112d', 16),
+	('function', 'spanmq.rotate_token(name text, secret_hash text, overlap double precision)', '77cd6a0858c089e7b4a6ab95e8e7ea6e7a4c81bb7a1cf2aec514aae2bbe02931', 16),
+	('function', 'spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb)', 'f880fde84e4182a02e51333971a0b1b1d29a5904ca20449d83e767734b786928', 16),
+	('table', 'spanmq_core.horizon', '9c743699e3160181fc92cffb494b0290739702b904a0324553eb5bb675cf4611', 16),
+	('function', 'spanmq.set_sqs_queue(queue text, attributes jsonb, tags jsonb)', '01a767b1e9dd8b04b87b3c92a1edc5004082834a86d886b319c0a868bee241f7', 16),
+	('function', 'spanmq.start_sqs_move(source text, destination text, source_arn text, destination_arn text, to_move bigint, rate integer, access_key_id text)', '00f2acd07659898d1331be61dc1b776b854487bd3256abda21e679243c09dbf6', 16),
+	('function', 'spanmq.sum_statistics(queues text[], seconds double precision, step double precision)', 'd7292721ec1b2923001cc4649e7035295d546e550dd32af21f137da8e987b89d', 16),
 	('function', 'spanmq.take_sqs_move()', 'c31d7df04dbee4d9ce492b7543a1939de0619565efe0723bb5858a1382d6424c', 16),
-	('function', 'spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[])', '5bc4f3ad0c2ec1b10ee91c139ca155aad2a74b9e2ca8bb61642eb844cb45c9e0', 16),
-	('function', 'spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', 'f202a08f3047b082c4ec5e0105d4dfc601d963344be3431e16fda6c44e1999e8', 16),
-	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'efe50e3d195ab2da57c0b13b45e6c0f92d82923c9b77c79543ccc6565a3fb598', 16),
-	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', 'bb8d9cd3634a7014d6a0537bb2fda245fcf9e9022bc1adcbdc53e8a6ba65561c', 16),
+	('function', 'spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[])', 'a1f49b92902ebf8dbc076ee3fe2c005bf19fc0ebe8bb25ce63fbae4ece47936b', 16),
+	('function', 'spanmq_call.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', '781b7d62ac227362defc67f7d1cab5fe0184060c82785b97b2d09d8eb82fa873', 16),
+	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'd30b913b9c286ed930b232fd909ed0b1c489ca473d449661fbf5c1a5a0362de2', 16),
+	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', '60c8eef2741ac9824d119a144e679739edd3702807bf938a8c0b20795c5acbfd', 16),
+	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', 'eedf8e1fe916a6eb5616408f102ac93746675b66ec652abb0c67557a360a4d99', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', '1cd23e894ee54503bb7f9cbdc6099319cf1326edff0f0c4838dcd3b7bfeb3216', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_ids bigint[])', 'bb41107b77a3fa680a364461dbef7532d8bf76a966183bb43359b4cd01da50c7', 16),
-	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
-	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', 'b620d40652e633a91233ebb90a1d2dc679f88a72e702b98e2312d04ef6ccce5c', 16),
-	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '36e3ea9b8e523e408d7188394e53f7ab01b69c45661057e56d3f37fc2d329e63', 16),
-	('function', 'spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', '0af0fc51a0ee99a8db885b92dd83b8f5807533f08d4de582f23b5eadb21116de', 16),
-	('function', 'spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean)', 'a4816230d8868f4b47ea03794252d1e282f59f816f601a3b93ed11c72111c90a', 16),
-	('function', 'spanmq_call.await_settled(queue text, seconds double precision)', 'b45cc34c2f545afc08fb1d6f9047e4d0529c38f687ce0c3d97b382b202262554', 16),
-	('function', 'spanmq_call.get_schema(queue text)', '65bd57552c78a03cfd7d9ef29747c27d799c5d24784d93c93a4d2a44e973d361', 16),
-	('function', 'spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid)', '23605cda23e3d47ffc8f984d19ed1a2a00f0724dec83dc711faedd8229899ead', 16),
+	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', '7dc6ef585ee3a498beaa3863b00e7adff75f3e7f0b3604b55aea576808c1d685', 16),
+	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '493ab83b40f36625b3e50e1702f382ce71e3f38997c53dd03cc22a1deb6ec902', 16),
+	('function', 'spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)', 'c9cb7275c4338e2509f77b5fc9c808dc474e9f2d6ea9910f0a002f59a1562034', 16),
+	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', '1d332591fb201fefe412370bb592d0c7a26ff27285323c623bf1a2f3d439b45d', 16),
+	('function', 'spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean)', '3417983b9b7b4a94500a35038f1ade134c04ba8c27611273a8254bf001cb4f50', 16),
+	('function', 'spanmq_call.await_settled(queue text, seconds double precision)', '43dcec23b902f978b369fd2cbddc2a42e0fc302b179b47df6a489f3c48a25da5', 16),
+	('function', 'spanmq_call.begin_alone(queue text, lease_id bigint)', 'd985e53f409cbde6857007933a15c3d9cdecaa0f6abb00c9701c5daf410c1273', 16),
+	('function', 'spanmq_call.begin_pipeline_run(job text, queue text, target text, of_caller uuid)', '72d1bc82a342a679d7cb8b9361794462c8fec557df368fab80a5a1af91624380', 16),
 	('function', 'spanmq_call.bulk_close(queue text, writer text, epoch bigint)', 'd38bd5ee90fabf82d479257dfcde71bfc6a74450c1a2dfbf2e35f26292351276', 16),
-	('function', 'spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[])', '87791cfd3d894f12e7ca0b0cef4fe2b78e35a68a2ed7ff1ddbf1a40f104525f0', 16),
+	('function', 'spanmq_call.dead_letter_extent(queue text)', 'd4b3145ec3d4e0900bc755a5dbe88e25ba55e9ac7eb7a43727442d1b09cb7b19', 16),
+	('function', 'spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[])', '3f0eced5991d68925ecc50ab816d482f09d40551b0c10da19b2e005e930a1380', 16),
 	('function', 'spanmq_call.bulk_published(queue text, writer text, epoch bigint)', 'e67445c90af13d4aebcd9e9db370232f437bea2172912dd2086051256e231d3f', 16),
-	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'e9aa3491b1f74d8fc10bd6757185befa3d9c4a0ca04e94ff1dde33e873edc941', 16),
-	('function', 'spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid)', 'd27ed436fa270421b8783abc1ecf2857ee125fa38388c0e9ea17a3d17108bf33', 16),
-	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'bea578250db70aa1fb102652224ce64ddb389315539e397e036dbe3318eca59b', 16),
-	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', 'fbc8f68c9d274dded75b406fd900016fe662e9c86876825128456eea3afd28b9', 16),
-	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'e73a9359846031fce3a240af65ec9bcf4cf54555fb539731194f446abd8c09e6', 16),
+	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'caf2450dc303708e5bcc599e2bea068b6053281cba20f39a1ae5fd32083fa730', 16),
+	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'f98ff15101678c323e8e554dee79197fab729511e7296cc347c5d127f89796e9', 16),
+	('function', 'spanmq_call.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', 'b7d010c23e477546e169e91deb9ed3efc0a520e706051f74ea3c8cb858bdb76c', 16),
+	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', '2d80de0a0783c9d3cdc579058ab2b262464f779b98a401daf6e9f4a8385531b7', 16),
+	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'ae4238b4a8ce24133015acbb97dc0afc471828bcff970d130fc7ad89009df98e', 16),
 	('function', 'spanmq_call.classify(error_class text, error text, queue text)', '0ea37d6dc3e0d3bb0eaa616e9d0ce289509f7d5dd7a9eef6ba7559e9ed5f7aea', 16),
 	('function', 'spanmq_call.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '3ab9d0a04713cf4f863133d2db154829ec1409aea27717136f384f60a7f4da11', 16),
-	('function', 'spanmq_call.dead_letter_extent(queue text)', 'bcbf968e07607a668641d09351b40afc4b5d5a55a797097b56bdda3c4cdf6293', 16),
-	('function', 'spanmq_call.copy_begin(queue text, n integer, by_role text)', '394567329a5be88d3671ca4a0515cad9a0be517c8b6cffb5e28e4cdc614a027d', 16),
-	('function', 'spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'ee6150888da8b56c0164503e4987c54affda13410b88b78f130ddd5541d77a5c', 16),
-	('function', 'spanmq_call.count_dead_letters(queue text)', '3bc964dd6f2cf0387cfc98063f2478ebeff734de49d1a857255441d7045d3e8c', 16),
-	('function', 'spanmq_call.count_messages(queues text[], most integer)', '2a48beae94734d6a32131be7b39243284e71f090dd951041878b591e3b92b190', 16),
-	('function', 'spanmq_call.create_batch(queue text, message jsonb, headers jsonb)', 'e545acb69aa18d57a605a76c4bfbf5067bf87f7ab9d117b251875eb5bf8a6838', 16),
-	('function', 'spanmq_call.dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, after bigint, qty integer, body_bytes_max integer)', '7ca5d10c264c5b7066d65fde57b968d0827b4bf7671311359e48c059b538ebac', 16),
+	('function', 'spanmq_call.copy_begin(queue text, n integer, by_role text)', '8a7a1aeede8d3510483d5e45597873ecb68b333f62ba55cd6e050cbddb9499a3', 16),
 	('function', 'spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint)', '8a4686afbca477677b8e4cbdb53f472ea1259b6cf9d2c5e8679dc50f0d49c367', 16),
+	('function', 'spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamp with time zone)', 'f3101b8d69a3d2bec6fd80bb09246dd2df115f98a1c1be2c17367111c9e1a8bc', 16),
+	('function', 'spanmq_call.count_dead_letters(queue text)', '3bc964dd6f2cf0387cfc98063f2478ebeff734de49d1a857255441d7045d3e8c', 16),
+	('function', 'spanmq_call.count_messages(queues text[], most integer)', '4e0da7fd90377e3b8d2d2e6bd68357d28817d640cc0b366b64dc1ababdaf6b6e', 16),
+	('function', 'spanmq_call.create_batch(queue text, message jsonb, headers jsonb)', '011fb1cfd86e805daf5604826b372d4fea4f2d278f4b0c10fa8201b07fa6826e', 16),
+	('function', 'spanmq_call.create_fifo_index(queue_name text)', 'e95e664bc76f2f3f2f207573063006676f40691cb20ba352fa3e93013dd2c2a5', 16),
+	('function', 'spanmq_call.create_partitioned_queue(queue_name text, partition_interval text, retention_interval text, premake integer, of_caller uuid)', '7059b8f686dceb39ba71bfa8777e0672a399fc629fe1043ee80ec7bb3d3404bf', 16),
+	('function', 'spanmq_call.get_schema(queue text)', '031456629b51ebd30a491b55982fc4504b3510541185f62865832b1cf488ce5b', 16),
 	('function', 'spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer)', '4a28bdf273b903b5497e5c07862259f7419e631b90d52532bc02a54653552551', 16),
-	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '2c24a765643150a2464077933844a9c35c027ba747a5d20812011f1047f1e777', 16),
+	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '64c70219f3c8bdf4236bc76f6d52a4e22f40453bd3f45dbacf1d0c297d6599f6', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_ids bigint[])', 'bcd89ebfc218a5e6b5cd0334ca4727c66f8bcaa3231e55179d319a39f9e37b2a', 16),
-	('function', 'spanmq_call.disable_notify_insert(queue_name text)', '62ad53972db54f56a175b0675074294abb7ad242d5a19b785f5870f71cfe3298', 16),
-	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'c86cd2aa5a70d1199abfab66e9cb78244b047f734e48e857f4e2a9370d746e3a', 16),
-	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
-	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
-	('function', 'spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '9e7d7c34311e3be3ca319a98f6a56a5c5f0d736d358e3cd79c8748f118166fbe', 16),
-	('function', 'spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid)', '22f2c0a69a1414cb17dd468d8c5cfd785cb82cdabbef05a232819ca15a2b5526', 16),
-	('function', 'spanmq_call.extend(queue text, lease_id bigint, seconds double precision)', '35570b19ba2e01d502e0dad2a3e3338149dd4a7cf63b4d6638c638b4a639785c', 16),
-	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', 'fc300656d25205ea89dcdf228fcf16797ab47abab88fdebbeafff26eb3de7d1a', 16),
-	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
-	('function', 'spanmq_call.failing(queue text, qty integer)', 'dae9c9003d7f07f6041924d15042dd34da5f3aeb375bf82ff9fc5fadc059fa67', 16),
-	('function', 'spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', 'b105ef44978956d2ed4900cc756efb54515e2ba7e0a3dc7ba73b17e0885b8372', 16),
-	('function', 'spanmq_call.failure_extent(queue text)', 'ce9459d9352bf0c143363dbd5c93cc049c8cd448bd9302d7beaaa4223e939957', 16),
-	('function', 'spanmq_call.failures(queue text, msg_id bigint)', '4e06fedae38188f84b419dc0a83f3df9b1ea794ef39608dc0c398bb8f2f6b47c', 16),
-	('function', 'spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)', 'f0c10a5c058bebad1a238eb752a11ae83da02aa3daadf785cdd1518d9f519cd9', 16),
+	('function', 'spanmq_call.disable_notify_insert(queue_name text)', 'd34a4148a9f0108e49fc980b8a4ebce661d27b9d1db9ae0b2c61332d424ef906', 16),
+	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '8421a0399f7201e952fc40b468c005756565023c19ea18a41b18decaa424574f', 16),
+	('function', 'spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '47021e399c03079f1ab8dd7947e5675ef5cf86208df7975804af71650c6bdfe4', 16),
+	('function', 'spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid)', '6d25bd9880d91cb3e1fa33de03be1e64111509a4ab3969a9a7893eb6994dcaba', 16),
+	('function', 'spanmq_call.extend(queue text, lease_id bigint, seconds double precision)', '727be31aa912e15c70f34744452d1e663b66e38e44e8ed87f4447da82d2fa124', 16),
+	('function', 'spanmq_call.failing(queue text, qty integer)', 'a27c9620e40dc12187c35851947fe27430ede4c98896baa8d97fcb57e1423080', 16),
+	('function', 'spanmq_call.grant_queue(role text, queue text, verb text)', '9e0492ecdfbe796a103c3b1fa712099301c25055de49bfc541f151a2c2f4d3bd', 16),
+	('function', 'spanmq_call.failing_messages(queue text, task text, category text, error_class text, error text, after bigint, qty integer)', '3efc9274c6a97e197d1d693bc1e3fcc30715a370e787b50f5d61447a1dc38ffd', 16),
+	('function', 'spanmq_call.failure_extent(queue text)', '007e8fafda33e58aa66fcb26e67a58eb6fe6900fc3415a8ceb9fa5e30fb65a8a', 16),
+	('function', 'spanmq_call.failures(queue text, msg_id bigint)', '4ecb6d392ebc8fcefd6582790c0f56f92449bced171d10e4e0ffd42dede0ec89', 16),
+	('function', 'spanmq_call.failures_between(queue text, first_id bigint, last_id bigint)', 'e58660c77c47ad7951c5f7a0f538d9b2fb2c37b18ba674a470740ae2bf903239', 16),
 	('function', 'spanmq_call.forget_export(queue text, lake text)', 'de7c749bfacfb25b66c1f295b9f00b61fbad923a7ec8d25c4f5dd64336637ea9', 16),
-	('function', 'spanmq_call.grant_queue(role text, queue text, verb text)', '048a2ec4b686379b6ef5b287b80bd2b78911d5d9e7d13bd18038243f2588fa63', 16),
-	('function', 'spanmq_call.health(queues text[])', '07081aea9db3df978cdad6fa7a2bd353260f0121956914baa06a60739c9c3ee8', 16),
-	('function', 'spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', '100e1a0ed2051c2cff7b6c9f0777f4f6b692e2153ac9f5e693c3139645732838', 16),
+	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
+	('function', 'spanmq_call.get_results(queue text, msg_ids bigint[])', '06e5d49509d8f854c65c140a18b4328e683bd178dafdc6a182625cac7b8ea449', 16),
+	('function', 'spanmq_call.health(queues text[])', '7db5bda447f11630fb7d5813a42636f9ffdfa18258efa6a9b9b81803fdf1d875', 16),
+	('function', 'spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', 'db581d410078f17b54bc8fb9bf4c6984ac578803dd8afe932cc989ba49b8a647', 16),
 	('function', 'spanmq_call.known_positions(queue text, tokens uuid[])', 'e09801efca44a00e9e96ad23368b1bbf05256399f040ae68d0487ebae93a8a8a', 16),
-	('function', 'spanmq_call.latest_statistics(queues text[])', 'fc30d66d346042e4368b02b8de82b5d1057c935ce9d0fdba4c1882e9729635e9', 16),
-	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', '2655dc618fde89359a964484af1d98d8ea8b47214beff6f43e49920a3e5cbd9b', 16),
-	('function', 'spanmq_call.list_bindings(queue text)', '4babd6cbafa47d05eb9533430135eb1174643139402a78e6719c10aebf373ee6', 16),
-	('function', 'spanmq_call.list_category_policies(queue text)', '953be913d4597e2cbc948708e07d744a548d24bd695674ca8e00d0c780468a92', 16),
-	('function', 'spanmq_call.list_category_rules(queue text)', '59a30b8529dddd58628cdb8a1f3db75e63017b4dcfb2bb06d12b2531dc1450e4', 16),
-	('function', 'spanmq_call.list_changes(queue text, before bigint, qty integer)', '28c1849830454a91e44e4fb68829b1b39662c143c330b3ec6a45333a7fc28427', 16),
-	('function', 'spanmq_call.list_grants(queue text)', 'e251374ed06d44d343f7dd91ef76dfd8ae6b1cf2f001338e6ad8714b0ffb326c', 16),
-	('function', 'spanmq_call.list_groups(queue text, qty integer)', '6def243568faaaf3bcfbc483b6e942b38b1ef590b4e8dcb7c0d83f2138eb546b', 16),
-	('function', 'spanmq_call.list_leases(queue text, qty integer)', 'fa9c7495f88325c68d6bb21428785870b14a8924ab5c8d97f5581f9324ae3966', 16),
-	('function', 'spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer)', '9070e7448bf4bdd6389506c16dd5329bf23b6e7e075e0ec801222c11f329c24c', 16),
-	('function', 'spanmq_call.list_receivers(queue text)', '85b57febf99f0d931489ec812ded642dc04f9d9a522af6d0fd048990101bf681', 16),
-	('function', 'spanmq_call.list_results(queue text, msg_ids bigint[])', '70ff85299d2d0741682f8f45ea7f7955dfc2fbffda0133b5a01e9542cd8381de', 16),
-	('function', 'spanmq_call.list_schedules(queues text[], names text[], body_bytes_max integer)', 'a21aebc2a2fa791ba427427ab2836b51d92faa98b43d752b2b883303fe76f12d', 16),
-	('function', 'spanmq_call.list_segments(queue text, qty integer)', 'd8cabfa37b7dff48483af988024fbf3005b0469386dc41bb04a407f4d30150e7', 16),
+	('function', 'spanmq_call.latest_statistics(queues text[])', 'c2436a87584dd30dc39fa83eeb4db35486183839f979a7cbcb50a84dad2d5db9', 16),
+	('function', 'spanmq_call.list_batches(queues text[], before bigint, qty integer)', 'ac0538d6c6a9d425c8aa070257e73c3a1ab8b0c52431e68e11045f5d5d7a91b8', 16),
+	('function', 'spanmq_call.list_category_policies(queue text)', '34ccf69acd005b58dc42ef56c3bdecea900a66b28d7dac914cdcb3d3f0b61e26', 16),
+	('function', 'spanmq_call.list_category_rules(queue text)', '22927fda6e4f93b531b3b5fe15d7e9a8e1e472714cd265fa9c7c5389abb19529', 16),
+	('function', 'spanmq_call.list_changes(queue text, before bigint, qty integer)', '6e7baf47a15fe119192b47c127517891363abf6e88847f868f5f51dec6d74d3d', 16),
+	('function', 'spanmq_call.list_grants(queue text)', 'a0dcc05ef48af753497ee6cd82210c50c33c1dd19513f9aa58f4ec7ef5389072', 16),
+	('function', 'spanmq_call.list_groups(queue text, qty integer)', 'e29f0f059648ca360fe329cfaf430189ea3561c8cf4aa0bb8da6e09130423d50', 16),
+	('function', 'spanmq_call.resume(queue text)', '357f96a7527520e73ab08e36594eaf9d1db57a899375e0985d4fcbcb89ddb9c8', 16),
+	('function', 'spanmq_call.list_leases(queue text, qty integer)', '3edafcee1ac61c8cac018d515f992c9d8b0daeb2d1c6edfc20652764f9891789', 16),
+	('function', 'spanmq_call.list_pipeline_runs(queue text, before bigint, qty integer)', '6dbc8d8f4828c3ceecf378f8fd80d91521da7f2900ea42320d46987a313e9e51', 16),
+	('function', 'spanmq_call.list_receivers(queue text)', 'bf0723bdc7eb7a693dc96aced3d50491ba46a7a6a7d433e6d23ba3cd82b0119e', 16),
+	('function', 'spanmq_call.list_results(queue text, msg_ids bigint[])', '38dde08380dd2226fd7ef770609218334b1622c682f73b22fd1d7c4fe2552648', 16),
+	('function', 'spanmq_call.list_schedules(queues text[], names text[], body_bytes_max integer)', '746bc9790849b596788f85bea4aef87845f368ec952a1862ec4bb4836d97dd8f', 16),
+	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb)', 'e3b7d9511748f3fa1c70b24342dc9b6761d02ebf17a9cec616f4b5ec90047e3f', 16),
+	('function', 'spanmq_call.list_segments(queue text, qty integer)', '664890d4c09777064d4919bf2a273fa2a4bb500bf14b3d5e96a9c93fd0b07034', 16),
 	('function', 'spanmq_call.list_subscriptions(queue text)', 'ad2cb6c8bee34f8fd1c7c26cb4f13e58366b5e6bcc83bb95015edc222f43df02', 16),
-	('function', 'spanmq_call.list_task_kinds(queues text[], seconds double precision)', '84de5ce94182222975bfbfff7de50ef6b83dcf749b59a513a2fe08bc350e2a4c', 16),
+	('function', 'spanmq_call.list_task_kinds(queues text[], seconds double precision)', '50a960123ee8079324a0311d095e712bac718d304ff880af8819b9e7d4ac93f6', 16),
 	('function', 'spanmq_call.list_throttles(queue text)', '62006de2a200a42a2b7df5b891e456623c8252c44fb2e98d772d393100b8b9f2', 16),
-	('function', 'spanmq_call.list_workers(queues text[])', 'e51a6c8772092e38924b5dab53194ba5f005ef54413ada873ef1042c924c7f4c', 16),
-	('function', 'spanmq_call.look_ahead(queue text)', '84fed67cb085e6f6aeb513087c804cef18163aed353a8d99a995a98edb5f8bdd', 16),
+	('function', 'spanmq_call.list_workers(queues text[])', 'be0948128d6f2d671c589a07155d43319d4ee37f213750659f7943fdc0882369', 16),
+	('function', 'spanmq_call.look_ahead(queue text)', '184195d7236b0019fd8c0ef646a6aa71ca9a99481daa13f3ba1e06fa6c65e7cc', 16),
 	('function', 'spanmq_call.metrics(queue_name text)', '193828de28e6f18e98116b4f9c460731aee728f2fbfa927ebe55178f2e8cf7ae', 16),
-	('function', 'spanmq_call.metrics_all(queues text[])', 'af2a6ccdfd72e281cb1ada2b288a10506d899b8faeff8153c4590ff2bcb5188d', 16),
-	('function', 'spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid)', '5ea6e7c0303bcfffa48c871faa84cd39f77805f55234b9ea6aac39f83516d713', 16),
-	('function', 'spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', 'e0272a8865eeb352d2960f057d9af7ba131e380caebf7fdd770f018742444b3b', 16),
-	('function', 'spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'c37c8b408eda80c1eff6e72c1c6eed7a4b2edd0d0c81337bd1414974e9125a68', 16),
-	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
-	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '6aed75c06afcc319837aceddd75b625338130861e4aeadc48b06ad3ede0510da', 16),
-	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'a4d2a9d3af968cc7255480b466ff4f7715a61fdd994af6528ee9234df3f7e9fe', 16),
+	('function', 'spanmq_call.metrics_all(queues text[])', '002f7d14b487df1c0173d492509c6e93a9c2f7411e3c4261e53550f4af0fca24', 16),
+	('function', 'spanmq_call.move_sqs_messages(source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[], expires_in double precision, task text, of_caller uuid)', 'cab27d7a3040678983719057588dbf10c19744b28823390ee82c4008ec69feb9', 16),
+	('function', 'spanmq_call.nack(queue text, lease_id bigint, msg_ids bigint[], error text, category text, retry_in double precision, error_class text, traceback text, worker text)', '9f008d2bfcbedecb30a1a3f1547f7168c4171cc88d6bed5f8e7bc9d228ac5567', 16),
+	('function', 'spanmq_call.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', '1eb38ee42360a6f23dfef5ff44292b3b552cd9b0ce6c2ea52ce0f75020aecc6f', 16),
+	('function', 'spanmq_call.note_pipeline_run(of_queue text, run_id bigint, done bigint, of_caller uuid)', '0cfb78a8320c41aa4e079c79305c7d79a5e4234620c0000d8c61961486410742', 16),
+	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
+	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'b6b4f30e99b42ac01d1cb779531e63be5506bd7067f65bb7fe83b72b15b173e9', 16),
 	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
 	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
-	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'ca858a673c46669892e9c97268c940a226fe389b5a973cfff1a241816b31e15a', 16),
-	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', 'd6c009ed894398900ce4a4fb50d58db0bd28863c2d0d93f937f2768be3b023b5', 16),
-	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '652bbd76bbe144b126b77be661ef5f10c0e4918b3855fda75a0add97a3828ddb', 16),
-	('function', 'spanmq_call.pop(queue_name text, qty integer)', '5168be15e612c52b5ebd01a78fa37b943436fb0bccfdb5c9a79df48bb5bf55e5', 16),
-	('function', 'spanmq_call.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '0f5525fbfc946307d52e2ee522958efedae457ad78333ec76cca7915869841af', 16),
+	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
+	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'e30be4f22eb71ddc6fc2259f1202d9cc112387bba183b8af219fdb4720c9558f', 16),
+	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', '11c0a65f42e3de741a17c2d6af7a3b517b25db0ded5bc8ce8c6cd5de7f52eb4e', 16),
+	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '510c5d03a98f357dc9cd95d93099166f6dd38001f87da522377c634288622e0e', 16),
+	('function', 'spanmq_call.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '46eaee723e4e07a28b645afcd1036a9a9611b74ca375988d6998acc046427c4b', 16),
+	('function', 'spanmq_call.purge_dead_letters(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean, qty integer, dry_run boolean)', '098531a77ceb891aa6b36d14feab7acb67c0ce4fb5e0005a4e103f3d7da3599c', 16),
 	('function', 'spanmq_call.purge_queue(queue_name text)', '83263daeb851ab7f4a8ecfb69d20d004262575edb778dd67c9485703ee06d3ab', 16),
-	('function', 'spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb)', '3281d2e9502c4560bd647092d8a9dfe9e47daa5ec5a47286822ad3275ffca517', 16),
+	('function', 'spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb)', '7b9bfe77659eec3fc090a3745e95e20144cb20d3e622b179c60707014798b01b', 16),
 	('function', 'spanmq_call.read_grouped(queue_name text, vt integer, qty integer)', '72b27bdfb76bd4dddb13c38cb443a667fca8aa41115285b444665d4d5311eb8d', 16),
 	('function', 'spanmq_call.read_grouped_head(queue_name text, vt integer, qty integer)', 'b787a6a2d15660f0c38b4dfb2d502d04800565d3a4fcee83bd634102e4ecd3d4', 16),
 	('function', 'spanmq_call.read_grouped_head_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', 'ee104c41f780176814ec103bdeaa25dc2d6dddcd18fb0fcb77e2c3f975689533', 16),
 	('function', 'spanmq_call.read_grouped_rr(queue_name text, vt integer, qty integer)', '053edaff763293e6cc1aecce9cc8830b18798fed58fbc675100879d4ef0e9626', 16),
 	('function', 'spanmq_call.read_grouped_rr_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '38358ac28915bc95ccfc5e7a728c451a08b26400b053e53019dbd0a88884d4c0', 16),
-	('function', 'spanmq_call.read_grouped_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer)', '46eaee723e4e07a28b645afcd1036a9a9611b74ca375988d6998acc046427c4b', 16),
-	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', '54073f9a9d28104fec5aa15693cb5b4f878bb108601c8e361dc85fe4a21392eb', 16),
-	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '2a388d20a27bc6d64641dcff7827e6fb2f78503e6fff6edbb0d7ffd8c47529dc', 16),
-	('function', 'spanmq_call.receive(queue text, qty integer, lease double precision, slots integer, alone boolean)', '8babbccb3a2f2cfa693140338d845914b979fcdfa3aa20f75578e187544cea63', 16),
-	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean)', 'de1fc5a1f3b0b5f68d1e9ecd9ade2c04d0fcf986b411ee45720c7643d3c797ce', 16),
+	('function', 'spanmq_call.receive(queue text, qty integer, lease double precision, slots integer, alone boolean)', 'd2abb8f1dec4b20a6f69f3dda5a732a6b2648bdd853175bbcb5bc91118fb7d0f', 16),
+	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean)', 'd4300387d3c4c96312db1040efc8a088e3ea174b5ddca0f89f85493a2afee53d', 16),
 	('function', 'spanmq_call.receiver_log(queue text, by_role text)', 'a1a9aa0ccd2767cb6b7de43e10522c869f4507a0c1a3893c40230719d956ca75', 16),
-	('function', 'spanmq_call.receiver_open(queue text, receiver uuid, label text)', '6122c614875b923e31ee384ccbc10f41044a676b9a88f94d9575869d8b5e0e4f', 16),
-	('function', 'spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', '25e8286252bb80fc7637d1cc099ed1c0e6a6ccf644d380839e7cd451d8e0aac3', 16),
-	('function', 'spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', 'bd802c5e245195db48dfa39c267447debf61cc671dd6619e321ebd082da83e07', 16),
-	('function', 'spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', '2643bf97db4217537517270bac24bb2827dae836472036ba7134e243f2f9e9fd', 16),
+	('function', 'spanmq_call.receiver_open(queue text, receiver uuid, label text)', 'a143d1eee4d586a35ae716edf5ba3628e11761d89a42f8c98b1528a34030d618', 16),
+	('function', 'spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', 'ab4eebd81b55e4d5ea8d95ee3cb8fa1cf447a66b98142f096498b03b34a09c2d', 16),
+	('function', 'spanmq_call.redrive(queue text, category text, error text, error_class text, since timestamp with time zone, until timestamp with time zone, payload jsonb, match text, dead_letter_ids bigint[], patch jsonb, new_messages jsonb[], qty integer, rate double precision, delay double precision, dry_run boolean)', 'd586f3b92e58e8810a46439e69ffb17b7815e0e6235f92614ba1fc3e1a33a3a6', 16),
+	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '638ab0dbf9ef69121fac9be070bf06409ae00e4e789fe453df9e70c14e7c8f46', 16),
+	('function', 'spanmq_call.redrive_message(queue text, msg_id bigint, message jsonb, headers jsonb, delay double precision)', 'cab25c454f164de0dfba7625bbfecbd776e60b6ae6ed97b48651a2bb61ce1c56', 16),
 	('function', 'spanmq_call.refuse_export(queue text, lake text, of_table text)', 'f80cc08e36bd62fc9c06046cc4d401b4b66062cf88beeef9d7d10a3f0c5b96f1', 16),
 	('function', 'spanmq_call.reject(queue text, lease_id bigint, msg_ids bigint[], error text, category text, error_class text, traceback text, worker text)', '2321f5169098cf473ffa85e6b0eda41485efee90789f77856cbd6c2478e3aebc', 16),
-	('function', 'spanmq_call.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '2561180a73eb1b9e7ab5eda053aaada52bed561436688a2ed25ee4ed32b6e335', 16),
-	('function', 'spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '422acba42beeab7fc1b381bc419fa964fa1ab766937268e3e2ec08dae45757d4', 16),
-	('function', 'spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[])', '0e97b1067cfa9089369983d2c45ac1131f1a9540f2c07f593eae16ad8d543eb5', 16),
-	('function', 'spanmq_call.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'dc7a46c1dc537680cca503476123af62490be39deaf7cc910aedb40c3f71338f', 16),
-	('function', 'spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid)', '13d8d506276d46a6a214e52e61fbef5cff7695b81074794fd4f1418480f63979', 16),
-	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '2103ceefc1f1a15f92a331a0f5a0679aad5cddf704d05130a37fdca2e3c623b2', 16),
-	('function', 'spanmq_call.replay_extent(queue text)', 'b9e765b13271e705484cb03866b4fd5533e655d0baeb828b8b3719d968005427', 16),
-	('function', 'spanmq_call.report_breaker(queue text, worker text, seconds double precision)', '2bdfedb27d5d7b7da2ba47997bebf4504bf5141f7bb8b9c6758e0dca08511eec', 16),
-	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', 'e013a89dbfdedc1630b601c5e53ad2a370f1b76d9e8983ab127a8da0b392d75d', 16),
-	('function', 'spanmq_call.resume(queue text)', '357f96a7527520e73ab08e36594eaf9d1db57a899375e0985d4fcbcb89ddb9c8', 16),
-	('function', 'spanmq_call.resume_schedule(of_queue text, name text)', 'd2290bd88f01a60fe66d1ee33135f15511cd9d820ceca6ace817cd10d5cf1dcf', 16),
-	('function', 'spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '443bc5ff433bb0977a547fbb78ef5be9c10ca648666f25d409c8dc06d272ede0', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
-	('function', 'spanmq_call.revoke_queue(role text, queue text, verb text)', 'ae78aeb716743272582ab05f7fd01c0065ab479546f5acbbfb72cb9812bb66bd', 16),
-	('function', 'spanmq_call.run_schedule(of_queue text, name text)', '731d112d1efd2865c79c6b513dd9f25d7c2869f1c2f3669d8f5b204f705a0d26', 16),
-	('function', 'spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid)', 'd217bf8623472002cc41623a8aad017918917a5e2f5e9832dea9d7fa8173d9dc', 16),
-	('function', 'spanmq_call.send(queue_name text, msg jsonb)', '324f6a5533ecc3c0cc30e931d1b72dc620be171d95503cb9e41530d0ac3c360e', 16),
-	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay integer)', '554202d61ff24d9a79049025a02cb2e05b042e2e9600f7cbe5d1f9a2386dbc8a', 16),
-	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb)', 'e3b7d9511748f3fa1c70b24342dc9b6761d02ebf17a9cec616f4b5ec90047e3f', 16),
-	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer)', '638ab0dbf9ef69121fac9be070bf06409ae00e4e789fe453df9e70c14e7c8f46', 16),
+	('function', 'spanmq_call.reject_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', '218e53103cf26847ccb182f6b5df9188a58c9cda546eadebcea1b343ce2f9bfd', 16),
+	('function', 'spanmq_call.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', 'd69fa44bc212866b01b05905e416de1fb49ff6fcd6fc764655d48552a28ab556', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamp with time zone)', '54f3be3240e27eade0be124bd327e696f60e2cb8cc78d99d7a3561ec0ccf94d8', 16),
-	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
-	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', 'fcd8e98322978324c09e16bf735734ad2b6ddb6218ad881bc94461f234a06cb9', 16),
-	('function', 'spanmq_call.set_category_policy(queue text, category text, settings jsonb)', '708ef14b8b84993edd9018ac28c5eacce305625624a247e6e2e09fe1f6f9ded4', 16),
-	('function', 'spanmq_call.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', '46ad7ccd4f365df8cb15cb3430b35f647c30139b571084fdd421eded3e637e6a', 16),
-	('function', 'spanmq_call.set_policy(queue text, settings jsonb)', 'b55238f2aa9091898df095b0edf98f68a64ea81c1bd9f1606cbbcba25ea34dfe', 16),
-	('function', 'spanmq_call.set_schema(queue text, schema jsonb, checked boolean)', 'e85681585a7530bae0f5100c9275613440a136efbf1a8b00e7bd0ba570374273', 16),
-	('function', 'spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer)', '6cf373d8f18d1b48c82edd4ef9e310a1474f7a8fc5e496da0e3eda761a283dca', 16),
+	('function', 'spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[])', 'd57bd3351f710ad550746d0963c04f195f4ff19a83f5ee6bf5f5bbf6420612fb', 16),
+	('function', 'spanmq_call.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', '9a84e66753a84cb000654af431149c26443ce306fe5a11afd4f607cc069cb33f', 16),
+	('function', 'spanmq_call.replay(queue text, into_queue text, since timestamp with time zone, until timestamp with time zone, match text, after bigint, qty bigint, dry_run boolean, msg_ids bigint[], of_caller uuid)', '7b5ea24ae67f378ab47413e8e0c9388a9ca1b2066af9e3df0fe30960a87efc4a', 16),
+	('function', 'spanmq_call.replay_extent(queue text)', 'b9e765b13271e705484cb03866b4fd5533e655d0baeb828b8b3719d968005427', 16),
+	('function', 'spanmq_call.report_breaker(queue text, worker text, seconds double precision)', '3a933afcb413678ff071dcf1d9a4864d648339e3dc3cbea8497930c3c5b5fc77', 16),
+	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '391f8199c6836582ce3fcf741c022b3b2d14f47703127f04d737ae2b6920e7f1', 16),
+	('function', 'spanmq_call.resume_schedule(of_queue text, name text)', 'ad2aaf2229fbc89a7f2e1a53a3067a401a30199904035fa2d0178778442aeb49', 16),
+	('function', 'spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', 'a39bf2c0b981e876cf432a1d59e58fee596b4311479d1e332ac244a00166eecc', 16),
+	('function', 'spanmq_call.revoke_queue(role text, queue text, verb text)', 'ac7fbd33bbad43f4a6ff9b75c42725bd0d1397c6488819bfe71127fa3504113e', 16),
+	('function', 'spanmq_call.run_schedule(of_queue text, name text)', '6148537ef152840dcdbc00c3955ac10930f3e06cebe96585c13cfbae86a92ab8', 16),
+	('function', 'spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid)', '4eea5d9a76507c6e8ae69078e8e4e60838d1dbb5caeb0e4d68a31f3b60509783', 16),
+	('function', 'spanmq_call.send(queue_name text, msg jsonb)', '324f6a5533ecc3c0cc30e931d1b72dc620be171d95503cb9e41530d0ac3c360e', 16),
+	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
+	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay integer)', '554202d61ff24d9a79049025a02cb2e05b042e2e9600f7cbe5d1f9a2386dbc8a', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', '36e609727ff6a2777b8bd912a932b090690121a8d7f8d4719943c70be483a67d', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[])', '408d9a0a24f287b400f0a3898eeb1ac24e377167110be0dfe99e2204969070df', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer)', '00816b8a756d131edb38a62252fe8034d750720ef068ea7625b660d8d49a8a38', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamp with time zone)', '07f75f97bf4a2d47f6b7decc2cbc0de2d6d81c8155f1d68be43a8c73c0544b33', 16),
+	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamp with time zone)', '122d53c8585a380cd5c8ce18df1da3cf40a617f0e49f09753e5decbb5c24e085', 16),
+	('function', 'spanmq_call.send_messages(queue text, messages jsonb[], headers jsonb[], delay double precision, priority integer, expires_in double precision, max_attempts integer, dedup_ids text[], dedup_for double precision, ordered boolean, fingerprint text)', '0d8668b9fd792ce5fdd4c70bc42c2a8b0224d738ef91c7abea1a2cd6cab3c612', 16),
+	('function', 'spanmq_call.set_category_policy(queue text, category text, settings jsonb)', '1b7ebc94609cfdcb6709543e2ac4e634989b5800c7394f4b7469a2907f8bb48b', 16),
+	('function', 'spanmq_call.state(queue text, msg_id bigint)', '590652f3ecc8d643f36a6bd93e83fc289ade1191075af332402a59febe94ed3e', 16),
+	('function', 'spanmq_call.set_category_rule(name text, category text, error text, error_class text, place integer, queue text)', 'bbb5ac79514cd65be45e9481b4c46b3ca8185ce8750831323dab9f3835bd789a', 16),
+	('function', 'spanmq_call.set_policy(queue text, settings jsonb)', 'be052c746c63140a0e6e96d911e8c118e49441e7d27b4871c06ec29e60c10911', 16),
+	('function', 'spanmq_call.set_schema(queue text, schema jsonb, checked boolean)', 'b3e09887829c7d963ab12fcdcaa59b66acfde38c1f9e4b0506cde050c557a773', 16),
+	('function', 'spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer)', '8ac795af2c24a03fd8405682fb384e168c25e29933a6e2fade869c9a6c0839b4', 16),
 	('function', 'spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamp with time zone)', '0703516fb89bec79d23efb9da429bab29ed1bdb2d1df3e59acfc68a9d8514df5', 16),
-	('function', 'spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer)', '3f3a2b8f025961f367a1cd6d20a63de1581fcf8729b93fce0a865e0e03263687', 16),
+	('function', 'spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer)', '3e25e0c68ba438e66bdbd22e04978bb829a311f4a1bd36588a212efb4f28f4eb', 16),
 	('function', 'spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamp with time zone)', 'bcfbc982caf602542de2df82acdf4577d997109340cef9390ac9eb758d961406', 16),
-	('function', 'spanmq_call.shard_groups(queue text, after text, qty integer)', '05f918e42fb7bb842997e50b027b2bb35bcf66bcfc5c8c9140993480d2091456', 16),
-	('function', 'spanmq_call.state(queue text, msg_id bigint)', '36a49a8ff881b5032bc2add7fa4cf9be71b463694f4711fdfdd4a57c6993a694', 16),
-	('function', 'spanmq_call.statistics(queue text, seconds double precision)', 'eb473ca60e9291fecba40615334ab9895aebde903a26ecbd33f0d8c637704768', 16),
-	('function', 'spanmq_call.storage(queue text)', '26486385565f558e5216e19fbff8cbf69c49c76be6ca793a171be95702e54da5', 16),
+	('function', 'spanmq_call.shard_groups(queue text, after text, qty integer)', '4a3a58bf28037e914e03479fc184fedb8cac6cf18a15c5b17d7d5c97644d1be7', 16),
+	('function', 'spanmq_call.statistics(queue text, seconds double precision)', 'fc3715e84120156a73e65d5524b79877de5c7e7925a969e33aaa80a0ffb43c52', 16),
+	('function', 'spanmq_call.storage(queue text)', '435aad7a9533f3b137e2ba2c28784fe1a40e931731b15155488f37d03dd40b55', 16),
 	('function', 'spanmq_call.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '735fa3da0d3c47a70a5b84be57a6197a22c459c1929993eb0a64cb585cbd8a2e', 16),
-	('function', 'spanmq_call.unbind_topic(pattern text, queue_name text)', '46e01571ddf5ea8ce5bcf8fbbc916f6cec55bfdd152130550d37addebfdfbdfb', 16),
-	('function', 'spanmq_call.upcoming_schedules(queues text[])', 'c72bf22636b9e27b95e7e63cab8e9548a36e8e04d6b5712bf186241e5b1bbc49', 16),
-	('function', 'spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer)', 'bb552635f0fcfc30ebe02c8742e90358260b652238689ce8d2c5a5ae80a9ce05', 16),
-	('function', 'spanmq_core.last_notified_at(queue_id integer)', 'ceae0d0ff0121f1fa6d1bd1e3152adeea6771bff4920aa49f18934f2cef8e483', 16),
+	('function', 'spanmq_call.unbind_topic(pattern text, queue_name text)', '5cc5a0bf03ee833eba396f0325ffcd3b9c85a4fe06d598e40fe64358cca0b769', 16),
+	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
+	('function', 'spanmq_call.unsettled(queue text, msg_ids bigint[])', 'c9983b967bb994a40b62b388c33eee6d35bc93f0f4bc9b29a232edd90a68b746', 16),
+	('function', 'spanmq_call.upcoming_schedules(queues text[])', 'c54746dfe1052304a3b21ea84eb11ade4e5a8df8441d230b388b58e1f5eb76f0', 16),
+	('function', 'spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer)', '83286c77e91cbde65f7afd91a4ece08c0e089d9e3b9958346dbe6eb1f92e6677', 16),
+	('function', 'spanmq_core.last_notified_at(queue_id integer)', 'c5a6a2db261e319a694d28b960ca4553d05b3c6f2d1545a16efa3ae81d556872', 16),
 	('table', 'spanmq_core.migration', '130f5105a9552e464b6ba90db1b323ed6882e8cc2b2ba7c7bbd4591d13d14ca2', 16),
 	('sequence', 'spanmq_core.release_id_seq', '48d464a6b0495eb2caa8f457cc14f05520ebb06370e0710312873cc13f47f9be', 16),
 	('table', 'spanmq_core.release', 'b20129e3065cadb87b3aada854033e6e858bc44e41dda28af4ce14e0f18f19f7', 16),
@@ -27384,8 +28526,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('table', 'spanmq_core.lock', 'df1f0dad17b6fed6df63c258503ceb4e3616843ad266d716b36c5037327e8df2', 16),
 	('table', 'spanmq_core.group_lock', 'fed976583e76b9f66f21e35e820a2ca41d61e50c19d10f4e1c5c5abc1a123088', 16),
 	('sequence', 'spanmq_core.lease_number', '34bbf0bc98028d2f6435fa01d3f136c0f5e697d3c95d6df930a1e6377b341798', 16),
-	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
-	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
+	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
+	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
 	('table', 'spanmq_core.followed_grant', '7a0c54a8bb53aa084417366edf1875714ec9fa01f2982a406b9fff2c56382c02', 16),
 	('type', 'spanmq_core.view_change', '18e1f2d62beac6d03d36ba84713bc6b168f702665e314bada3c0ddc8f1094096', 16),
 	('type', 'spanmq_core.run', '58458be07b56ee5ebe5361f4565ce80329d53b001ba4edb48520f16ff28d859c', 16),
@@ -27465,8 +28607,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 15:30:08.172513+00', '2026-11-28 15:30:08.173762+00', NULL, '2026-11-28 15:30:08.173762+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 15:30:08.174197+00', '2026-11-28 15:30:08.174197+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 15:36:37.950905+00', '2026-11-28 15:36:37.952327+00', NULL, '2026-11-28 15:36:37.952327+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 15:36:37.952828+00', '2026-11-28 15:36:37.952828+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -27477,60 +28619,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('0b54b247-6d87-4d10-bf1e-915ed8bf6d61', 1, 34, '0b54b247-6d87-4d10-bf1e-915ed8bf6d61', 'postgres', '2026-11-28 15:30:08.167339+00');
+	('4226a942-43d7-4dbb-b3a2-4650fdf021c8', 1, 34, '4226a942-43d7-4dbb-b3a2-4650fdf021c8', 'postgres', '2026-11-28 15:36:37.945823+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 15:30:07.634515+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 15:30:07.921748+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 15:30:07.961305+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 15:30:07.985629+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 15:30:08.001455+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 15:30:08.102223+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 15:30:07.828982+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 15:30:08.122453+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 15:30:08.396552+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 15:30:08.411567+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 15:30:08.489132+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 15:30:08.1746+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 2048, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 15:36:37.19419+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 15:36:37.639274+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 15:36:37.680876+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 15:36:37.712225+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 15:36:37.733737+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 15:36:37.881707+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 15:36:37.505963+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 15:36:37.90084+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 15:36:38.132407+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 15:36:38.148718+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 15:36:38.237691+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 15:36:37.953226+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 562949953421312, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('8d9ed36c-ffed-4d8f-bddb-0b88c6978f26', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 15:30:08.142728+00', '2026-11-28 15:30:08.142728+00', '2026-11-28 15:30:08.147266+00');
+	('135a188b-d7bd-4175-b93f-cc3fca2a72f2', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 15:36:37.920435+00', '2026-11-28 15:36:37.920435+00', '2026-11-28 15:36:37.924849+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('8d9ed36c-ffed-4d8f-bddb-0b88c6978f26', 2, 40, -1883116465714888715, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '2d2f2132-cc67-4256-bc9e-e7235fbd2ab9', '9a30f9ed-bc3c-4771-9535-87fd399e6440'),
-	('8d9ed36c-ffed-4d8f-bddb-0b88c6978f26', 3, 40, -1883116465715937292, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'b32f8529-4501-4da9-aa7f-a3e5c12ce081', '2d2f2132-cc67-4256-bc9e-e7235fbd2ab9');
+	('135a188b-d7bd-4175-b93f-cc3fca2a72f2', 2, 40, -1883116874425696267, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '6d981b15-a0a4-4ec1-bedc-4c83ae7e6210', '04994220-9b60-4953-ac1e-05372c40e759'),
+	('135a188b-d7bd-4175-b93f-cc3fca2a72f2', 3, 40, -1883116874426744844, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '3bec2ccf-e668-4695-a78f-0ce592ea43bd', '6d981b15-a0a4-4ec1-bedc-4c83ae7e6210');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', '2130eabf52da67334bb856248fd002ab5f1cab941d1d10ae1283d2ceb667ff48', '2026-11-28 15:30:07.594226+00', 'postgres');
+	(1, '0.1.0', 'daa9cf5057b8f12c2d399984e6c7542afba938eee6fcdc3d09c391605713c98c', '2026-11-28 15:36:37.14025+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 15:30:07.883092+00', '2026-12-28 15:30:07.883091+00'),
-	(41, 1002, '[1, null]', '2026-11-28 15:30:08.213323+00', '2026-12-28 15:30:08.213322+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 15:36:37.586675+00', '2026-12-28 15:36:37.586674+00'),
+	(41, 1002, '[1, null]', '2026-11-28 15:36:37.992149+00', '2026-12-28 15:36:37.992149+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 15:28:08.559466+00', 1, 0, 0),
-	(39, '2026-11-28 15:30:08.776185+00', 69, 47, 0),
-	(40, '2026-11-28 15:30:08.777711+00', 60, 30, 5),
-	(41, '2026-11-28 15:30:08.778567+00', 1004, 4, 0),
-	(43, '2026-11-28 15:30:08.779407+00', 1, 1, 0),
-	(44, '2026-11-28 15:30:08.780001+00', 2, 2, 0),
-	(1, '2026-11-28 15:30:08.780565+00', 38, 4, 2),
-	(34, '2026-11-28 15:30:08.781833+00', 69, 57, 7),
-	(35, '2026-11-28 15:30:08.782571+00', 12, 11, 1),
-	(36, '2026-11-28 15:30:08.783228+00', 5, 5, 1),
-	(37, '2026-11-28 15:30:08.78385+00', 1, 1, 0),
-	(38, '2026-11-28 15:30:08.78489+00', 17383, 5, 0);
+	(42, '2026-11-28 15:34:38.313948+00', 1, 0, 0),
+	(39, '2026-11-28 15:36:38.470266+00', 69, 47, 0),
+	(40, '2026-11-28 15:36:38.471769+00', 60, 30, 5),
+	(41, '2026-11-28 15:36:38.472821+00', 1004, 4, 0),
+	(43, '2026-11-28 15:36:38.47368+00', 1, 1, 0),
+	(44, '2026-11-28 15:36:38.474256+00', 2, 2, 0),
+	(1, '2026-11-28 15:36:38.474831+00', 38, 4, 2),
+	(34, '2026-11-28 15:36:38.476147+00', 69, 57, 7),
+	(35, '2026-11-28 15:36:38.476892+00', 12, 11, 1),
+	(36, '2026-11-28 15:36:38.477551+00', 5, 5, 1),
+	(37, '2026-11-28 15:36:38.478125+00', 1, 1, 0),
+	(38, '2026-11-28 15:36:38.479106+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 15:30:08.197469+00', '2027-11-29 15:30:08.198655+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 15:30:08.202393+00', '2027-11-29 15:30:08.202797+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 15:36:37.977432+00', '2027-11-29 15:36:37.978442+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 15:36:37.982316+00', '2027-11-29 15:36:37.982756+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -27539,33 +28681,33 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 15:30:07.649601+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 15:30:07.84339+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 15:30:07.930681+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 15:30:07.971106+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 15:30:07.995847+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 15:30:08.028382+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 15:30:08.038137+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 15:30:08.048976+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 15:30:08.053355+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 15:30:08.057212+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 15:30:08.087777+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 15:30:08.090956+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 15:30:08.135337+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 15:30:08.185533+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 15:30:08.408532+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 15:30:08.428582+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 15:30:08.508136+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 15:30:08.547003+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 15:30:08.553071+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 15:30:08.558913+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 15:30:08.564058+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 15:30:08.56925+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 15:30:08.577187+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 15:36:37.215172+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 15:36:37.53055+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 15:36:37.651021+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 15:36:37.692184+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 15:36:37.72804+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 15:36:37.781671+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 15:36:37.796631+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 15:36:37.808644+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 15:36:37.818267+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 15:36:37.832877+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 15:36:37.866594+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 15:36:37.870104+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 15:36:37.914116+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 15:36:37.96599+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 15:36:38.146247+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 15:36:38.165598+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 15:36:38.252843+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 15:36:38.304891+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 15:36:38.309624+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 15:36:38.31366+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 15:36:38.321832+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 15:36:38.326336+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 15:36:38.334636+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '2791eaffdf721b14ee1a4a8b0e8399a58d84f6aaf89330125d76ee7c2bf11e1c', '2026-11-28 15:30:08.394101+00', '2026-11-29 15:30:08.392978+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'a472e6a7351e7e748288daf0e852b076551cc9dab50ee852bc58a206782b8f0b', '2026-11-28 15:36:38.130078+00', '2026-11-29 15:36:38.129209+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -27573,29 +28715,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('6259acaf-9c73-40d6-b0f6-76e54ecad249', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 15:30:08.454328+00', NULL, '2026-11-28 15:30:08.454328+00');
+	('ea42333f-1a1d-43fb-9f47-479d15653b43', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 15:36:38.185148+00', NULL, '2026-11-28 15:36:38.185148+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 15:30:08.439559+00', 3, '2026-11-29 15:30:08.452391+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 15:36:38.174576+00', 3, '2026-11-29 15:36:38.183851+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 15:30:08.434008+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 15:36:38.169803+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 15:30:08.776185+00', 120.235119, 0, 0, 0, 0, 0, 47, 44, 0, 0.912126),
-	(40, '2026-11-28 15:30:08.777711+00', 120.230176, 0, 0, 0, 0, 0, 30, 25, 5, 0.637188),
-	(41, '2026-11-28 15:30:08.778567+00', 120.224962, 0, 0, 0, 0, 0, 4, 4, 0, 0.572539),
-	(43, '2026-11-28 15:30:08.779407+00', 120.214551, 0, 0, 0, 0, 0, 1, 1, 0, 0.330567),
-	(44, '2026-11-28 15:30:08.780001+00', 120.210269, 0, 0, 0, 0, 0, 2, 2, 0, 0.263897),
-	(1, '2026-11-28 15:30:08.780565+00', 120.748633, 0, 0, 0, 0, 0, 4, 2, 2, 0.962525),
-	(34, '2026-11-28 15:30:08.781833+00', 120.737434, 0, 8, 0, 8, 4, 57, 45, 7, 0.917774),
-	(35, '2026-11-28 15:30:08.782571+00', 120.733061, 0, 2, 0, 2, 1, 11, 9, 1, 0.847729),
-	(36, '2026-11-28 15:30:08.783228+00', 120.729499, 0, 0, 0, 0, 0, 5, 4, 1, 0.805126),
-	(37, '2026-11-28 15:30:08.78385+00', 120.726292, 0, 0, 0, 0, 0, 1, 1, 0, 0.784987),
-	(38, '2026-11-28 15:30:08.78489+00', 120.717575, 1000, 995, 995, 0, 0, 5, 5, 0, 0.705142);
+	(39, '2026-11-28 15:36:38.470266+00', 120.175185, 0, 0, 0, 0, 0, 47, 44, 0, 0.906829),
+	(40, '2026-11-28 15:36:38.471769+00', 120.166446, 0, 0, 0, 0, 0, 30, 25, 5, 0.553116),
+	(41, '2026-11-28 15:36:38.472821+00', 120.16289, 0, 0, 0, 0, 0, 4, 4, 0, 0.486633),
+	(43, '2026-11-28 15:36:38.47368+00', 120.151266, 0, 0, 0, 0, 0, 1, 1, 0, 0.292172),
+	(44, '2026-11-28 15:36:38.474256+00', 120.147643, 0, 0, 0, 0, 0, 2, 2, 0, 0.212639),
+	(1, '2026-11-28 15:36:38.474831+00', 120.689539, 0, 0, 0, 0, 0, 4, 2, 2, 0.993082),
+	(34, '2026-11-28 15:36:38.476147+00', 120.672879, 0, 8, 0, 8, 4, 57, 45, 7, 0.91271),
+	(35, '2026-11-28 15:36:38.476892+00', 120.667809, 0, 2, 0, 2, 1, 11, 9, 1, 0.82208),
+	(36, '2026-11-28 15:36:38.477551+00', 120.658863, 0, 0, 0, 0, 0, 5, 4, 1, 0.778753),
+	(37, '2026-11-28 15:36:38.478125+00', 120.644806, 0, 0, 0, 0, 0, 1, 1, 0, 0.747186),
+	(38, '2026-11-28 15:36:38.479106+00', 120.634946, 1000, 995, 995, 0, 0, 5, 5, 0, 0.620325);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -27603,11 +28745,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 15:30:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 15:36:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', '2791eaffdf721b14ee1a4a8b0e8399a58d84f6aaf89330125d76ee7c2bf11e1c', 'e43d3723adb32082a5e075b19ccb2c6c788825fdc9b236812989efdb675f020d', '2029-08-24 15:30:08.39158+00', '{*}', '{look,send}', '2026-11-28 15:30:08.390414+00', NULL, '2026-11-28 15:30:08.391766+00');
+	(1, 'shop', 'a472e6a7351e7e748288daf0e852b076551cc9dab50ee852bc58a206782b8f0b', '8c410bad59098a873496060df7b5115217e57a706b69f532331e2a8b8b4630a6', '2029-08-24 15:36:38.127749+00', '{*}', '{look,send}', '2026-11-28 15:36:38.126553+00', NULL, '2026-11-28 15:36:38.128045+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -27615,14 +28757,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 15:30:08.044019+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 15:30:08.04937+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 15:30:08.602272+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 15:36:37.802948+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 15:36:37.808967+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 15:36:38.352625+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 15:29:08.213894+00', '2026-11-28 15:30:08.213894+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 15:35:37.992723+00', '2026-11-28 15:36:37.992723+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -27670,7 +28812,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_1', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_10', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_11', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_11', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_12', 0, false);
@@ -27793,7 +28935,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_47', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_48', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_49', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_49', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_5', 0, false);
@@ -27871,13 +29013,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795879808772572, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795880198466937, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795879807866, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795880197566, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -27889,7 +29031,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218044007980213000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218044397700670000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);

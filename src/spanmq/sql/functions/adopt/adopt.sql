@@ -1,10 +1,11 @@
--- Bulk import: messages that come with their ids, read counts and times from a table of PGMQ's shape. Used by spanmq schema adopt.
+-- Bulk import: messages that come with their ids, read counts and times from a table of PGMQ's shape. Used by spanmq
+-- schema adopt.
 
--- Appends all messages of `source` to the log of an empty queue and publishes them: visible ones ready, others waiting for
--- their vt. Returns how many. `source` has msg_id, read_ct, enqueued_at, vt and message, and may have last_read_at and headers.
--- A visible message that was never read and never delayed gets no vt of its own, as if it had been sent here, so its
--- neighbours lie in one run; every other keeps its vt to the microsecond. The caller keeps writers off the source and sets
--- the sequence of ids. Raises 23505 for an id that occurs twice.
+-- Appends all messages of `source` to the log of an empty queue and publishes them: visible ones ready, others waiting
+-- for their vt. Returns how many. `source` has msg_id, read_ct, enqueued_at, vt and message, and may have last_read_at
+-- and headers. A visible message that was never read and never delayed gets no vt of its own, as if it had been sent
+-- here, so its neighbours lie in one run; every other keeps its vt to the microsecond. The caller keeps writers off the
+-- source and sets the sequence of ids. Raises 23505 for an id that occurs twice.
 create or replace function spanmq_core.import_messages(this_queue int, source regclass) returns bigint
 language plpgsql as $$
 declare
@@ -17,11 +18,13 @@ declare
     n bigint;
     total bigint := 0;
 begin
-    execute format('select min(msg_id), least(greatest(count(*) / 16, 16384), 1048576) / 256 * 256 from %s', source) into next_id, size;
+    execute format('select min(msg_id), least(greatest(count(*) / 16, 16384), 1048576) / 256 * 256 from %s', source)
+        into next_id, size;
     while next_id is not null loop
         this := spanmq_core.create_segment(this_queue, next_id, size, true);
         execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
-                       ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2 order by msg_id',
+                       ' select msg_id, enqueued_at, message, %s from %s where msg_id between $1 and $2'
+                       ' order by msg_id',
                        this.log_name, headers, source)
             using next_id, this.hi;
         get diagnostics n = row_count;
@@ -29,21 +32,26 @@ begin
         execute format($insert$
             with runs as (
                 select min(m.id) as lo, count(*) as n, m.attempts, m.vt, m.last_read_at, m.group_key
-                from (select i.*, i.id - row_number() over (partition by i.id / 256, i.attempts, i.vt, i.last_read_at, i.group_key order by i.id) as island
+                from (select i.*, i.id - row_number() over (partition by i.id / 256, i.attempts, i.vt, i.last_read_at,
+                                                            i.group_key order by i.id) as island
                       from (
                         select s.msg_id as id, s.read_ct as attempts, spanmq_core.group_of(%2$s) as group_key,
-                               -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never equal.
-                               case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s' and interval '1 s' then v.vt end
+                               -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they
+                               -- are never equal.
+                               case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s'
+                               and interval '1 s' then v.vt end
                                    as vt,
                                %1$s as last_read_at
                         from %3$s s
                         -- Before PostgreSQL 17 nothing can be subtracted from infinity.
-                        cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00' when '-infinity' then s.enqueued_at else s.vt end as vt) v
+                        cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00'
+                                            when '-infinity' then s.enqueued_at else s.vt end as vt) v
                         where s.msg_id between $3 and $4) i) m
                 group by m.id / 256, m.attempts, m.vt, m.last_read_at, m.group_key, m.island),
             fresh as (
                 insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
-                    select $1, t.lo, t.n, hashtextextended(r.group_key, 0), r.group_key from runs r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t
+                    select $1, t.lo, t.n, hashtextextended(r.group_key, 0), r.group_key
+                    from runs r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t
                     where r.vt is null order by t.lo)
             insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, group_hash, group_key)
                 select $1, t.lo, t.n, r.attempts, r.vt, r.last_read_at, hashtextextended(r.group_key, 0), r.group_key

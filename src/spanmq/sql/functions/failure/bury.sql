@@ -3,7 +3,9 @@
 
 -- Makes dead letters of the messages of runs, which the caller has taken out of the queue (take_out, a claim without a
 -- lease), with the attempts that the runs say and the story of each. Returns how many. Locks nothing that others need.
-create or replace function spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason) returns bigint
+create or replace function spanmq_core.bury(
+    this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason
+) returns bigint
 language plpgsql as $$
 declare
     n bigint;
@@ -13,14 +15,18 @@ begin
     end if;
     reason := spanmq_core.bounded(reason);
     perform spanmq_core.block_groups(this.queue_id, runs);
-    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at, first_failed_at,
+    insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
+                                         first_failed_at,
                                     last_failed_at, dead_at, category, error, error_class, traceback, worker, history)
-        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), p.priority, m.read_ct, m.enqueued_at,
-               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class, reason.traceback,
+        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), p.priority, m.read_ct,
+        m.enqueued_at,
+               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class,
+               reason.traceback,
                reason.worker, coalesce(h.history, '[]')
         from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
         left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
-        left join (select e.id, r.priority from unnest(runs) r cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)
+        left join (select e.id, r.priority from unnest(runs) r
+                   cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)
                    where r.priority is not null) p on p.id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;
@@ -40,8 +46,10 @@ language plpgsql as $$
 begin
     if exists (select from unnest(runs) r where r.group_key is not null) then
         insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
-            select this_queue, r.group_hash, e.id, r.group_key from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)
-            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue and p.dead_letter_blocks_group)
+            select this_queue, r.group_hash, e.id, r.group_key
+            from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)
+            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue
+                                                      and p.dead_letter_blocks_group)
             on conflict do nothing;
     end if;
 end $$;
@@ -52,12 +60,14 @@ language plpgsql as $$
 declare
     folded bigint;
 begin
-    if (select count(*) from (select from spanmq_core.dead_letter_count c where c.queue_id = this_queue limit 100) c) < 100 then
+    if (select count(*) from (select from spanmq_core.dead_letter_count c where c.queue_id = this_queue limit 100) c)
+        < 100 then
         return 0;
     end if;
     with gone as (
         delete from spanmq_core.dead_letter_count c
-            where c.ctid = any (array(select k.ctid from spanmq_core.dead_letter_count k where k.queue_id = this_queue limit 10000 for update skip locked))
+            where c.ctid = any (array(select k.ctid from spanmq_core.dead_letter_count k where k.queue_id = this_queue
+                                      limit 10000 for update skip locked))
             returning c.category, c.n),
     sums as (
         insert into spanmq_core.dead_letter_count (queue_id, category, n)

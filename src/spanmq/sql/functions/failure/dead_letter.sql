@@ -2,14 +2,17 @@
 
 -- Filters as they were given to a call. Raises MQ002 and MQ020 for what no filter can be.
 create or replace function spanmq_core.letter_filter(
-    category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, match text, dead_letter_ids bigint[], redriven boolean
+    category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, match text,
+        dead_letter_ids bigint[], redriven boolean
 ) returns spanmq_core.letter_filter
 language plpgsql volatile as $$
 begin
     perform spanmq_core.check_pattern(error, 'error');
     perform spanmq_core.raise_if(cardinality(dead_letter_ids) > 10000,
-        format('there can be at most 10000 dead letters in a call, got: %s', cardinality(dead_letter_ids)), 'Call it again for the rest.');
-    return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids, redriven)::spanmq_core.letter_filter;
+        format('there can be at most 10000 dead letters in a call, got: %s', cardinality(dead_letter_ids)),
+        'Call it again for the rest.');
+    return (category, error, error_class, since, until, payload, spanmq_core.as_path(match), dead_letter_ids,
+            redriven)::spanmq_core.letter_filter;
 end $$;
 
 -- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or,
@@ -23,16 +26,20 @@ language plpgsql volatile as $$
 begin
     return query execute format(
         'select d.* from spanmq_core.dead_letter d where d.queue_id = $1 and (%s)'
-        ' and (($2).category is null or d.category = ($2).category) and (($2).error_class is null or d.error_class = ($2).error_class)'
-        ' and (($2).payload is null or d.message @> ($2).payload) and (($2).path is null or spanmq_core.meets(d.message, ($2).path))'
+        ' and (($2).category is null or d.category = ($2).category) and (($2).error_class is null or d.error_class ='
+        ' ($2).error_class)'
+        ' and (($2).payload is null or d.message @> ($2).payload) and (($2).path is null or'
+        ' spanmq_core.meets(d.message, ($2).path))'
         ' and (($2).dead_letter_ids is null or d.dead_letter_id = any (($2).dead_letter_ids))'
         ' and (($2).error is null or left(d.error, 2000) ~* ($2).error) and %s'
         ' and ($3 is null or d.dead_letter_id > $3) order by d.%I %s limit $4 %s',
-        case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null' else 'true' end,
+        case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null'
+        else 'true' end,
         -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
         case when given.since is null and given.until is null then 'true' else
             'd.dead_letter_id = any (array(select w.dead_letter_id from spanmq_core.dead_letter w where w.queue_id = $1'
-            ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until, ''infinity'')))' end,
+            ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until,'
+            ' ''infinity'')))' end,
         -- Otherwise the planner takes the primary key, and scans all that were ever redriven.
         by, case when not given.redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking)
         using this_queue, given, after, qty;
@@ -43,15 +50,21 @@ end $$;
 create or replace function spanmq_core.letters_of_messages(this_queue int, first_id bigint, last_id bigint)
 returns setof spanmq_core.dead_letter
 language sql stable as $$
-    select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id and w.redriven_at is null
+    select * from spanmq_core.dead_letter w where w.queue_id = this_queue and w.msg_id between first_id and last_id
+        and w.redriven_at is null
     union all
-    select * from spanmq_core.dead_letter r where r.queue_id = this_queue and r.msg_id between first_id and last_id and r.redriven_at is not null
+    select * from spanmq_core.dead_letter r where r.queue_id = this_queue and r.msg_id between first_id and last_id
+    and r.redriven_at is not null
 $$;
 
-create or replace function spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer) returns spanmq.dead_letter
+create or replace function spanmq_core.as_dead_letter(
+    this spanmq_core.dead_letter, queue_name text, body_bytes_max integer
+) returns spanmq.dead_letter
 language sql stable as $$
-    select (this.dead_letter_id, queue_name, this.msg_id, spanmq_core.cut(this.message, body_bytes_max), spanmq_core.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
-            this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class, this.traceback,
+    select (this.dead_letter_id, queue_name, this.msg_id, spanmq_core.cut(this.message, body_bytes_max),
+            spanmq_core.cut(this.headers, body_bytes_max), this.group_key, this.attempts, this.enqueued_at,
+            this.first_failed_at, this.last_failed_at, this.dead_at, this.category, this.error, this.error_class,
+            this.traceback,
             this.worker, this.history, this.redriven_at, this.redriven_as)::spanmq.dead_letter
 $$;
 
@@ -72,7 +85,8 @@ create or replace function spanmq_call.dead_letters(
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
-    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload,
+                                                                 match, dead_letter_ids, redriven);
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
@@ -111,15 +125,19 @@ begin
     with deleted as (
         delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
             returning d.redriven_at, d.dead_letter_id, d.msg_id, d.enqueued_at, d.group_key, d.priority, d.category)
-        select count(*), coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority, e.category)::spanmq_core.revived)
+        select count(*),
+        coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority,
+                            e.category)::spanmq_core.revived)
                                   filter (where e.redriven_at is null), '{}')
             into n, gone from deleted e;
     delete from spanmq_core.blocked_group b using unnest(gone) g
-        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0) and b.msg_id = g.msg_id;
+        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0)
+        and b.msg_id = g.msg_id;
     if found then
         perform spanmq_core.wake(this);
     end if;
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*) from unnest(gone) g group by g.category;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*)
+        from unnest(gone) g group by g.category;
     -- For state(): these are not completed.
     perform spanmq_core.note_failure(
         this.queue_id,
@@ -133,14 +151,17 @@ end $$;
 -- of those that were redriven. Groups that waited for one continue. Raises MQ020 for a bad pattern, MQ002 for a bad
 -- path.
 create or replace function spanmq_call.purge_dead_letters(
-    queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
-    until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
+    queue text, category text default null, error text default null, error_class text default null,
+        since timestamptz default null,
+    until timestamptz default null, payload jsonb default null, match text default null,
+    dead_letter_ids bigint[] default null,
     redriven boolean default false, qty integer default 1000, dry_run boolean default false
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, redriven);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload,
+                                                                 match, dead_letter_ids, redriven);
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
@@ -148,7 +169,8 @@ begin
         return (select count(*) from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id'));
     end if;
     return spanmq_core.discard(this, array(
-        select d.dead_letter_id from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id', 'for update skip locked') d));
+        select d.dead_letter_id
+            from spanmq_core.find_dead_letters(this.queue_id, given, null, qty, 'msg_id', 'for update skip locked') d));
 end $$;
 
 -- Deletes dead letters that are past the retention of the queue's policy, at most 1,000, redriven ones included. Those

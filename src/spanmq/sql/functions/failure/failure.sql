@@ -2,14 +2,20 @@
 
 -- Records a failure of runs, which have been returned to the queue: their vt is the time until which they are hidden.
 -- One row for those of a block that are alike, whatever their groups.
-create or replace function spanmq_core.note_failure(this_queue int, runs spanmq_core.run[], at_ timestamptz, outcome text, reason spanmq_core.reason) returns void
+create or replace function spanmq_core.note_failure(
+    this_queue int, runs spanmq_core.run[], at_ timestamptz, outcome text, reason spanmq_core.reason
+) returns void
 language plpgsql as $$
 begin
     reason := spanmq_core.bounded(reason);
-    insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class, traceback, worker, retry_at)
-        select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts, at_, outcome, reason.category,
-               reason.error, reason.error_class, reason.traceback, reason.worker, case when outcome = 'retrying' then coalesce(g.vt, at_) end
-        from (select range_agg(int8range(r.lo, r.lo + r.n)) as ids, sum(r.n)::int as n, r.attempts, r.vt from unnest(runs) r
+    insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class,
+                                     traceback, worker, retry_at)
+        select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts,
+        at_, outcome, reason.category,
+               reason.error, reason.error_class, reason.traceback, reason.worker,
+               case when outcome = 'retrying' then coalesce(g.vt, at_) end
+        from (select range_agg(int8range(r.lo, r.lo + r.n)) as ids, sum(r.n)::int as n, r.attempts, r.vt
+              from unnest(runs) r
               group by r.lo / 256, r.attempts, r.vt) g;
 end $$;
 
@@ -38,7 +44,8 @@ $$;
 create or replace function spanmq_core.last_error(this_queue int, id bigint) returns text
 language plpgsql stable as $$
 begin
-    return (select coalesce(f.error, f.error_class, f.category) from spanmq_core.failures_of(this_queue, id) f where f.outcome <> 'cancelled'
+    return (select coalesce(f.error, f.error_class, f.category) from spanmq_core.failures_of(this_queue, id) f
+            where f.outcome <> 'cancelled'
             order by f.failed_at desc, f.attempt desc limit 1);
 end $$;
 
@@ -47,9 +54,11 @@ end $$;
 create or replace function spanmq_core.stories(this_queue int, runs spanmq_core.run[])
 returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
-    select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at, f.attempt)
+    select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at,
+                                             f.attempt)
     from (select distinct r.lo / 256 as block from unnest(runs) r) b
-    join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
+    join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256
+    and f.outcome <> 'cancelled'
     cross join lateral spanmq_core.expand(f) e (id)
     where e.id <@ (select spanmq_core.ids_of_runs(runs))
     group by e.id
@@ -58,11 +67,13 @@ $$;
 -- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the
 -- outcome dead), and for a day after it was settled.
 create or replace function spanmq_call.failures(queue text, msg_id bigint)
-returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text, traceback text,
+returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,
+               traceback text,
                worker text, retry_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    perform spanmq_core.find_queue(queue), spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
+    perform spanmq_core.find_queue(queue), spanmq_core.raise_if(failures.msg_id is null, 'msg_id cannot be NULL',
+                                                                'Pass the id of a message.');
     return query
         select f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker, f.retry_at
         from spanmq_call.failures_between(queue, failures.msg_id, failures.msg_id) f order by f.failed_at, f.attempt;
@@ -81,18 +92,24 @@ declare
     doomed tid[];
     n bigint;
 begin
-    select u.failures_to into from_id from spanmq_core.upkeep u where u.queue_id = this.queue_id and u.failures_at > at_ - interval '1 minute';
+    select u.failures_to into from_id from spanmq_core.upkeep u where u.queue_id = this.queue_id
+        and u.failures_at > at_ - interval '1 minute';
     if found and from_id = 0 then
         return 0;
     end if;
     from_id := coalesce(from_id, 0);
-    select count(*), max(f.lo), array_agg(f.id) filter (where (f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
-                                                         and not spanmq_core.is_needed_by(this.queue_id, f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
-                                                        and (f.outcome <> 'cancelled' or (spanmq_core.segment_of(this.queue_id, f.lo)).lo is null))
+    select count(*), max(f.lo),
+        array_agg(f.id) filter (where (f.failed_at < at_ - interval '30 days' or f.failed_at < at_ - interval '1 day'
+                                                         and not spanmq_core.is_needed_by(this.queue_id,
+                                                             f.lo - f.lo % 256, f.lo - f.lo % 256 + 255))
+                                                        and (f.outcome <> 'cancelled'
+                                                             or (spanmq_core.segment_of(this.queue_id, f.lo)).lo
+                                                             is null))
         into looked_at, last_id, doomed
         from (select k.ctid as id, k.lo, k.failed_at, k.outcome from spanmq_core.failure k
               where k.queue_id = this.queue_id and k.lo >= from_id order by k.queue_id, k.lo limit 10000) f;
-    delete from spanmq_core.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id and f.failed_at < at_ - interval '1 day';
+    delete from spanmq_core.failure f where f.ctid = any (doomed) and f.queue_id = this.queue_id
+        and f.failed_at < at_ - interval '1 day';
     get diagnostics n = row_count;
     -- The rest of an id with more failures than one look takes in is left to the next round.
     last_id := case when looked_at = 10000 then greatest(last_id, from_id + 1) else 0 end;
@@ -110,9 +127,11 @@ begin
     -- But not of a message that was committed since the purge looked for the last time, nor of its neighbours: then
     -- maintain() does it.
     delete from spanmq_core.failure f
-        where f.queue_id = this_queue and f.lo <= last_id and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
+        where f.queue_id = this_queue and f.lo <= last_id
+        and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
     delete from spanmq_core.expiry e
-        where e.queue_id = this_queue and e.msg_id <= last_id and not spanmq_core.has_run(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
+        where e.queue_id = this_queue and e.msg_id <= last_id
+        and not spanmq_core.has_run(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq_core.upkeep.purged_to, excluded.purged_to);
 end $$;

@@ -4,7 +4,8 @@
 create or replace function spanmq_core.pointer_keys(pointer text) returns text[]
 language sql immutable as $$
     select case when pointer = '' then '{}' when pointer ~ '^/' and pointer !~ '~(?![01])' then array(
-        select replace(replace(k.key, '~1', '/'), '~0', '~') from unnest(string_to_array(pointer, '/')) with ordinality k (key, n)
+        select replace(replace(k.key, '~1', '/'), '~0', '~')
+            from unnest(string_to_array(pointer, '/')) with ordinality k (key, n)
         where k.n > 1 order by k.n) end
 $$;
 
@@ -31,7 +32,8 @@ declare
     operation jsonb;
     example text := 'Such as [{"op": "replace", "path": "/customer/id", "value": 17}].';
 begin
-    if (case jsonb_typeof(patch) when 'array' then jsonb_array_length(patch) not between 1 and 100 else patch is not null end) then
+    if (case jsonb_typeof(patch) when 'array' then jsonb_array_length(patch) not between 1 and 100
+        else patch is not null end) then
         raise exception 'patch must be a JSON array of 1 to 100 operations, got: %', left(patch::text, 100)
             using errcode = 'MQ002', hint = example;
     end if;
@@ -40,7 +42,8 @@ begin
             and spanmq_core.pointer_keys(operation ->> 'path') is not null
             and case when operation ->> 'op' in ('add', 'replace', 'test') then operation ? 'value'
                      when operation ->> 'op' = 'move' then jsonb_typeof(operation -> 'from') = 'string'
-                                                           and spanmq_core.pointer_keys(operation ->> 'from') is not null
+                                                           and spanmq_core.pointer_keys(operation ->> 'from')
+                                                           is not null
                      when operation ->> 'op' = 'remove' then operation ->> 'path' <> '' end) is not true then
             raise exception 'this is not an operation of JSON Patch, or it is copy: %', left(operation::text, 200)
                 using errcode = 'MQ002', hint = example;
@@ -64,8 +67,10 @@ declare
     problem text;
 begin
     perform spanmq_core.raise_if(jsonb_typeof(body) = 'object' and body ? 'spanmq.sealed',
-        format('message %s cannot be patched: its body is encrypted', msg_id), 'Edit it by itself, with a client that has its key.', 'MQ004');
-    for operation in select o.operation from jsonb_array_elements(patch) with ordinality o (operation, n) order by o.n loop
+        format('message %s cannot be patched: its body is encrypted', msg_id),
+        'Edit it by itself, with a client that has its key.', 'MQ004');
+    for operation in select o.operation from jsonb_array_elements(patch) with ordinality o (operation, n)
+        order by o.n loop
         op := operation ->> 'op';
         keys := spanmq_core.pointer_keys(operation ->> 'path');
         from_keys := spanmq_core.pointer_keys(operation ->> 'from');
@@ -73,7 +78,8 @@ begin
         target := spanmq_core.value_at(body, keys);
         problem := case
             when op = 'move' and value is null then 'nothing is at its "from"'
-            when op = 'move' and keys <> from_keys and keys[:cardinality(from_keys)] = from_keys then 'a value cannot be moved into itself'
+            when op = 'move' and keys <> from_keys
+            and keys[:cardinality(from_keys)] = from_keys then 'a value cannot be moved into itself'
             when op in ('remove', 'replace', 'test') and target is null then 'nothing is there'
             when op = 'test' and target <> value then 'another value is there' end;
         continue when problem is null and op = 'move' and keys = from_keys;

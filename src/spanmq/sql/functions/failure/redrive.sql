@@ -5,12 +5,15 @@
 -- Lock order: dead letters, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if
 -- a segment must be made -> tables and rows of segments, ascending.
 
--- Returns when the first of them is to be visible; delay null: after the redrive_delay of the queue's policy, so that what
--- has just failed is not tried again at once. Raises MQ002 for a delay or a rate that is none.
-create or replace function spanmq_core.redrive_from(this spanmq_core.queue, delay double precision, rate double precision) returns timestamptz
+-- Returns when the first of them is to be visible; delay null: after the redrive_delay of the queue's policy, so that
+-- what has just failed is not tried again at once. Raises MQ002 for a delay or a rate that is none.
+create or replace function spanmq_core.redrive_from(
+    this spanmq_core.queue, delay double precision, rate double precision
+) returns timestamptz
 language plpgsql volatile as $$
 declare
-    visible_from timestamptz := spanmq_core.after(coalesce(delay, (spanmq_core.policy_of(this.queue_id)).redrive_delay), 'delay');
+    visible_from timestamptz := spanmq_core.after(coalesce(delay, (spanmq_core.policy_of(this.queue_id)).redrive_delay),
+                                                  'delay');
 begin
     perform spanmq_core.raise_if(delay < 0, format('delay cannot be negative, got: %s', delay), '0 is no delay.');
     perform spanmq_core.raise_if(rate <= 0 or rate = 'NaN',
@@ -20,23 +23,27 @@ end $$;
 
 -- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
 -- most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue's policy), or from then on `rate`
--- a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They keep their msg_id, enqueued_at and
--- failures, their attempts begin at 1; the dead letter stays, marked redriven_at, with the body that it had. An expiry
--- in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each. Then it is all of them
--- or none: it waits for dead letters that another transaction acts on, and raises MQ002 if more than qty fit the
--- filters, or the patch does not fit one of them; MQ004 for an encrypted body. With dry_run the first ten have their
--- bodies before and after it. new_messages has the new bodies of dead_letter_ids by their places; null: as it was.
--- Raises MQ002, MQ020, MQ060 as redrive_message().
+-- a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They
+-- keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at,
+-- with the body that it had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the
+-- body of each. Then it is all of them or none: it waits for dead letters that another transaction acts on, and raises
+-- MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
+-- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by
+-- their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
-    queue text, category text default null, error text default null, error_class text default null, since timestamptz default null,
-    until timestamptz default null, payload jsonb default null, match text default null, dead_letter_ids bigint[] default null,
-    patch jsonb default null, new_messages jsonb[] default null, qty integer default 1000, rate double precision default null,
+    queue text, category text default null, error text default null, error_class text default null,
+        since timestamptz default null,
+    until timestamptz default null, payload jsonb default null, match text default null,
+    dead_letter_ids bigint[] default null,
+    patch jsonb default null, new_messages jsonb[] default null, qty integer default 1000,
+    rate double precision default null,
     delay double precision default null, dry_run boolean default false
 ) returns table (msg_id bigint, visible_at timestamptz, before jsonb, after jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload, match, dead_letter_ids, false);
+    given spanmq_core.letter_filter := spanmq_core.letter_filter(category, error, error_class, since, until, payload,
+                                                                 match, dead_letter_ids, false);
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, rate);
     -- One more shows that there are more.
     most int := qty + (patch is not null and qty < 2147483647)::int;
@@ -47,14 +54,16 @@ begin
     perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
     perform spanmq_core.check_patch(patch);
     perform spanmq_core.raise_if(
-        new_messages is not null and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
+        new_messages is not null
+            and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
         'new_messages must have one element for each of dead_letter_ids, and needs no patch', 'Pass one or the other.');
     found_letters := array(
         select spanmq_core.to_revive(d) from spanmq_core.find_dead_letters(
             this.queue_id, given, null, most, 'msg_id',
             case when dry_run then '' when patch is not null then 'for update' else 'for update skip locked' end) d);
     perform spanmq_core.raise_if(cardinality(found_letters) > qty,
-        format('more than %s dead letters fit: none is redriven', qty), 'A patch is for all or none of them. Raise qty, or choose fewer.');
+        format('more than %s dead letters fit: none is redriven', qty),
+        'A patch is for all or none of them. Raise qty, or choose fewer.');
     letters := found_letters;
     if patch is not null or new_messages is not null then
         letters := spanmq_core.with_new_bodies(this, letters, patch, dead_letter_ids, new_messages);
@@ -64,7 +73,8 @@ begin
     end if;
     return query
         select l.msg_id, spanmq_core.visible_at(visible_from, rate, l.ordinality),
-               case when dry_run and patch is not null and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
+               case when dry_run and patch is not null
+               and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
                case when dry_run and patch is not null and l.ordinality <= 10 then l.message end
         from unnest(letters) with ordinality l order by l.ordinality;
 end $$;
@@ -84,7 +94,8 @@ begin
     new_messages := array(select unnest(new_messages));
     foreach letter in array letters loop
         body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
-                     else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)], letter.message) end;
+                     else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)],
+                                   letter.message) end;
         if body is distinct from letter.message then
             perform spanmq_core.check_own(this, letter.msg_id);
             perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
@@ -99,14 +110,17 @@ end $$;
 create or replace function spanmq_core.check_own(this spanmq_core.queue, msg_id bigint) returns void
 language plpgsql as $$
 begin
-    perform spanmq_core.raise_if((this.is_subscription or this.has_subscriptions) and spanmq_core.is_shared(this, msg_id),
+    perform spanmq_core.raise_if((this.is_subscription or this.has_subscriptions)
+                                 and spanmq_core.is_shared(this, msg_id),
         format('message %s cannot be changed for queue %s only: other queues have it too', msg_id, this.name),
-        'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.', 'MQ060');
+        'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.',
+        'MQ060');
 end $$;
 
 create or replace function spanmq_core.to_revive(this spanmq_core.dead_letter) returns spanmq_core.revived
 language sql immutable as $$
-    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key, this.priority, this.category)::spanmq_core.revived
+    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key,
+            this.priority, this.category)::spanmq_core.revived
 $$;
 
 -- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as
@@ -114,7 +128,8 @@ $$;
 create or replace function spanmq_core.visible_at(visible_from timestamptz, rate double precision, n bigint)
 returns timestamptz
 language sql immutable as $$
-    select visible_from + make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
+    select visible_from +
+        make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
 $$;
 
 -- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a
@@ -123,7 +138,8 @@ $$;
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
 -- another queue of the same log (a subscription) still has: it is one message. Else as redrive().
 create or replace function spanmq_call.redrive_message(
-    queue text, msg_id bigint, message jsonb default null, headers jsonb default null, delay double precision default null
+    queue text, msg_id bigint, message jsonb default null, headers jsonb default null,
+        delay double precision default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -138,10 +154,12 @@ begin
         'spanmq.state() returns the state of the message.', 'MQ021');
     if headers is not null then
         perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
-            format('headers must be a JSON object, got: %s', left(headers::text, 100)), 'Such as {"x-pgmq-group": "a"}.');
+            format('headers must be a JSON object, got: %s', left(headers::text, 100)),
+            'Such as {"x-pgmq-group": "a"}.');
         letter.headers := nullif(headers, 'null');
         perform spanmq_core.raise_if(spanmq_core.group_of(letter.headers) is distinct from letter.group_key,
-            format('the headers must keep the group of the message: %s', coalesce(quote_literal(letter.group_key), 'none')),
+            format('the headers must keep the group of the message: %s',
+                   coalesce(quote_literal(letter.group_key), 'none')),
             'It is in the header x-pgmq-group.');
     end if;
     if message is not null then
@@ -168,7 +186,9 @@ exception when data_exception then
 end $$;
 
 -- Makes messages of dead letters, which the caller has locked, ascending by msg_id.
-create or replace function spanmq_core.revive(this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamptz, rate double precision) returns void
+create or replace function spanmq_core.revive(
+    this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamptz, rate double precision
+) returns void
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -179,11 +199,14 @@ begin
     -- As any sender: a transaction id before the first row.
     perform pg_current_xact_id();
     if this.uses_limits then
-        delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
+        delete from spanmq_core.expiry e where e.queue_id = this.queue_id
+            and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
         -- A past time would make it expire again at once.
         letters := array(
             select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,
-                    case when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at', '{}') else l.headers end,
+                    case
+                    when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at',
+                        '{}') else l.headers end,
                     l.group_key, l.priority, l.category)::spanmq_core.revived
             from unnest(letters) with ordinality l order by l.ordinality);
         insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
@@ -194,16 +217,21 @@ begin
     perform spanmq_core.write_again(this, letters);
     -- As runs that were never delivered, each visible at its own time.
     perform spanmq_core.give_back(this.queue_id, array(
-        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority, 0, 0)::spanmq_core.run
-        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id) as island
-              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality) as vt
+        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority, 0,
+                0)::spanmq_core.run
+        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id)
+              as island
+              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality)
+                    as vt
                     from unnest(letters) with ordinality l) u) m
         group by m.group_key, m.priority, m.vt, m.island));
     delete from spanmq_core.blocked_group b using unnest(letters) l
-        where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0) and b.msg_id = l.msg_id;
+        where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0)
+        and b.msg_id = l.msg_id;
     update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
         where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l));
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*) from unnest(letters) l group by l.category;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*)
+        from unnest(letters) l group by l.category;
     -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
         perform spanmq_core.notify(this);
@@ -218,7 +246,8 @@ end $$;
 create or replace function spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[]) returns void
 language plpgsql as $$
 declare
-    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
+                           this.queue_id);
     shared bigint[] := '{}';
     segment spanmq_core.segment;
     log_name text;
@@ -233,9 +262,11 @@ begin
         -- name another session may know.
         foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
             execute format('insert into spanmq_core.%I as l (msg_id, enqueued_at, message, headers)'
-                           ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id between $2 and $3'
+                           ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id'
+                           ' between $2 and $3'
                            ' on conflict (msg_id) do update set message = excluded.message, headers = excluded.headers'
-                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and l.msg_id <> all ($4)', log_name)
+                           ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and'
+                           ' l.msg_id <> all ($4)', log_name)
                 using letters, segment.lo, segment.hi, shared;
         end loop;
         next_id := (select min(l.msg_id) from unnest(letters) l where l.msg_id > segment.hi);
@@ -269,11 +300,14 @@ begin
         if spanmq_core.sees_now() then
             select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo;
         else
-            select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo for no key update;
+            select * into held from spanmq_core.segment s where s.queue_id = this_queue and s.lo = this.lo
+                for no key update;
         end if;
-        if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name, this.old_name) then
+        if found and (held.log_name, held.copy_name, held.old_name) is not distinct from (this.log_name, this.copy_name,
+            this.old_name) then
             if held.state <> 'open' or held.settled_at_xid is not null then
-                update spanmq_core.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue and s.lo = this.lo
+                update spanmq_core.segment s set state = 'open', settled_at_xid = null where s.queue_id = this_queue
+                    and s.lo = this.lo
                     returning * into held;
             end if;
             return held;
@@ -288,7 +322,8 @@ end $$;
 create or replace function spanmq_core.create_gap_segment(this_queue int, id bigint) returns spanmq_core.segment
 language plpgsql as $$
 declare
-    first_id bigint := (select s.hi + 1 from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.queue_id desc, s.lo desc limit 1);
+    first_id bigint := (select s.hi + 1 from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id
+                        order by s.queue_id desc, s.lo desc limit 1);
     this spanmq_core.segment;
 begin
     -- About 2 billion ids at most, what an int can say.
@@ -299,6 +334,7 @@ begin
     end if;
     this := spanmq_core.create_segment(this_queue, first_id, 2147483392, true);
     -- It will hold few rows: no case for a rewrite, which is for segments that have become sparse.
-    update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1 and s.created_at >= now();
+    update spanmq_core.segment s set n_rows = 1 where s.queue_id = this_queue and s.lo = this.lo and s.n_rows > 1
+        and s.created_at >= now();
     return this;
 end $$;

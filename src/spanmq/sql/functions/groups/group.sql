@@ -18,7 +18,8 @@
 -- group indefinitely, nor messages without a group (find_ungrouped). waits: see take_any(). Returns runs in the order
 -- of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the transaction;
 -- never waits.
-create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int, at_ timestamptz, waits boolean)
+create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int,
+                                                   at_ timestamptz, waits boolean)
 returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -31,7 +32,8 @@ declare
     hash bigint;
     share int;
     -- The messages of a group in the first round.
-    most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4 when 'fill' then quantity else 1 end, most_in_flight);
+    most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4
+                      when 'fill' then quantity else 1 end, most_in_flight);
     missing int := quantity;
     left_for_oldest int := quantity;
     tried bigint[] := '{}';
@@ -53,7 +55,8 @@ declare
 begin
     if not spanmq_core.sees_now() then
         raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
+            using errcode = 'MQ003',
+            hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
     end if;
     oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
     if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
@@ -62,9 +65,11 @@ begin
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
     if is_fair and there_is_more then
         -- For claims of one message, every second one takes groups by turn.
-        left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity else quantity / 2 end;
+        left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity
+            else quantity / 2 end;
     end if;
-    foreach phase in array case when is_fair then '{oldest, turn, oldest, ungrouped}' else '{oldest, more, more, more, turn, ungrouped}' end::text[] loop
+    foreach phase in array case when is_fair then '{oldest, turn, oldest, ungrouped}'
+        else '{oldest, more, more, more, turn, ungrouped}' end::text[] loop
         if phase = 'more' then
             continue when not oldest.has_more or n_looked = 5000;
             n_looked := least(n_looked * 8, 5000);
@@ -81,7 +86,8 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_,
+                took := spanmq_core.take_group(this_queue, hash, share, mode,
+                                               case when hash is null then ungrouped else bound end, at_,
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
@@ -101,11 +107,13 @@ begin
             -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a
             -- group come at its end, unless they are among the oldest.
             turn := begun_at;
-            while missing > 0 and there_is_more and n_groups < 500 and (steps < 500 or runs = '{}' and steps < 5000) loop
+            while missing > 0 and there_is_more and n_groups < 500
+                and (steps < 500 or runs = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
                 is_ungrouped := false;
-                if hash is null and not has_wrapped and 0 <> all (tried) and array_position(oldest.hashes, null::bigint) is null then
+                if hash is null and not has_wrapped and 0 <> all (tried)
+                    and array_position(oldest.hashes, null::bigint) is null then
                     ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
                     is_ungrouped := ungrouped.fresh_from is not null;
                 end if;
@@ -118,7 +126,8 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
-                took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_,
+                took := spanmq_core.take_group(this_queue, hash, share, mode,
+                                               case when hash is null then ungrouped else bound end, at_,
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
@@ -146,8 +155,10 @@ begin
             exit when missing = 0;
             -- The messages that this claim has of the group are not in flight yet.
             share := least(most, missing);
-            took := spanmq_core.take_group(this_queue, hash, share, mode, case when hash is null then ungrouped else bound end, at_, most_in_flight
-                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int, alone);
+            took := spanmq_core.take_group(this_queue, hash, share, mode,
+                                           case when hash is null then ungrouped else bound end, at_, most_in_flight
+                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int,
+                alone);
             n_taken := spanmq_core.count_runs(took);
             missing := missing - n_taken;
             foreach run in array took loop
@@ -162,25 +173,29 @@ begin
         return spanmq_core.layer(runs);
     end if;
     -- The messages of a group from several rounds are joined.
-    return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash), r.lo));
+    return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash),
+                                       r.lo));
 end $$;
 
 -- The groups of the first n_runs visible runs, the oldest first, without blocked ones (but for mode `free`); the number
 -- of their messages; whether there may be more runs.
 create or replace function spanmq_core.oldest_groups(
-    this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_runs int, out hashes bigint[], out n bigint, out has_more boolean
+    this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_runs int, out hashes bigint[], out n bigint,
+        out has_more boolean
 ) language plpgsql as $$
 begin
     select coalesce(array_agg(g.group_hash order by g.lo)
                     filter (where mode = 'free' or not exists (
                         select from spanmq_core.held h
-                        where h.queue_id + 0 = this_queue and h.group_hash = g.group_hash and h.group_hash is not null and h.vt > at_
+                        where h.queue_id + 0 = this_queue and h.group_hash = g.group_hash and h.group_hash is not null
+                        and h.vt > at_
                           and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0)), '{}'),
            coalesce(sum(g.n), 0), coalesce(sum(g.n_runs), 0) >= oldest_groups.n_runs
         into hashes, n, has_more
         from (select s.group_hash, min(s.lo) as lo, sum(s.n) as n, count(*) as n_runs
               from ((select f.group_hash, f.lo, f.n from spanmq_core.fresh f
-                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit oldest_groups.n_runs)
+                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo
+                     limit oldest_groups.n_runs)
                     union all
                     (select h.group_hash, h.lo, h.n from spanmq_core.held h
                      where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
@@ -209,7 +224,9 @@ end $$;
 -- at the next 500 fresh runs, if it is to be thorough 20,000, from where the last one of this session found some or
 -- ended, and round. A round ends at the run that was the last when it began, so one that was committed late, behind
 -- others, has its turn. Of held runs it looks at the 500 that became visible first, or at all.
-create or replace function spanmq_core.find_ungrouped(this_queue int, bound spanmq_core.bound, at_ timestamptz, is_thorough boolean) returns bigint
+create or replace function spanmq_core.find_ungrouped(
+    this_queue int, bound spanmq_core.bound, at_ timestamptz, is_thorough boolean
+) returns bigint
 language plpgsql as $$
 declare
     setting text := 'spanmq.ungrouped_' || this_queue;
@@ -227,11 +244,13 @@ begin
     if from_lo > round_to then
         from_lo := 0;
         round_to := coalesce(
-            (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id desc, f.lo desc limit 1), 0);
+            (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id desc, f.lo desc
+             limit 1), 0);
     end if;
     select min(f.lo) filter (where f.group_hash is null) as found_lo, max(f.lo) as last_lo, count(*) as n into looked
         from (select * from spanmq_core.fresh f
-              where f.queue_id = this_queue and f.lo >= greatest(from_lo, bound.fresh_from) order by f.queue_id, f.lo limit n_runs) f;
+              where f.queue_id = this_queue and f.lo >= greatest(from_lo, bound.fresh_from) order by f.queue_id, f.lo
+              limit n_runs) f;
     next_lo := coalesce(looked.found_lo, case when looked.n = n_runs then looked.last_lo else round_to end + 1);
     perform set_config(setting, format('%s %s', next_lo, round_to), false);
     if looked.found_lo is not null or exists (
@@ -252,7 +271,8 @@ end $$;
 -- message that must be delivered alone, true for that one if it is the first, null for all. Locks the group to the end
 -- of the transaction.
 create or replace function spanmq_core.take_group(
-    this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int, alone boolean
+    this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int,
+        alone boolean
 ) returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -279,22 +299,28 @@ begin
         want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
     select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.n order by c.lo) filter (where c.is_due),
-           array_agg(c.lo order by c.lo) filter (where not c.is_due), array_agg(c.n order by c.lo) filter (where not c.is_due),
+           array_agg(c.lo order by c.lo) filter (where not c.is_due),
+           array_agg(c.n order by c.lo) filter (where not c.is_due),
            sum(c.n) filter (where not c.is_due), min(c.lo) filter (where c.alone > 0)
         into due_los, due_ns, fresh_los, fresh_ns, fresh_n, first_alone
         from (select u.*, sum(u.n_left) over (order by u.lo) - u.n_left as before
-              from (select h.lo, h.n, h.alone, spanmq_core.count_left(h) as n_left, true as is_due from spanmq_core.held h
-                    where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_
+              from (select h.lo, h.n, h.alone, spanmq_core.count_left(h) as n_left, true as is_due
+                    from spanmq_core.held h
+                    where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
+                    and h.vt >= bound.due_from and h.vt <= at_
                     union all
                     select h.lo, h.n, h.alone, spanmq_core.count_left(h), true from spanmq_core.held h
-                    where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= bound.due_from and h.vt <= at_
+                    where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null
+                    and h.vt >= bound.due_from and h.vt <= at_
                     union all
                     (select f.lo, f.n, 0, f.n, false from spanmq_core.fresh f
-                     where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null and f.lo >= bound.fresh_from
+                     where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null
+                     and f.lo >= bound.fresh_from
                      order by f.queue_id + 0, f.group_hash, f.lo limit want)
                     union all
                     (select f.lo, f.n, 0, f.n, false
-                     from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue and f.lo >= bound.fresh_from
+                     from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue
+                           and f.lo >= bound.fresh_from
                            order by f.queue_id, f.lo limit 5000) f
                      where f.group_hash is null order by f.queue_id, f.lo limit want)) u
               where mode <> 'free' or take_group.alone is null or (u.alone > 0) = take_group.alone) c
@@ -315,7 +341,8 @@ begin
     -- delivered: but where groups have no order.
     for i in 1 .. coalesce(cardinality(due_los), 0) loop
         exit when due_los[i] >= stop_at;
-        took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null, at_);
+        took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null,
+                                           at_);
         if took is not null then
             runs := runs || took;
         elsif mode <> 'free' then
@@ -323,10 +350,12 @@ begin
             exit;
         end if;
     end loop;
-    took := spanmq_core.take_fresh_at(this_queue, array(select lo from unnest(fresh_los) lo where lo < stop_at order by lo));
+    took := spanmq_core.take_fresh_at(this_queue, array(select lo from unnest(fresh_los) lo where lo < stop_at
+                                                        order by lo));
     if spanmq_core.count_runs(took) < fresh_n and mode <> 'free' then
         stop_at := least(stop_at, (
-            select min(coalesce(t.lo + t.n, s.lo)) from unnest(fresh_los, fresh_ns) s (lo, n) left join unnest(took) t on t.lo = s.lo
+            select min(coalesce(t.lo + t.n, s.lo)) from unnest(fresh_los, fresh_ns) s (lo, n) left join unnest(took) t
+                on t.lo = s.lo
             where t.lo is null or t.n < s.n));
     end if;
     runs := runs || took;
@@ -358,13 +387,16 @@ end $$;
 create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
 language plpgsql as $$
 begin
-    perform from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
+    perform from spanmq_core.group_lock l where l.queue_id = this_queue
+        and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
         for update skip locked;
     return found;
 end $$;
 
 -- Whether a group gives nothing now.
-create or replace function spanmq_core.is_blocked(this_queue int, hash bigint, mode text, most_in_flight int, at_ timestamptz) returns boolean
+create or replace function spanmq_core.is_blocked(
+    this_queue int, hash bigint, mode text, most_in_flight int, at_ timestamptz
+) returns boolean
 language plpgsql as $$
 declare
     hidden record := spanmq_core.hidden_of(this_queue, hash, at_);
@@ -385,7 +417,8 @@ begin
 end $$;
 
 -- The hidden messages of a group: whether it is blocked, the number of leased messages, and the first delayed one.
-create or replace function spanmq_core.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean, out in_flight bigint, out delayed_lo bigint)
+create or replace function spanmq_core.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean,
+                                                 out in_flight bigint, out delayed_lo bigint)
 language plpgsql as $$
 begin
     if hash is null then
@@ -399,6 +432,7 @@ begin
                coalesce(sum(spanmq_core.count_left(h)) filter (where h.lease_id <> 0), 0),
                min(h.lo) filter (where h.lease_id = 0 and h.attempts = 0)
             into blocks, in_flight, delayed_lo
-            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt > at_;
+            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash = hash
+            and h.group_hash is not null and h.vt > at_;
     end if;
 end $$;

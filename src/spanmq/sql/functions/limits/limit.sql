@@ -7,7 +7,9 @@
 -- them for a quarter; as long as they see no more than half of it. (When the last of them looked, there was half; what
 -- was under way then was a quarter; what is under way now is the other.) Else claims go one at a time. One that has
 -- waited for 50 ms, for that or for one of the 16, gives 0.
-create or replace function spanmq_core.room_in_flight(this spanmq_core.queue, quantity int, max_in_flight int, at_ timestamptz) returns int
+create or replace function spanmq_core.room_in_flight(
+    this spanmq_core.queue, quantity int, max_in_flight int, at_ timestamptz
+) returns int
 language plpgsql as $$
 declare
     kept text := current_setting('lock_timeout');
@@ -16,10 +18,12 @@ declare
     place int;
 begin
     if not spanmq_core.sees_now() then
-        raise exception 'a queue with max_in_flight needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+        raise exception 'a queue with max_in_flight needs READ COMMITTED, not %',
+            upper(current_setting('transaction_isolation'))
             using errcode = 'MQ003', hint = 'An older snapshot does not show messages that were received since.';
     end if;
-    if quantity <= max_in_flight / 64 and before <> 'used' and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
+    if quantity <= max_in_flight / 64 and before <> 'used'
+        and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then
         -- A session that polls keeps one place: otherwise it would soon hold all of them.
         place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
@@ -44,12 +48,16 @@ begin
     return case when spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2 then quantity else 0 end;
 end $$;
 
--- A rate limit is a bucket that fills at `rate` tokens a second up to `burst`; a message takes one. It is kept as one number,
--- the time at which the bucket would be full, in a sequence (nanoseconds since 2020): reading and setting it takes no lock that
--- lasts, so a receiver never waits for the transaction of another. What a rolled back claim took is lost.
+-- A rate limit is a bucket that fills at `rate` tokens a second up to `burst`; a message takes one. It is kept as one
+-- number, the time at which the bucket would be full, in a sequence (nanoseconds since 2020): reading and setting it
+-- takes no lock that lasts, so a receiver never waits for the transaction of another. What a rolled back claim took is
+-- lost.
 
--- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate * seconds in any time.
-create or replace function spanmq_core.take_tokens(this_queue int, quantity int, rate double precision, burst double precision) returns int
+-- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate * seconds in any
+-- time.
+create or replace function spanmq_core.take_tokens(
+    this_queue int, quantity int, rate double precision, burst double precision
+) returns int
 language plpgsql as $$
 declare
     bucket regclass := to_regclass('spanmq_core.rate_' || this_queue);
@@ -63,7 +71,8 @@ begin
         return quantity;
     end if;
     begin
-        -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it holds it.
+        -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it
+        -- holds it.
         perform spanmq_core.lock(this_queue, 'rate');
         at_ns := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
         full_ns := coalesce(pg_sequence_last_value(bucket), 0);
@@ -80,7 +89,9 @@ begin
 end $$;
 
 -- Seconds until take_tokens() would give a token; null: it would now, or there is no limit.
-create or replace function spanmq_core.until_token(this_queue int, rate double precision, burst double precision) returns double precision
+create or replace function spanmq_core.until_token(
+    this_queue int, rate double precision, burst double precision
+) returns double precision
 language plpgsql as $$
 declare
     token bigint;
@@ -104,4 +115,5 @@ create or replace function spanmq_core.token_ns(rate double precision) returns b
 language sql immutable as $$ select ceil(1e9 / greatest(rate, 1e-9))::bigint $$;
 
 create or replace function spanmq_core.bucket_ns(rate double precision, burst double precision) returns bigint
-language sql immutable as $$ select least(least(coalesce(burst, greatest(rate, 1)), 4e18) * spanmq_core.token_ns(rate), 4e18)::bigint $$;
+language sql immutable as $$ select least(least(coalesce(burst, greatest(rate, 1)), 4e18) * spanmq_core.token_ns(rate),
+                                          4e18)::bigint $$;

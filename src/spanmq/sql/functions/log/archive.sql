@@ -2,8 +2,10 @@
 
 -- The first qty archived messages with an id over `after`, in order of ids. To read all of it, pass the last id of
 -- the previous page. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
-create or replace function spanmq_call.peek_archive(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
-returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz, archived_at timestamptz,
+create or replace function spanmq_call.peek_archive(queue text, qty integer default 10, after bigint default 0,
+                                                    body_bytes_max integer default null)
+returns table (msg_id bigint, read_ct integer, enqueued_at timestamptz, last_read_at timestamptz,
+               archived_at timestamptz,
                vt timestamptz, message jsonb, headers jsonb)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -12,7 +14,8 @@ begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
     return query execute format(
-        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq_core.cut(a.message, $3), spanmq_core.cut(a.headers, $3)'
+        'select a.msg_id, a.read_ct, a.enqueued_at, a.last_read_at, a.archived_at, a.vt, spanmq_core.cut(a.message,'
+        ' $3), spanmq_core.cut(a.headers, $3)'
         ' from %s a where a.msg_id > $1 order by a.msg_id limit $2', this.archive) using after, qty, body_bytes_max;
 end $$;
 
@@ -21,7 +24,8 @@ end $$;
 -- wal_bytes: what the server ever wrote of WAL, for the difference between two calls. Exact and quick: asks the file
 -- system, and counts runs.
 create or replace function spanmq_call.storage(queue text)
-returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint, wal_bytes bigint)
+returns table (segments bigint, log_bytes bigint, archive_bytes bigint, runs bigint, state_bytes bigint,
+               wal_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -39,7 +43,8 @@ begin
     end if;
     runs := (select count(*) from spanmq_core.fresh f where f.queue_id = this.queue_id)
           + (select count(*) from spanmq_core.held h where h.queue_id = this.queue_id);
-    state_bytes := pg_total_relation_size('spanmq_core.fresh') + pg_total_relation_size('spanmq_core.held') + pg_total_relation_size('spanmq_core.done');
+    state_bytes := pg_total_relation_size('spanmq_core.fresh') + pg_total_relation_size('spanmq_core.held') +
+        pg_total_relation_size('spanmq_core.done');
     wal_bytes := pg_wal_lsn_diff(
         case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_insert_lsn() end, '0/0');
     return next;

@@ -9,23 +9,28 @@ declare
     gone record;
 begin
     -- One that was renamed is its owner's to prune.
-    if this.retention_count is null and this.retention_interval is null or spanmq_core.archive_of(this) is distinct from this.archive then
+    if this.retention_count is null and this.retention_interval is null
+        or spanmq_core.archive_of(this) is distinct from this.archive then
         return 0;
     end if;
     known := spanmq_core.known_gone(this.queue_id);
     -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
     execute format('with t as (delete from %1$s'
-                   ' where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and %2$s returning archived_at, xmin)'
+                   ' where ctid = any (array(select ctid from %1$s where %2$s limit 10000 for update skip locked)) and'
+                   ' %2$s returning archived_at, xmin)'
                    ' select count(*) as n, max(t.archived_at) as gone_at, max(%3$s) as newest_writer,'
                    ' jsonb_agg(distinct jsonb_build_array(%3$s, t.archived_at)) filter (where not %4$s) as late from t',
                    this.archive,
                    case when this.retention_count is not null then 'msg_id <= $1' else 'archived_at < $2' end
                    -- Messages that a lake is to export are kept until it has them.
-                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and e.of_table = ''archive'' and not exists ('
-                             'select from spanmq_core.archive_export_ids i where i.queue_id = e.queue_id and i.of_table = e.of_table'
+                   || format(' and not exists (select from spanmq_core.archive_export e where e.queue_id = %s and'
+                             ' e.of_table = ''archive'' and not exists ('
+                             'select from spanmq_core.archive_export_ids i where i.queue_id = e.queue_id and i.of_table'
+                             ' = e.of_table'
                              ' and i.lake = e.lake and i.block = msg_id >> 15 and i.ids @> msg_id))', this.queue_id),
                    -- Mostly old ones, and none that is much newer than this look.
-                   spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824), spanmq_core.seen_from(known.known_from))
+                   spanmq_core.writer_of_row(pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1073741824),
+                   spanmq_core.seen_from(known.known_from))
         into gone using drawn - this.retention_count, spanmq_core.before(now(), this.retention_interval);
     if gone.n = 0 then
         return 0;
@@ -65,7 +70,8 @@ declare
     known spanmq_core.archive_gone;
 begin
     update spanmq_core.archive_gone g
-        set known_from = later, late = spanmq_core.not_seen_from(g.late, later), next_from = spanmq_core.position_now(), moved_at = clock_timestamp()
+        set known_from = later, late = spanmq_core.not_seen_from(g.late, later), next_from = spanmq_core.position_now(),
+        moved_at = clock_timestamp()
         where g.queue_id = this_queue returning * into known;
     return known;
 end $$;
@@ -76,7 +82,8 @@ language plpgsql stable as $$
 declare
     found_ones jsonb;
 begin
-    execute format('select jsonb_agg(t.pair) from (select pair, ((pair ->> 0)::bigint & 4294967295)::text as xmin, (pair ->> 1)::timestamptz as archived_at'
+    execute format('select jsonb_agg(t.pair) from (select pair, ((pair ->> 0)::bigint & 4294967295)::text as xmin,'
+                   ' (pair ->> 1)::timestamptz as archived_at'
                    ' from jsonb_array_elements($1) pair) t where not %s', spanmq_core.seen_from(here))
         into found_ones using late;
     return coalesce(found_ones, '[]');
@@ -96,7 +103,8 @@ begin
         where g.queue_id = this_queue and g.system_id = (select c.system_identifier from pg_control_system() c);
     if not found then
         return false;
-    elsif gone.newest_writer >= pg_snapshot_xmax(seen)::text::bigint or spanmq_core.not_seen_from(gone.late, here) <> '[]' then
+    elsif gone.newest_writer >= pg_snapshot_xmax(seen)::text::bigint
+        or spanmq_core.not_seen_from(gone.late, here) <> '[]' then
         return true;
     end if;
     known := (gone.known_from ->> 'seen')::pg_snapshot;

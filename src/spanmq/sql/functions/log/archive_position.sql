@@ -22,8 +22,10 @@ declare
 begin
     if from_position is not null then
         perform spanmq_core.check_position(from_position);
-        if not exists (select from spanmq_core.position p where p.token = (from_position ->> 'token')::uuid and p.queue_id = this.queue_id)
-                or pg_snapshot_xmax((from_position ->> 'seen')::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot()) then
+        if not exists (select from spanmq_core.position p where p.token = (from_position ->> 'token')::uuid
+                       and p.queue_id = this.queue_id)
+                or pg_snapshot_xmax((from_position ->> 'seen')::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot())
+                then
             perform spanmq_core.raise_unknown_position(this.name);
         end if;
     end if;
@@ -49,10 +51,13 @@ declare
 begin
     quantity := qty;
     if max_bytes < 1 then
-        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002', hint = 'NULL is not a valid limit.';
+        raise exception 'max_bytes must be at least 1, got: %', max_bytes using errcode = 'MQ002',
+            hint = 'NULL is not a valid limit.';
     elsif max_bytes is not null then
-        for size in execute format('select octet_length(t.message::text) + coalesce(octet_length(t.headers::text), 0) from %s t'
-                                   ' where t.msg_id > $1 and %s order by t.msg_id limit $2', this.archive, condition) using after, qty
+        for size in execute format('select octet_length(t.message::text) + coalesce(octet_length(t.headers::text),'
+                                   ' 0) from %s t'
+                                   ' where t.msg_id > $1 and %s order by t.msg_id limit $2', this.archive, condition)
+                                   using after, qty
         loop
             bytes := bytes + coalesce(size, 4);
             exit when bytes > max_bytes and place > 0;
@@ -63,9 +68,11 @@ begin
         end if;
     end if;
     -- One statement: what retention takes in between would be missed.
-    execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where t.msg_id > p.last_id and %2$s) else 0 end'
+    execute format('select p.last_id, p.n, case when $1 = 0 and p.n = $2 then (select count(*) from %1$s t where'
+                   ' t.msg_id > p.last_id and %2$s) else 0 end'
                    ' from (select max(f.msg_id) as last_id, count(*) as n'
-                   '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id limit $2) f) p',
+                   '       from (select t.msg_id from %1$s t where t.msg_id > $1 and %2$s order by t.msg_id'
+                   ' limit $2) f) p',
                    this.archive, condition)
         into last_id, n, rest using after, quantity;
     return next;
@@ -73,17 +80,20 @@ end $$;
 
 -- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how
 -- many each has, and the condition on a row `t` of the archive that tells those of the positions from others.
-create or replace function spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint, size integer)
+create or replace function spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint,
+                                                      size integer)
 returns table (first_id bigint, end_id bigint, n bigint, condition text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_archive(queue);
 begin
-    perform spanmq_core.raise_if((size > 0) is not true, format('size must be at least 1, got: %L', size), 'It is the number of messages of a range.');
+    perform spanmq_core.raise_if((size > 0) is not true, format('size must be at least 1, got: %L', size),
+                                 'It is the number of messages of a range.');
     condition := spanmq_core.between_positions(base, here);
     return query execute format(
         'select min(p.msg_id), max(p.msg_id), count(*), $4 from ('
-        ' select t.msg_id, (row_number() over (order by t.msg_id) - 1) / $3 as part from %s t where t.msg_id > $1 and t.msg_id <= $2 and %s) p'
+        ' select t.msg_id, (row_number() over (order by t.msg_id) - 1) / $3 as part from %s t where t.msg_id > $1 and'
+        ' t.msg_id <= $2 and %s) p'
         ' group by p.part order by p.part', this.archive, condition)
         using after, archive_ranges.last_id, size, condition;
 end $$;
@@ -104,20 +114,26 @@ begin
     if pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
         perform pg_stat_clear_snapshot();
         select coalesce(jsonb_agg(distinct a.xact_start), '[]'), least(at_, min(a.xact_start)) into starts, since
-            from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid() and a.xact_start is not null;
+            from pg_stat_activity a where a.datname = current_database() and a.pid <> pg_backend_pid()
+            and a.xact_start is not null;
     end if;
     -- The start of a prepared transaction is not known any more.
-    select coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction, pg_snapshot_xmax(pg_current_snapshot())::text::bigint), p.prepared)), '[]'),
+    select
+        coalesce(jsonb_agg(jsonb_build_array(spanmq_core.full_id(p.transaction,
+                                                                 pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
+                                                                 p.prepared)), '[]'),
            least(since, min(p.prepared) - interval '1 day')
         into prepared, since from pg_prepared_xacts p where p.database = current_database();
-    return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts, 'prepared', prepared);
+    return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts,
+                              'prepared', prepared);
 end $$;
 
 -- The transaction that wrote a row `t`, in full, from its 32 bits: that within 2 billion of `near`. Numbers below 3 are
 -- the system's own.
 create or replace function spanmq_core.writer_of_row(near bigint) returns text
 language sql immutable as $$
-    select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) & 4294967295), 0) end)', near + 2147483648)
+    select format('(case when t.xmin::text::bigint < 3 then 0 else greatest(%1$s - ((%1$s - t.xmin::text::bigint) &'
+                  ' 4294967295), 0) end)', near + 2147483648)
 $$;
 
 -- The condition that a row `t` of an archive is seen from a position.
@@ -141,7 +157,8 @@ begin
     end if;
     return format('(%s and not (%s > %s and (%s)%s))', visible, writer, oldest, open,
                   -- A number, whatever the caller gave: this becomes a part of a statement.
-                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, (p ->> 0)::bigint, p ->> 1), '')
+                  (select string_agg(format(' or %s > %s and t.archived_at <= %L', writer, (p ->> 0)::bigint, p ->> 1),
+                                     '')
                    from jsonb_array_elements(here -> 'prepared') p));
 end $$;
 
@@ -151,7 +168,9 @@ language plpgsql immutable as $$
 begin
     if (given ->> 'seen' is null or given ->> 'since' is null or given ->> 'at' is null or not given ? 'starts'
             or jsonb_typeof(given -> 'prepared') is distinct from 'array'
-            or jsonb_path_exists(given, 'strict $.prepared[*] ? (@.type() != "array" || @.size() != 2 || @[0].type() != "number" || @[1].type() != "string")')
+            or jsonb_path_exists(given,
+                                 'strict $.prepared[*] ? (@.type() != "array" || @.size() != 2 || @[0].type() !='
+                                 ' "number" || @[1].type() != "string")')
        ) is not false then
         raise exception 'not the position of a stream: %', coalesce(left(given::text, 200), 'null')
             using errcode = 'MQ002', hint = 'spanmq.archive_position gives positions.';
@@ -168,11 +187,13 @@ begin
     end if;
     if base is null then
         -- Rows of more than 2 billion transactions ago look like those to come.
-        return format('(%s or t.archived_at < %L)', spanmq_core.seen_from(here), (here ->> 'since')::timestamptz - interval '30 days');
+        return format('(%s or t.archived_at < %L)', spanmq_core.seen_from(here),
+                      (here ->> 'since')::timestamptz - interval '30 days');
     end if;
     -- Five minutes, for a clock that is set back.
     return format('(t.archived_at >= %L and %s and not %s)',
-                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq_core.seen_from(here), spanmq_core.seen_from(base));
+                  (base ->> 'since')::timestamptz - interval '5 minutes', spanmq_core.seen_from(here),
+                  spanmq_core.seen_from(base));
 end $$;
 
 -- The queue of that name, with its archive as it is now.

@@ -19,10 +19,13 @@ declare
 begin
     for heading, statement, ending in values
         ('append_by_lane(lane int, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns bigint',
-         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message, headers) values (id, sent_at, message, headers)',
+         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message, headers) values (id, sent_at,'
+         ' message, headers)',
          'return id;'),
-        ('append_run_by_lane(lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[]) returns void',
-         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message) select generate_series(first_id, last_id), sent_at, unnest(messages)',
+        ('append_run_by_lane(lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[])'
+         ' returns void',
+         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message) select generate_series(first_id, last_id),'
+         ' sent_at, unnest(messages)',
          ''),
         ('fetch_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz)'
          ' returns setof pgmq.message_record',
@@ -30,8 +33,11 @@ begin
          ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
          '')
     loop
-        execute format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s    end case;\n    %s\nend $body$', heading, (
-            select string_agg(format(E'        when %s then %s;\n', n, format(statement, n)), '' order by n) from generate_series(1, 16) n), ending);
+        execute
+            format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s'
+                   '    end case;\n    %s\nend $body$', heading,
+                   (select string_agg(format(E'        when %s then %s;\n', n, format(statement, n)), '' order by n)
+                    from generate_series(1, 16) n), ending);
     end loop;
 end $do$;
 
@@ -87,7 +93,8 @@ end $$;
 create or replace function spanmq_core.open_lane(this_queue int) returns boolean
 language plpgsql as $$
 declare
-    free_lane int := (select min(n) from generate_series(1, 16) n where n not in (select l.lane from spanmq_core.lane l));
+    free_lane int := (select min(n) from generate_series(1, 16) n
+                      where n not in (select l.lane from spanmq_core.lane l));
     log text;
 begin
     if free_lane is null then
@@ -95,9 +102,11 @@ begin
     end if;
     -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is
     -- us.
-    select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null for no key update skip locked;
+    select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null
+        for no key update skip locked;
     if found then
-        execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from spanmq_core.%I', free_lane, log);
+        execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from'
+                       ' spanmq_core.%I', free_lane, log);
         insert into spanmq_core.lane (lane, log_name) values (free_lane, log);
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;

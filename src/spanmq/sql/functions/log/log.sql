@@ -8,7 +8,8 @@ declare
     this spanmq_core.segment;
 begin
     select * into this from spanmq_core.segment s
-        where s.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue)
+        where s.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue),
+                                    this_queue)
           and s.lo <= id order by s.queue_id desc, s.lo desc limit 1;
     if this.hi < id then
         return null;
@@ -68,16 +69,21 @@ begin
     if this.lo is not null then
         return this;
     end if;
-    select * into before from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.lo desc limit 1;
-    select s.lo into after_lo from spanmq_core.segment s where s.queue_id = this_queue and s.lo > id order by s.lo limit 1;
+    select * into before from spanmq_core.segment s where s.queue_id = this_queue and s.lo <= id order by s.lo desc
+        limit 1;
+    select s.lo into after_lo from spanmq_core.segment s where s.queue_id = this_queue and s.lo > id order by s.lo
+        limit 1;
     this.queue_id := this_queue;
     this.lo := case when id - before.hi <= size then before.hi + 1 else id - id % 256 end;
     this.hi := least(this.lo + size, after_lo) - 1;
     this.log_name := format('log_%s_%s', this_queue, nextval('spanmq_core.segment_number'));
     -- Rows of a log are only added and go all at once with their segment: nothing for autovacuum but its guard against
     -- wrap-around.
-    execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with (autovacuum_enabled = off)',
-                   case when (select q.is_unlogged from spanmq_core.queue q where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
+    execute format('create %s table spanmq_core.%I (primary key (msg_id)) inherits (spanmq_core.log_%s) with'
+                   ' (autovacuum_enabled = off)',
+                   case
+                   when (select q.is_unlogged from spanmq_core.queue q
+                         where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
     insert into spanmq_core.segment (queue_id, lo, hi, log_name, n_rows)
         values (this_queue, this.lo, this.hi, this.log_name, this.hi - this.lo + 1);
     return this;
@@ -117,7 +123,8 @@ begin
     end if;
     perform from spanmq_core.queue q where q.queue_id = this_queue and q.log_hi < id for no key update skip locked;
     if found then
-        update spanmq_core.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name, lane = null where q.queue_id = this_queue;
+        update spanmq_core.queue q set log_lo = this.lo, log_hi = this.hi, log_name = this.log_name, lane = null
+            where q.queue_id = this_queue;
     end if;
 end $$;
 
@@ -152,11 +159,14 @@ begin
         end if;
         -- Functions that return sets in the select list are streamed; in the from list they would be copied first. In
         -- the usual case the arrays are not copied either.
-        execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) select %s, $1, unnest($2), %s',
-                       this.log_name, case when ids is null then 'generate_series($4, $4 + $5 - 1)' else 'unnest($6)' end,
+        execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) select %s, $1,'
+                       ' unnest($2), %s',
+                       this.log_name, case when ids is null then 'generate_series($4, $4 + $5 - 1)'
+                       else 'unnest($6)' end,
                        case when headers is not null then 'unnest($3)' else 'null' end)
             using sent_at, case when chunk = n then messages else messages[done + 1:done + chunk] end,
-                  case when chunk = n then headers else headers[done + 1:done + chunk] end, next_id, chunk, ids[done + 1:done + chunk];
+                  case when chunk = n then headers else headers[done + 1:done + chunk] end, next_id, chunk,
+                  ids[done + 1:done + chunk];
         done := done + chunk;
     end loop;
 end $$;
@@ -172,11 +182,15 @@ end $$;
 
 -- The statement that fetches the messages $1 <= msg_id < $2 (first_id to last_id), in order, as pgmq.message_record
 -- with read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
-create or replace function spanmq_core.fetch_range(this_queue int, first_id bigint, last_id bigint, more text default '') returns text
+create or replace function spanmq_core.fetch_range(
+    this_queue int, first_id bigint, last_id bigint, more text default ''
+) returns text
 language plpgsql stable as $$
 begin
-    return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from spanmq_core.%I'
-                  ' where msg_id >= $1 and msg_id < $2 order by msg_id', more, spanmq_core.log_of(this_queue, first_id, last_id));
+    return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from'
+                  ' spanmq_core.%I'
+                  ' where msg_id >= $1 and msg_id < $2 order by msg_id', more,
+                  spanmq_core.log_of(this_queue, first_id, last_id));
 end $$;
 
 -- The same for listed messages: ids $1 with read_ct $2, last_read_at $3 and vt $4, in the order given. `more` may use
@@ -185,9 +199,11 @@ create or replace function spanmq_core.fetch_ids(this_queue int, listed spanmq_c
 returns text
 language plpgsql stable as $$
 begin
-    return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message, l.headers%s'
+    return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message,'
+                  ' l.headers%s'
                   ' from unnest($1, $2, $3, $4%s) with ordinality u (id, read_ct, read_at, vt%s, position)'
-                  ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by u.position',
+                  ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by'
+                  ' u.position',
                   more, case when more <> '' then ', $6' end, case when more <> '' then ', slot' end,
                   (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(listed.ids) id));
 end $$;
@@ -195,7 +211,8 @@ end $$;
 -- The messages of runs, in the order of the runs, or of msg_id if `sorted`. read_ct is `more_reads` over the run's
 -- attempts; read_at and hidden_until replace the run's own last_read_at and vt unless null.
 create or replace function spanmq_core.fetch(
-    this_queue int, runs spanmq_core.run[], more_reads int, read_at timestamptz, hidden_until timestamptz, sorted boolean
+    this_queue int, runs spanmq_core.run[], more_reads int, read_at timestamptz, hidden_until timestamptz,
+        sorted boolean
 ) returns setof pgmq.message_record
 language plpgsql rows 100 as $$
 declare
@@ -208,14 +225,16 @@ begin
                   coalesce(hidden_until, range.vt);
     elsif runs <> '{}' then
         listed := spanmq_core.list_messages(runs, more_reads, read_at, hidden_until, 1000000000, sorted);
-        return query execute spanmq_core.fetch_ids(this_queue, listed) using listed.ids, listed.read_cts, listed.read_ats, listed.vts;
+        return query execute spanmq_core.fetch_ids(this_queue, listed) using listed.ids, listed.read_cts,
+            listed.read_ats, listed.vts;
     end if;
 end $$;
 
 -- The same for receive(): with the lease, and the slot in which each message is. In the order of msg_id if `sorted`,
 -- else in that of the runs.
 create or replace function spanmq_core.fetch_leased(
-    this_queue int, runs spanmq_core.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int, sorted boolean
+    this_queue int, runs spanmq_core.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int,
+        sorted boolean
 ) returns setof spanmq.leased_message
 language plpgsql rows 100 as $$
 declare
@@ -228,13 +247,16 @@ begin
     if range.lo is not null then
         return query execute spanmq_core.fetch_range(
                 this_queue, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', '
-                || case when range.attempts > 0 then format('spanmq_core.last_error(%s, msg_id)', this_queue) else 'null::text' end)
+                || case when range.attempts > 0 then format('spanmq_core.last_error(%s, msg_id)', this_queue)
+                else 'null::text' end)
             using range.lo, range.lo + range.n, range.attempts + 1, read_at, hidden_until, lease;
     elsif runs <> '{}' then
-        listed := spanmq_core.list_messages(runs, 1, read_at, hidden_until, (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), sorted);
+        listed := spanmq_core.list_messages(runs, 1, read_at, hidden_until,
+                                            (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), sorted);
         return query execute spanmq_core.fetch_ids(
                 this_queue, listed, format(', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'','
-                                           ' case when u.read_ct > 1 then spanmq_core.last_error(%s, l.msg_id) end', this_queue))
+                                           ' case when u.read_ct > 1 then spanmq_core.last_error(%s, l.msg_id) end',
+                                           this_queue))
             using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
     end if;
 end $$;
@@ -250,7 +272,8 @@ begin
     for i in 2 .. cardinality(runs) loop
         next := runs[i];
         if next.lo <> range.lo + range.n or next.attempts <> range.attempts
-           or own_vt and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
+           or own_vt
+           and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
             return null;
         end if;
         range.n := range.n + next.n;
@@ -265,9 +288,11 @@ language plpgsql immutable as $$
 begin
     return (
         select (array_agg(m.id), array_agg(m.attempts + more_reads), array_agg(coalesce(read_at, m.last_read_at)),
-                array_agg(coalesce(hidden_until, m.vt)), array_agg(((m.position - 1) / slot_size + 1)::int))::spanmq_core.listed
+                array_agg(coalesce(hidden_until, m.vt)),
+                array_agg(((m.position - 1) / slot_size + 1)::int))::spanmq_core.listed
         from (select n.* from (
-                  select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id) as position
+                  select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id)
+                      as position
                   from unnest(runs) with ordinality r
                   -- In the select list: in the from list the ids of each run would be stored first.
                   cross join lateral (select generate_series(r.lo, r.lo + r.n - 1) as id) e) n
@@ -306,14 +331,15 @@ returns void
 language plpgsql as $$
 begin
     execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from'
+                   ' spanmq_core.%I'
                    ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
         using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
 end $$;
 
--- Raises 42P01 if rows of a queue went into the archive of another one: an insert finds the archive by its name, and the
--- queue may have been dropped and created again while the caller waited for its messages. `place` is the queue's own.
--- After the insert, which has locked what it found.
+-- Raises 42P01 if rows of a queue went into the archive of another one: an insert finds the archive by its name, and
+-- the queue may have been dropped and created again while the caller waited for its messages. `place` is the queue's
+-- own. After the insert, which has locked what it found.
 create or replace function spanmq_core.raise_if_dropped(this_queue int, folded_name text, place regclass) returns void
 language plpgsql as $$
 begin
@@ -332,7 +358,8 @@ declare
 begin
     -- From its segment: a plan for the whole log opens every segment.
     if segment.lo is not null then
-        execute format('select enqueued_at from spanmq_core.%I where msg_id = $1', segment.log_name) into found_at using id;
+        execute format('select enqueued_at from spanmq_core.%I where msg_id = $1', segment.log_name) into found_at
+            using id;
     end if;
     return found_at;
 end $$;
@@ -344,15 +371,20 @@ returns setof pgmq.message_record
 language plpgsql rows 10 as $$
 begin
     return query execute format(
-        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at), l.message, l.headers'
-        ' from ((select f.lo, f.n, 0 as attempts, 0 as lease_id, null::timestamptz as last_read_at, null::timestamptz as vt from spanmq_core.fresh f'
+        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at),'
+        ' l.message, l.headers'
+        ' from ((select f.lo, f.n, 0 as attempts, 0 as lease_id, null::timestamptz as last_read_at, null::timestamptz'
+        ' as vt from spanmq_core.fresh f'
         '        where f.queue_id = $1 and f.lo >= $2 / 256 * 256 and f.lo <= $3 order by f.queue_id, f.lo)'
         '       union all'
         '       (select h.lo, h.n, h.attempts, h.lease_id, h.last_read_at, h.vt from spanmq_core.held h'
-        '        where h.queue_id = $1 and h.lo >= $2 / 256 * 256 and h.lo <= $3 order by h.queue_id, h.lo) order by lo) s'
-        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n order by l.msg_id offset 0) l'
+        '        where h.queue_id = $1 and h.lo >= $2 / 256 * 256 and h.lo <= $3 order by h.queue_id, h.lo)'
+        ' order by lo) s'
+        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n order by'
+        ' l.msg_id offset 0) l'
         ' where l.msg_id between $2 and $3'
-        '  and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) limit $4',
+        '  and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and'
+        ' d.msg_id = l.msg_id)) limit $4',
         (spanmq_core.segment_of(this.queue_id, first_id)).log_name)
         using this.queue_id, first_id, last_id, quantity;
 end $$;
@@ -386,13 +418,17 @@ begin
     for step in 1 .. 15 loop
         execute format(
                 'select max(e.id), count(*), array_agg(e.id) filter (where l.msg_id is null)'
-                ' from (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo > $2 order by f.queue_id, f.lo limit $3) s'
+                ' from (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo > $2 order by'
+                ' f.queue_id, f.lo limit $3) s'
                 ' cross join lateral generate_series(s.lo, s.lo + s.n - 1) e (id)'
-                ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = e.id offset 0) l on true', this.queue_id)
+                ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = e.id offset'
+                ' 0) l on true', this.queue_id)
             into last_id, n, missing_ids using this.queue_id, last_id, runs;
         -- Those that no other transaction has taken meanwhile.
         insert into spanmq_core.missing (queue_id, msg_id)
-            select this.queue_id, id from spanmq_core.expand_runs(spanmq_core.take_out(this.queue_id, missing_ids, 0, true)) id where missing_ids is not null;
+            select this.queue_id, id
+            from spanmq_core.expand_runs(spanmq_core.take_out(this.queue_id, missing_ids, 0, true)) id
+            where missing_ids is not null;
         exit when cardinality(missing_ids) < n or missing_ids is null;
         runs := least(runs * 4, 4096);
     end loop;
@@ -405,7 +441,8 @@ language plpgsql stable as $$
 begin
     execute format('select array_agg(coalesce(u.at, l.enqueued_at) order by u.position)'
                    ' from unnest($1, $2) with ordinality u (id, at, position)'
-                   ' left join lateral (select * from spanmq_core.log_%s l where u.at is null and l.msg_id = u.id offset 0) l on true', this_queue)
+                   ' left join lateral (select * from spanmq_core.log_%s l where u.at is null and l.msg_id = u.id'
+                   ' offset 0) l on true', this_queue)
         into known using ids, known;
     return known;
 end $$;

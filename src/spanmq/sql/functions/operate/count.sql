@@ -6,14 +6,18 @@
 --   oldest_due_at                 since when the oldest visible held message has been visible
 --   first_fresh_id, oldest_id, newest_id   of the fresh ones, and of all; null without messages
 create or replace function spanmq_core.survey(this_queue int, at_ timestamptz)
-returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint, leases bigint,
-               oldest_lease_at timestamptz, oldest_due_at timestamptz, first_fresh_id bigint, oldest_id bigint, newest_id bigint)
+returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint,
+               leases bigint,
+               oldest_lease_at timestamptz, oldest_due_at timestamptz, first_fresh_id bigint, oldest_id bigint,
+               newest_id bigint)
 language plpgsql rows 1 :pinned set enable_sort = off as $$
 begin
     -- One statement, so of one moment: a message that is claimed meanwhile is in one of both.
     return query
-        select (f.n + h.n)::bigint, (f.n + h.n - h.in_flight - h.delayed - h.failed)::bigint, h.in_flight::bigint, h.delayed::bigint, h.failed::bigint,
-               h.expired::bigint, h.leases, h.oldest_lease_at, h.oldest_due_at, f.first_id, least(f.first_id, h.oldest_id), greatest(f.last_id, h.newest_id)
+        select (f.n + h.n)::bigint, (f.n + h.n - h.in_flight - h.delayed - h.failed)::bigint, h.in_flight::bigint,
+        h.delayed::bigint, h.failed::bigint,
+               h.expired::bigint, h.leases, h.oldest_lease_at, h.oldest_due_at, f.first_id,
+               least(f.first_id, h.oldest_id), greatest(f.last_id, h.newest_id)
         from (select coalesce(sum(f.n), 0) as n, min(f.lo) as first_id, max(f.lo + f.n - 1) as last_id
               from spanmq_core.fresh f where f.queue_id = this_queue) f
         cross join (
@@ -24,16 +28,20 @@ begin
                    coalesce(sum(h.n) filter (where h.vt <= at_ and h.lease_id <> 0), 0) as expired,
                    count(distinct h.lease_id) filter (where h.vt > at_ and h.lease_id <> 0) as leases,
                    min(h.last_read_at) filter (where h.vt > at_ and h.lease_id <> 0) as oldest_lease_at,
-                   min(h.vt) filter (where h.vt <= at_) as oldest_due_at, min(h.first_id) as oldest_id, max(h.last_id) as newest_id
+                   min(h.vt) filter (where h.vt <= at_) as oldest_due_at, min(h.first_id) as oldest_id,
+                   max(h.last_id) as newest_id
             from (select h.vt, h.lease_id, h.attempts, h.last_read_at, c.n,
-                         case when c.n = h.n then h.lo else (select min(id) from spanmq_core.left_of(h) id) end as first_id,
-                         case when c.n = h.n then h.lo + h.n - 1 else (select max(id) from spanmq_core.left_of(h) id) end as last_id
+                         case when c.n = h.n then h.lo else (select min(id) from spanmq_core.left_of(h) id) end
+                         as first_id,
+                         case when c.n = h.n then h.lo + h.n - 1
+                         else (select max(id) from spanmq_core.left_of(h) id) end as last_id
                   from spanmq_core.held h cross join lateral (select spanmq_core.count_left(h) as n offset 0) c
                   where h.queue_id = this_queue) h
             where h.n > 0) h;
 end $$;
 
--- The counts that metrics() shows, by a scan of the runs; messages that are done are looked for only where there are some.
+-- The counts that metrics() shows, by a scan of the runs; messages that are done are looked for only where there are
+-- some.
 create or replace function spanmq_core.tally(
     this_queue int, at_ timestamptz, out backlog bigint, out visible bigint, out oldest_id bigint, out newest_id bigint
 )
@@ -49,19 +57,26 @@ begin
             from spanmq_core.held h where h.queue_id = this_queue) h
         cross join (
             select coalesce(sum(c.n), 0) as n, coalesce(sum(c.n) filter (where h.vt <= at_), 0) as n_visible
-            from (select min(d.msg_id) / 256 * 256 as first_id, max(d.msg_id) as last_id from spanmq_core.done d where d.queue_id = this_queue) d
+            from (select min(d.msg_id) / 256 * 256 as first_id, max(d.msg_id) as last_id from spanmq_core.done d
+                  where d.queue_id = this_queue) d
             cross join lateral (
                 select * from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo between d.first_id and d.last_id and h.n > 1 and h.lease_id <> 0 offset 0) h
+                where h.queue_id = this_queue and h.lo between d.first_id and d.last_id and h.n > 1
+                and h.lease_id <> 0 offset 0) h
             cross join lateral (
                 select count(*) as n from spanmq_core.done d
                 where d.queue_id = this_queue and d.msg_id >= h.lo and d.msg_id < h.lo + h.n) c) d
         left join lateral (
-            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id, h.lo offset 0) h
-            cross join lateral (select min(l) as id from spanmq_core.left_of(h) l) l where l.id is not null limit 1) first on true
+            select l.id
+                from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id, h.lo offset 0)
+                h
+            cross join lateral (select min(l) as id from spanmq_core.left_of(h) l) l where l.id is not null
+            limit 1) first on true
         left join lateral (
-            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id desc, h.lo desc offset 0) h
-            cross join lateral (select max(l) as id from spanmq_core.left_of(h) l) l where l.id is not null limit 1) last on true;
+            select l.id from (select * from spanmq_core.held h where h.queue_id = this_queue order by h.queue_id desc,
+                              h.lo desc offset 0) h
+            cross join lateral (select max(l) as id from spanmq_core.left_of(h) l) l where l.id is not null
+            limit 1) last on true;
 end $$;
 
 -- The ids of a held run that are not done.
@@ -69,7 +84,8 @@ create or replace function spanmq_core.left_of(this spanmq_core.held) returns se
 language sql stable as $$
     select id from generate_series(this.lo, this.lo + this.n - 1) id
     -- The range again, for plans that look at the notes first.
-    where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id and d.msg_id between this.lo and this.lo + this.n - 1)
+    where not exists (select from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id = id
+                      and d.msg_id between this.lo and this.lo + this.n - 1)
 $$;
 
 -- The number of messages of a queue under running leases.
@@ -91,20 +107,26 @@ end $$;
 create or replace function spanmq_core.count_alive(this_queue int, first_id bigint, last_id bigint) returns bigint
 language plpgsql as $$
 begin
-    return (select coalesce(sum(f.n), 0) from spanmq_core.fresh f where f.queue_id = this_queue and f.lo between first_id and last_id)
-         + (select coalesce(sum(h.n), 0) from spanmq_core.held h where h.queue_id = this_queue and h.lo between first_id and last_id);
+    return (select coalesce(sum(f.n), 0) from spanmq_core.fresh f where f.queue_id = this_queue
+            and f.lo between first_id and last_id)
+         + (select coalesce(sum(h.n), 0) from spanmq_core.held h where h.queue_id = this_queue and h.lo between first_id
+            and last_id);
 end $$;
 
 -- Copies the rows of a segment that its queue still needs into another table, if they aren't there. Returns how many.
-create or replace function spanmq_core.copy_alive(this_queue int, first_id bigint, last_id bigint, from_name text, to_name text) returns bigint
+create or replace function spanmq_core.copy_alive(
+    this_queue int, first_id bigint, last_id bigint, from_name text, to_name text
+) returns bigint
 language plpgsql as $$
 declare
     n bigint;
 begin
     execute format('insert into spanmq_core.%I select l.* from ('
                    '  select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo between $2 and $3'
-                   '  union all select h.lo, h.n from spanmq_core.held h where h.queue_id = $1 and h.lo between $2 and $3) s'
-                   ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n offset 0) l'
+                   '  union all select h.lo, h.n from spanmq_core.held h where h.queue_id = $1 and h.lo between'
+                   ' $2 and $3) s'
+                   ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo +'
+                   ' s.n offset 0) l'
                    -- A subscription's may be there already.
                    ' on conflict do nothing', to_name, from_name)
         using this_queue, first_id, last_id;
@@ -124,7 +146,8 @@ begin
             select * from spanmq_core.done d where d.queue_id = this_queue limit at_most * 256) d
             cross join lateral (
                 select * from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo <= d.msg_id and h.lo >= d.msg_id / 256 * 256 order by h.queue_id desc, h.lo desc limit 1) h
+                where h.queue_id = this_queue and h.lo <= d.msg_id and h.lo >= d.msg_id / 256 * 256
+                order by h.queue_id desc, h.lo desc limit 1) h
     loop
         n := n + spanmq_core.sweep_run(this.queue_id, this.lo, this.n)::int;
     end loop;
@@ -140,7 +163,8 @@ declare
     los bigint[] := array(
         select d.lo from (
             select h.lo, h.n from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ order by h.queue_id + 0, h.vt limit 1000) d
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ order by h.queue_id + 0, h.vt
+            limit 1000) d
         where d.n > 10 limit at_most);
     runs spanmq_core.run[];
 begin
@@ -152,9 +176,10 @@ begin
     return (select count(*) from unnest(runs) r where r.n > 10);
 end $$;
 
--- Where the first run at or after first_id's block begins, and up to where, in whole blocks of 256, the runs from there on hold `quantity` ids from
--- first_id on. Null: there is no run.
-create or replace function spanmq_core.reach(this_queue int, first_id bigint, quantity int, out from_id bigint, out to_id bigint)
+-- Where the first run at or after first_id's block begins, and up to where, in whole blocks of 256, the runs from there
+-- on hold `quantity` ids from first_id on. Null: there is no run.
+create or replace function spanmq_core.reach(this_queue int, first_id bigint, quantity int, out from_id bigint,
+                                             out to_id bigint)
 language plpgsql as $$
 declare
     this record;
@@ -163,7 +188,8 @@ declare
 begin
     for this in
         select u.lo, u.n from (
-            (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= greatest(first_id / 256 * 256, fresh_from)
+            (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = this_queue
+             and f.lo >= greatest(first_id / 256 * 256, fresh_from)
              order by f.queue_id, f.lo limit quantity::bigint + 256)
             union all
             (select h.lo, h.n from spanmq_core.held h where h.queue_id = this_queue and h.lo >= first_id / 256 * 256

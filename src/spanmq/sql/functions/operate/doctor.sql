@@ -1,17 +1,19 @@
 -- Is this server fit for its job? doctor() looks at it and says what to do.
 
 -- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
--- client_at: the clock of the caller, to be compared with the server's. connections: how many connections all pools may open together.
--- Changes nothing. Raises MQ002 for connections under 1.
+-- client_at: the clock of the caller, to be compared with the server's. connections: how many connections all pools may
+-- open together. Changes nothing. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.raise_if(connections < 1,
-        format('connections must be at least 1, got: %L', connections), 'Pass the number of connections of all pools, or null.');
+        format('connections must be at least 1, got: %L', connections),
+        'Pass the number of connections of all pools, or null.');
     return query
         select c.check_name, c.level, c.finding, case when c.level <> 'ok' then c.advice end
-        from (select * from spanmq_core.check_server(client_at, connections) union all select * from spanmq_core.check_vacuum()
+        from (select * from spanmq_core.check_server(client_at, connections) union all select *
+              from spanmq_core.check_vacuum()
               union all select * from spanmq_core.check_horizon() union all select * from spanmq_core.check_queues()) c;
 end $$;
 
@@ -24,39 +26,51 @@ declare
     open_now int := (select count(*) from pg_stat_activity a where a.backend_type = 'client backend');
     timeout interval := current_setting('deadlock_timeout')::interval;
     apart double precision := abs(extract(epoch from clock_timestamp() - client_at));
-    settings text := (select string_agg(format('%s = off', name), ', ') from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
+    settings text := (select string_agg(format('%s = off', name), ', ')
+                      from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
                       where current_setting(name) = 'off');
     notified double precision := pg_notification_queue_usage();
-    -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is compiled.
+    -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is
+    -- compiled.
     compiled bigint := (
         select count(*) from pg_proc p
-        where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace) and p.proconfig::text ~ 'enable_[a-z_]+=off'
+        where p.pronamespace in ('spanmq_call'::regnamespace, 'spanmq_core'::regnamespace)
+        and p.proconfig::text ~ 'enable_[a-z_]+=off'
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on');
     leaks text := (
         select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
-        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at' and has_function_privilege('public', p.oid, 'execute'));
-    strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name, s.detail)
+        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at'
+        and has_function_privilege('public', p.oid, 'execute'));
+    strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name,
+                                         s.detail)
                        from spanmq_core.strangers() s);
     troubles text := nullif(concat_ws('; ', 'every role may call ' || left(leaks, 200), left(strangers, 500)), '');
 begin
     return query values
         ('version', case when current_setting('server_version_num')::int < 150000 then 'problem' else 'ok' end,
-         format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version()), 'PostgreSQL 15 or newer is needed'),
-        ('connections', case when connections > most or open_now > most * 0.95 then 'problem' when open_now > most * 0.8 then 'warning' else 'ok' end,
+         format('PostgreSQL %s, spanmq %s', current_setting('server_version'), spanmq.version()),
+         'PostgreSQL 15 or newer is needed'),
+        ('connections', case when connections > most or open_now > most * 0.95 then 'problem'
+         when open_now > most * 0.8 then 'warning' else 'ok' end,
          format('%s of %s are open', open_now, most) || coalesce('; the pools may open ' || connections, ''),
          'make the pools smaller, put a pooler in front, or raise max_connections'),
-        ('deadlock_timeout', case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning' else 'ok' end,
+        ('deadlock_timeout', case when timeout < interval '100 ms' or timeout > interval '10 s' then 'warning'
+         else 'ok' end,
          current_setting('deadlock_timeout'),
          'set it between 100 ms and 10 s: less makes every short wait check for deadlocks, more makes a deadlock last'),
-        ('durability', case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning' else 'ok' end,
+        ('durability', case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning'
+         else 'ok' end,
          coalesce(settings, 'committed transactions survive a crash'),
          case when settings ~ 'fsync|full_page' then 'set it on: a crash of the machine may destroy everything'
               else 'a crash loses the last sends and settlements; set it on unless that is acceptable' end),
         ('jit', case when compiled > 0 then 'warning' else 'ok' end,
-         case when compiled > 0 then format('%s functions may be compiled at each call', compiled) else 'no function is compiled at each call' end,
-         'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a second a call'),
+         case when compiled > 0 then format('%s functions may be compiled at each call', compiled)
+         else 'no function is compiled at each call' end,
+         'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a'
+         ' second a call'),
         ('clock', case when apart > 60 then 'problem' when apart > 5 then 'warning' else 'ok' end,
-         case when apart is null then 'not compared' else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
+         case when apart is null then 'not compared'
+         else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
          'run NTP on both machines: leases and delays go by the server''s clock'),
         ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
          format('the queue of notifications is %s %% full', round(100 * notified)),
@@ -64,12 +78,13 @@ begin
          'from 50 % on, sends do not notify, and receivers wait for their next poll'),
         ('rights', case when troubles is null then 'ok' else 'problem' end,
          coalesce(troubles, 'no role but the owner has rights beside the verbs'),
-         case when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
+         case
+         when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
               else 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end);
 end $$;
 
--- The rights that were not granted as verbs: kind, name, problem and detail, as spanmq schema verify shows them; and the
--- privileges on functions of roles without a verb that has them, and owners that lack theirs.
+-- The rights that were not granted as verbs: kind, name, problem and detail, as spanmq schema verify shows them; and
+-- the privileges on functions of roles without a verb that has them, and owners that lack theirs.
 create or replace function spanmq_core.strangers() returns table (kind text, name text, problem text, detail text)
 language plpgsql stable set jit = off as $$
 begin
@@ -101,7 +116,8 @@ begin
             and not has_function_privilege(p.proowner, p.oid, 'execute');
 end $$;
 
-create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_vacuum() returns table (check_name text, level text, finding text,
+                                                                     advice text)
 language plpgsql as $$
 declare
     busiest record;
@@ -110,20 +126,28 @@ begin
         where t.schemaname = 'spanmq_core' and t.relname !~ '^log_' order by t.n_dead_tup desc limit 1;
     return query
         select 'autovacuum', w.level, w.finding, w.advice from (values
-            (current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off', 'problem', 'autovacuum does not run',
+            (current_setting('autovacuum') = 'off' or current_setting('track_counts') = 'off', 'problem',
+             'autovacuum does not run',
              'set autovacuum and track_counts on: dead rows slow every call down'),
-            (exists (select from pg_class c where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.done'::regclass)
-                     and 'autovacuum_enabled=false' = any (c.reloptions)), 'problem', 'autovacuum is off for the tables with the state of messages',
-             'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and spanmq_core.done'),
+            (exists (select from pg_class c
+                     where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass,
+                                     'spanmq_core.done'::regclass)
+                     and 'autovacuum_enabled=false' = any (c.reloptions)), 'problem',
+                     'autovacuum is off for the tables with the state of messages',
+             'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and'
+             ' spanmq_core.done'),
             (busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup, 'warning',
-             format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup, busiest.n_live_tup),
+             format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup,
+                    busiest.n_live_tup),
              'see "snapshots"; if nothing is held there, raise autovacuum_max_workers or vacuum the table'),
-            (true, 'ok', format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0)), null)) w (applies, level, finding, advice)
+            (true, 'ok', format('at most %s dead rows in a table', coalesce(busiest.n_dead_tup, 0)), null)) w (applies,
+                level, finding, advice)
         where w.applies limit 1;
 end $$;
 
 -- Checks for objects that retain old rows and segments: snapshots, prepared transactions, replication slots.
-create or replace function spanmq_core.check_horizon() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_horizon() returns table (check_name text, level text, finding text,
+                                                                      advice text)
 language plpgsql as $$
 declare
     held record;
@@ -133,24 +157,32 @@ begin
         where a.pid <> pg_backend_pid() and a.backend_type = 'client backend' and a.xact_start is not null
           and (a.backend_xmin is not null or a.backend_xid is not null)
         order by a.xact_start limit 1;
-    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
+    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning'
+        else 'ok' end;
     finding := case when held.pid is null then 'no old snapshot'
-                    else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age), held.pid,
-                                case when held.application_name <> '' then format(' (%s)', held.application_name) end, held.state) end;
-    advice := format('select pg_terminate_backend(%s), if the session is not needed; set idle_in_transaction_session_timeout. '
+                    else format('the oldest is held for %s, by process %s%s, %s', date_trunc('second', held.age),
+                                held.pid,
+                                case when held.application_name <> '' then format(' (%s)', held.application_name) end,
+                                held.state) end;
+    advice
+        := format('select pg_terminate_backend(%s), if the session is not needed; set'
+                  ' idle_in_transaction_session_timeout. '
                      'Segments can''t be truncated meanwhile, and dead rows stay', held.pid);
     return next;
 
     check_name := 'prepared transactions';
     select p.gid, clock_timestamp() - p.prepared as age into held from pg_prepared_xacts p order by p.prepared limit 1;
-    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning' else 'ok' end;
-    finding := case when held.gid is null then 'none' else format('%s has waited for %s', held.gid, date_trunc('second', held.age)) end;
+    level := case when held.age > interval '1 hour' then 'problem' when held.age > interval '5 minutes' then 'warning'
+        else 'ok' end;
+    finding := case when held.gid is null then 'none'
+        else format('%s has waited for %s', held.gid, date_trunc('second', held.age)) end;
     advice := format('commit prepared %L, or rollback prepared %L', held.gid, held.gid);
     return next;
 
     check_name := 'slots';
     select r.slot_name, r.active, coalesce(age(r.xmin), 0) as xids,
-           pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, r.restart_lsn) as bytes
+           pg_wal_lsn_diff(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end,
+                           r.restart_lsn) as bytes
         into held from pg_replication_slots r order by 4 desc nulls last, 3 desc limit 1;
     level := case when held.slot_name is null or held.active and held.bytes < 1e10 then 'ok'
                   when held.bytes > 1e10 or held.xids > 10000000 then 'problem'
@@ -163,7 +195,8 @@ begin
 end $$;
 
 -- The queues: whether maintain() runs and gets on, whether receivers come back for what they leased.
-create or replace function spanmq_core.check_queues() returns table (check_name text, level text, finding text, advice text)
+create or replace function spanmq_core.check_queues() returns table (check_name text, level text, finding text,
+                                                                     advice text)
 language plpgsql :pinned as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -177,7 +210,8 @@ declare
     silent text[];
     idle text[];
     -- Rows that no claim finds: see bound.sql.
-    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; ' order by q.name)
+    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; '
+                                      order by q.name)
                     from spanmq_core.queue q
                     cross join lateral (
                         select sum(h.n) as n, min(h.lo) as lo from spanmq_core.held h
@@ -187,9 +221,11 @@ declare
     missing_ids bigint := (
         select count(*) from (
             select from spanmq_core.missing m
-            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged) limit 1000) m);
+            where exists (select from spanmq_core.queue q where q.queue_id = m.queue_id and not q.is_unlogged)
+            limit 1000) m);
     troubles text := (select string_agg(format('%s: %s', q.name, u.trouble), '; ' order by q.name)
-                      from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id where u.trouble is not null);
+                      from spanmq_core.upkeep u join spanmq_core.queue q on q.queue_id = u.queue_id
+                      where u.trouble is not null);
     -- Calls of functions change no row of a view, so that its triggers are not called.
     triggers text := (select string_agg(format('%s on %s', t.tgname, q.queue_view), ', ' order by q.name, t.tgname)
                       from spanmq_core.queue q join pg_trigger t on t.tgrelid = q.queue_view and not t.tgisinternal
@@ -197,7 +233,8 @@ declare
     -- Roles of programs that were written for PGMQ.
     unfollowed text := (select string_agg(distinct format('%s (%s on %s)', p.role, p.verb, q.name), ', ')
                         from spanmq_core.verbs_by_privileges(null) p join spanmq_core.queue q on q.queue_id = p.queue_id
-                        where not spanmq_core.is_following() and p.role not in (select spanmq_core.grantees_of(p.verb, p.queue_id)));
+                        where not spanmq_core.is_following()
+                        and p.role not in (select spanmq_core.grantees_of(p.verb, p.queue_id)));
     -- Among the oldest 100, which maintain() looks at each time.
     unsent text := (select string_agg(format('%s of queue %s', b.batch_id, q.name), ', ' order by b.batch_id)
                     from (select * from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100) b
@@ -210,51 +247,66 @@ begin
                filter (where c.expired > 0 and c.leases = 0 and c.oldest_ready_at < at_ - interval '5 minutes'),
            array_agg(q.name::text order by q.queue_id) filter (where (
                select count(*) from spanmq_core.segment s
-               where s.queue_id = q.queue_id and (s.settled_at_xid is not null or s.state = 'truncated') and s.hi < d.drawn) > 10)
+               where s.queue_id = q.queue_id and (s.settled_at_xid is not null or s.state = 'truncated')
+               and s.hi < d.drawn) > 10)
         into stuck, abandoned, lagging
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
     -- By the last sample, of a moment ago: receivers that do not report are known by what they received.
     idle := (
-        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible, make_interval(secs => round(l.oldest_ready_seconds::numeric)))
+        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible,
+                                make_interval(secs => round(l.oldest_ready_seconds::numeric)))
                          order by l.oldest_ready_seconds desc)
         from spanmq_call.latest_statistics() l
-        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0 and not l.is_paused);
+        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0
+        and not l.is_paused);
     silent := (
-        select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held, date_trunc('second', at_ - r.seen_at))
+        select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held,
+                                date_trunc('second', at_ - r.seen_at))
                          order by q.queue_id, r.seen_at)
         from spanmq_core.queue q cross join lateral spanmq_core.silent_receivers(q.queue_id, at_) r);
     return query values
-        ('maintenance', case when is_late or troubles is not null then 'problem' when unsent is not null then 'warning' else 'ok' end,
+        ('maintenance', case when is_late or troubles is not null then 'problem' when unsent is not null then 'warning'
+         else 'ok' end,
          case when not is_late and troubles is not null then format('maintain() fails in %s', left(troubles, 500))
-              when not is_late and unsent is not null then format('batches are settled and not ended: %s', left(unsent, 500))
+              when not is_late and unsent is not null then format('batches are settled and not ended: %s',
+                                                                  left(unsent, 500))
               when last_at is null then 'maintain() has not run yet'
               else format('maintain() ran %s ago', greatest(date_trunc('second', at_ - last_at), interval '0')) end,
-         case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or a cron job'
+         case when is_late then 'no session calls maintain(): run a client with a pool, spanmq maintain --every 1, or'
+                                ' a cron job'
               when troubles is not null then 'fix what the errors name; maintenance of other queues continues'
-              else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log at each call' end),
+              else 'the queue is full, or takes no such message: maintain() writes the reason into the server''s log'
+                   ' at each call' end),
         ('workers', case when idle is not null then 'warning' else 'ok' end,
-         coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '), 'messages that wait have a worker'),
+         coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '),
+                  'messages that wait have a worker'),
          'start a worker of these queues: spanmq worker; spanmq queue health shows them'),
         ('leases', case when stuck is not null or abandoned is not null then 'warning' else 'ok' end,
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
-                                   'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''), 'no lease is older than an hour'),
+                                   'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''),
+                                   'no lease is older than an hour'),
          'check whether the receivers run; set_vt(queue, msg_id, 0) makes a message visible at once'),
         ('bounds', case when unseen is not null then 'problem' else 'ok' end,
-         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500), 'every message is found'),
+         coalesce('messages that no receiver finds, as after the server''s clock was set back: ' || left(unseen, 500),
+                  'every message is found'),
          'set_vt(queue, msg_id, 0) makes a message visible; let NTP slow the clock down instead of setting it back'),
         ('streams', case when silent is not null then 'warning' else 'ok' end,
          coalesce(array_to_string(silent[:10], '; '), 'no stopped stream holds messages'),
-         'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages to the queue'),
+         'start the stream again with its checkpoint; spanmq receiver release QUEUE RECEIVER returns its messages'
+         ' to the queue'),
         ('table grants', case when unfollowed is not null then 'warning' else 'ok' end,
-         coalesce('they give no right here: ' || left(unfollowed, 500), 'no role has table privileges without their verb'),
+         coalesce('they give no right here: ' || left(unfollowed, 500),
+                  'no role has table privileges without their verb'),
          'select spanmq.follow_table_grants() makes verbs of them; or revoke them'),
         ('triggers', case when triggers is not null then 'warning' else 'ok' end,
          coalesce('no send or receive calls ' || left(triggers, 500), 'no queue has a trigger of yours'),
-         'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a notification'),
+         'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a'
+         ' notification'),
         ('segments', case when missing_ids > 0 then 'problem' when lagging is not null then 'warning' else 'ok' end,
          case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
-              else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '), 'settled segments are truncated') end,
+              else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '),
+                            'settled segments are truncated') end,
          case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'
               else 'see "snapshots", "slots" and "maintenance"' end);
 end $$;

@@ -1,16 +1,19 @@
 -- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with runs, not with messages.
 
--- A survey, with the time since which the oldest visible message has been so, and how many receivers there are; no row for a queue that was dropped
--- meanwhile.
+-- A survey, with the time since which the oldest visible message has been so, and how many receivers there are; no row
+-- for a queue that was dropped meanwhile.
 create or replace function spanmq_core.survey_of(this spanmq_core.queue, at_ timestamptz)
-returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint, leases bigint,
+returns table (backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, expired bigint,
+               leases bigint,
                oldest_lease_at timestamptz, oldest_ready_at timestamptz, receivers bigint)
 language plpgsql rows 1 as $$
 begin
     return query
         select s.backlog, s.visible, s.in_flight, s.delayed, s.failed, s.expired, s.leases, s.oldest_lease_at,
                case when s.visible > 0 then
-                   least(case when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id, s.first_fresh_id) end, s.oldest_due_at) end,
+                   least(case
+                         when s.first_fresh_id is not null then spanmq_core.enqueued_at(this.queue_id,
+                             s.first_fresh_id) end, s.oldest_due_at) end,
                s.leases + spanmq_core.is_awaited(this)::int
         from spanmq_core.survey(this.queue_id, at_) s;
 exception when undefined_table or internal_error then
@@ -19,7 +22,8 @@ exception when undefined_table or internal_error then
     end if;
 end $$;
 
--- Since when the oldest snapshot or transaction of the cluster is open that keeps dead rows and old segments; null: none but ours.
+-- Since when the oldest snapshot or transaction of the cluster is open that keeps dead rows and old segments; null:
+-- none but ours.
 create or replace function spanmq_core.oldest_snapshot_at() returns timestamptz
 language sql stable as $$
     select least((select min(coalesce(a.xact_start, a.backend_start)) from pg_catalog.pg_stat_activity a
@@ -34,7 +38,8 @@ language sql stable as $$
     select q.queue_id, count(distinct w.pid)
     from (select l.pid, l.relation, c.relname, c.relnamespace
           from pg_catalog.pg_locks l left join pg_catalog.pg_class c on c.oid = l.relation
-          where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())) w
+          where not l.granted and l.database = (select d.oid from pg_catalog.pg_database d
+                                                where d.datname = current_database())) w
     join spanmq_core.queue q
         on w.relation in (q.queue_view, q.archive, q.ids)
         or w.relnamespace = 'spanmq_core'::regnamespace and w.relname ~ ('^log_' || q.queue_id || '(_|$)')
@@ -48,7 +53,9 @@ language sql stable as $$
     from pg_catalog.pg_locks w
     where not w.granted and w.locktype in ('transactionid', 'tuple')
       and exists (select from pg_catalog.pg_locks o
-                  where o.pid = w.pid and o.granted and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass, 'spanmq_core.lock'::regclass)
+                  where o.pid = w.pid and o.granted
+                  and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass,
+                                     'spanmq_core.lock'::regclass)
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
 
@@ -61,14 +68,19 @@ $$;
 --   oldest_ready_seconds    since when the first visible message waits
 --   oldest_lease_seconds    since when the oldest running lease is held
 --   receivers               leases that run, and one more while a receiver waits for messages
---   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be told, count in each
---   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old segments
+--   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be
+--                           told, count in each
+--   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old
+--     segments
 --   silent_receivers        Spark streams that hold messages and have not called for a quarter of an hour
---   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open; null: none is open
+--   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open;
+--                           null: none is open
 create or replace function spanmq_call.health(queues text[] default null)
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
-               dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision, receivers bigint,
-               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean, breaker_open_until timestamptz,
+               dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision,
+               receivers bigint,
+               waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean,
+               breaker_open_until timestamptz,
                silent_receivers bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -79,21 +91,26 @@ declare
 begin
     return query
         select q.name::text, c.backlog, c.visible, c.in_flight, c.delayed, c.failed,
-               (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d where d.queue_id = q.queue_id),
-               (select count(*) from spanmq_core.dead_letter d where d.queue_id = q.queue_id and d.dead_at > at_ - interval '1 minute'),
-               extract(epoch from at_ - c.oldest_ready_at)::double precision, extract(epoch from at_ - c.oldest_lease_at)::double precision, c.receivers,
+               (select coalesce(sum(d.n), 0)::bigint from spanmq_core.dead_letter_count d
+                where d.queue_id = q.queue_id),
+               (select count(*) from spanmq_core.dead_letter d where d.queue_id = q.queue_id
+                and d.dead_at > at_ - interval '1 minute'),
+               extract(epoch from at_ - c.oldest_ready_at)::double precision,
+               extract(epoch from at_ - c.oldest_lease_at)::double precision, c.receivers,
                coalesce((waits->>q.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
                exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
-               spanmq_core.breaker_open_until(q.queue_id), (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_))
+               spanmq_core.breaker_open_until(q.queue_id),
+               (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_))
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
         order by q.queue_id;
 end $$;
 
--- The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first. maintain() samples once a
--- minute and keeps three days. Raises MQ002 for seconds that are not positive.
+-- The statistics of a queue for that many seconds, a row a sample (see spanmq_core.statistics), oldest first.
+-- maintain() samples once a minute and keeps three days. Raises MQ002 for seconds that are not positive.
 create or replace function spanmq_call.statistics(queue text, seconds double precision default 3600)
-returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint, failed bigint, dead bigint,
+returns table (sampled_at timestamptz, duration_seconds double precision, sent bigint, received bigint, settled bigint,
+               failed bigint, dead bigint,
                backlog bigint, visible bigint, in_flight bigint, oldest_ready_seconds double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -102,9 +119,11 @@ begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
         format('seconds must be a positive number, got: %L', seconds), 'Pass a number of seconds above 0.');
     return query
-        select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible, s.in_flight, s.oldest_ready_seconds
+        select s.sampled_at, s.seconds, s.sent, s.received, s.settled, s.failed, s.dead, s.backlog, s.visible,
+        s.in_flight, s.oldest_ready_seconds
         from spanmq_core.statistics s
-        where s.queue_id = this.queue_id and s.sampled_at > clock_timestamp() - make_interval(secs => statistics.seconds)
+        where s.queue_id = this.queue_id
+        and s.sampled_at > clock_timestamp() - make_interval(secs => statistics.seconds)
         order by s.sampled_at;
 end $$;
 
@@ -131,7 +150,8 @@ begin
         made.seconds := extract(epoch from at_ - before.sampled_at);
         -- The sequence may be set back by hand.
         made.sent := greatest(drawn - before.drawn, 0);
-        made.dead := (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.dead_at > before.sampled_at);
+        made.dead := (select count(*) from spanmq_core.dead_letter d where d.queue_id = this.queue_id
+                      and d.dead_at > before.sampled_at);
         made.failed := spanmq_core.count_failed(this.queue_id, before.sampled_at) + made.dead;
         -- Messages drawn before the last sample and committed after it, or the other way round, must not make it
         -- negative.
@@ -147,7 +167,8 @@ begin
     end if;
     insert into spanmq_core.sample values (this.queue_id, at_, drawn, found_counts.backlog, found_counts.in_flight)
         on conflict (queue_id) do update
-        set sampled_at = excluded.sampled_at, drawn = excluded.drawn, backlog = excluded.backlog, in_flight = excluded.in_flight;
+        set sampled_at = excluded.sampled_at, drawn = excluded.drawn, backlog = excluded.backlog,
+        in_flight = excluded.in_flight;
     delete from spanmq_core.statistics s where s.queue_id = this.queue_id and s.sampled_at in (
         select o.sampled_at from spanmq_core.statistics o
         where o.queue_id = this.queue_id and o.sampled_at < at_ - interval '3 days' order by o.sampled_at limit 1000);

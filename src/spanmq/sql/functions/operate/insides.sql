@@ -2,9 +2,11 @@
 
 -- The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
 -- is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
--- (latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look, are left out. Raises MQ002 for a bad number.
+-- (latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look,
+-- are left out. Raises MQ002 for a bad number.
 create or replace function spanmq_call.count_messages(queues text[] default null, most integer default 200)
-returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint,
+returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint,
+               delayed bigint, failed bigint,
                breaker_open_until timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -13,15 +15,18 @@ begin
     perform spanmq_core.raise_if(most is null or most not between 1 and 100000,
         format('most must be 1 to 100000, got: %L', most), 'Ask for fewer at a time.');
     return query
-        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused, s.backlog is not null,
+        select q.name::text, not q.has_plain_policy and (spanmq_core.policy_of(q.queue_id)).paused,
+        s.backlog is not null,
                s.backlog, s.visible, s.in_flight, s.delayed, s.failed, spanmq_core.breaker_open_until(q.queue_id)
         from spanmq_core.queue q left join lateral (
             -- A fence: the survey is not made of a queue with more.
             select * from spanmq_core.survey(q.queue_id, at_)
             where (select count(*) from (
-                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo limit most + 1)
+                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo
+                        limit most + 1)
                        union all
-                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo limit most + 1)) r) <= most offset 0) s on true
+                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo
+                        limit most + 1)) r) <= most offset 0) s on true
         where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
         order by q.queue_id;
 end $$;
@@ -29,7 +34,8 @@ end $$;
 -- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. An expired
 -- lease is listed until its messages are received again (is_expired).
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
-returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint, attempt integer, is_expired boolean)
+returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint,
+               attempt integer, is_expired boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -37,16 +43,20 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts), max(h.vt) <= at_
-        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id, spanmq_core.count_left(h) as n
-              from spanmq_core.held h where h.queue_id = this.queue_id and h.lease_id <> 0 order by h.queue_id, h.lo limit 2000) h
+        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts),
+        max(h.vt) <= at_
+        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id,
+              spanmq_core.count_left(h) as n
+              from spanmq_core.held h where h.queue_id = this.queue_id and h.lease_id <> 0 order by h.queue_id, h.lo
+              limit 2000) h
         group by h.lease_id order by h.lease_id limit qty;
 end $$;
 
--- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in flight, or waits for its
--- backoff, until `until`); delayed (its first message is); dead letter (it waits until that is redriven or discarded). messages counts up to
--- 200 runs of it: has_more. Reads the 2,000 held runs that become visible next, the 2,000 that became so first, and the first 2,000 fresh
--- ones, and 1,000 groups that a dead letter blocks: a group with none among these is not shown.
+-- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in
+-- flight, or waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is
+-- redriven or discarded). messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible
+-- next, the 2,000 that became so first, and the first 2,000 fresh ones, and 1,000 groups that a dead letter blocks: a
+-- group with none among these is not shown.
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -62,7 +72,8 @@ begin
                 (select h.group_hash as hash, h.group_key as key, 1 as place from spanmq_core.held h
                     where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 2000)
                 union all
-                (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this.queue_id order by b.queue_id, b.group_hash limit 1000)
+                (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this.queue_id
+                 order by b.queue_id, b.group_hash limit 1000)
                 union all
                 (select h.group_hash, h.group_key, 2 from spanmq_core.held h
                     where h.queue_id + 0 = this.queue_id and h.vt <= at_ order by h.queue_id + 0, h.vt limit 2000)
@@ -95,37 +106,47 @@ begin
                  order by f.queue_id + 0, f.group_hash, f.lo limit 1)
                 union all
                 select h.lo from spanmq_core.held h
-                where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
+                where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
+                and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
             ) ready on true
         left join lateral (
-            select true as it from spanmq_core.blocked_group b where b.queue_id = this.queue_id and b.group_hash = c.hash
-              and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id) limit 1) bars on true
+            select true as it from spanmq_core.blocked_group b where b.queue_id = this.queue_id
+                and b.group_hash = c.hash
+              and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id)
+              limit 1) bars on true
         cross join lateral (
             select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_runs
             from (select r.n, row_number() over () as place from (
-                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null limit 201)
+                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id
+                       and f.group_hash = c.hash and f.group_hash is not null limit 201)
                       union all
                       (select spanmq_core.count_left(h) from spanmq_core.held h
-                       where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null limit 201)) r) o) counted
-        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true and bars.it is null,
+                       where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
+                       limit 201)) r) o) counted
+        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true
+        and bars.it is null,
                  least(blocker.lo, delayed.lo, ready.lo), c.key
         limit qty;
 end $$;
 
--- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows. state: ahead (no id
--- of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated. rewritten: another table takes over.
+-- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows.
+-- state: ahead (no id of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated.
+-- rewritten: another table takes over.
 create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
-returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint, created_at timestamptz)
+returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint,
+               created_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    log_id int := coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this.queue_id),
+                           this.queue_id);
     drawn bigint := spanmq_core.drawn_from((select q.ids from spanmq_core.queue q where q.queue_id = log_id));
 begin
     perform spanmq_core.check_quantity(qty);
     return query
         select s.log_name, s.lo, s.hi,
-               case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead' when s.settled_at_xid is not null then 'settled' else 'open' end,
+               case when s.state = 'truncated' then 'truncated' when s.lo > drawn then 'ahead'
+               when s.settled_at_xid is not null then 'settled' else 'open' end,
                s.copy_name is not null or s.old_name is not null,
                -- A table that is dropped at this moment has a null size.
                (select sum(pg_total_relation_size(to_regclass(format('spanmq_core.%I', t.name))))::bigint
@@ -134,9 +155,11 @@ begin
         from spanmq_core.segment s where s.queue_id = log_id order by s.queue_id desc, s.lo desc limit qty;
 end $$;
 
--- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()).
-create or replace function spanmq_call.dead_letters_of(queue text, msg_id bigint, body_bytes_max integer default null) returns setof spanmq.dead_letter
+-- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of
+-- more than body_bytes_max bytes are left out (see cut()).
+create or replace function spanmq_call.dead_letters_of(
+    queue text, msg_id bigint, body_bytes_max integer default null
+) returns setof spanmq.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -151,12 +174,15 @@ end $$;
 
 -- The statistics of these queues together for that many seconds, in steps of `step` seconds up to a minute ago: later
 -- samples are not complete. Oldest first; a step in which nothing happened has nulls. Counts and levels of a sample are
--- spread evenly over the time that it covers, in whole seconds; oldest_ready_seconds is the worst of them. queues null: all into which
--- the caller may look; queues that do not exist, or without that right, are left out. The cost depends on the number of
--- samples. Raises MQ002 for an invalid number.
-create or replace function spanmq.sum_statistics(queues text[] default null, seconds double precision default 3600, step double precision default 60)
-returns table (began_at timestamptz, sent double precision, received double precision, settled double precision, failed double precision,
-               dead double precision, backlog double precision, visible double precision, in_flight double precision, oldest_ready_seconds double precision)
+-- spread evenly over the time that it covers, in whole seconds; oldest_ready_seconds is the worst of them. queues null:
+-- all into which the caller may look; queues that do not exist, or without that right, are left out. The cost depends
+-- on the number of samples. Raises MQ002 for an invalid number.
+create or replace function spanmq.sum_statistics(queues text[] default null, seconds double precision default 3600,
+                                                 step double precision default 60)
+returns table (began_at timestamptz, sent double precision, received double precision, settled double precision,
+               failed double precision,
+               dead double precision, backlog double precision, visible double precision, in_flight double precision,
+               oldest_ready_seconds double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     step_ double precision := step;
@@ -166,15 +192,19 @@ begin
     perform spanmq_core.raise_if(seconds is null or not (seconds > 0 and seconds <= 3e9),
         format('seconds must be a positive number, got: %L', seconds), 'Pass a number of seconds above 0.');
     perform spanmq_core.raise_if(step is null or not (step >= 1 and step <= seconds) or seconds / step > 10000,
-        format('step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %L', step), 'Take longer steps, or fewer seconds.');
+        format('step must be at least 1 and no longer than seconds, which may have 10000 steps; got: %L', step),
+        'Take longer steps, or fewer seconds.');
     last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
     first_step := last_step - ceil(seconds / step)::bigint + 1;
     return query
         -- Samples of one second and length are added up first: the rest costs four times as much for each row.
         with alike as (
-            select date_trunc('second', s.sampled_at) as sampled_at, greatest(round(s.seconds), 1) as seconds, sum(s.sent) as sent,
-                   sum(s.received) as received, sum(s.settled) as settled, sum(s.failed) as failed, sum(s.dead) as dead, sum(s.backlog) as backlog,
-                   sum(s.visible) as visible, sum(s.in_flight) as in_flight, max(s.oldest_ready_seconds) as oldest_ready_seconds
+            select date_trunc('second', s.sampled_at) as sampled_at, greatest(round(s.seconds), 1) as seconds,
+                sum(s.sent) as sent,
+                   sum(s.received) as received, sum(s.settled) as settled, sum(s.failed) as failed, sum(s.dead) as dead,
+                   sum(s.backlog) as backlog,
+                   sum(s.visible) as visible, sum(s.in_flight) as in_flight,
+                   max(s.oldest_ready_seconds) as oldest_ready_seconds
             from spanmq_core.queue q
             cross join lateral (
                 select * from spanmq_core.statistics t
@@ -183,26 +213,32 @@ begin
             where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
             group by 1, 2),
         samples as (
-            select a.*, extract(epoch from a.sampled_at)::double precision - a.seconds as from_, extract(epoch from a.sampled_at)::double precision as to_
+            select a.*, extract(epoch from a.sampled_at)::double precision - a.seconds as from_,
+                extract(epoch from a.sampled_at)::double precision as to_
             from alike a),
-        -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are generated, at six times the price.
+        -- A sample is a minute, and touches a step or two: these are a row each; only of a longer one rows are
+        -- generated, at six times the price.
         placed as (
             select floor(s.from_ / step_)::bigint as first_, floor(s.to_ / step_)::bigint as last_, s.* from samples s),
         parts as (
-            select p.first_ as place, least(p.to_, (p.first_ + 1) * step_) - p.from_ as part, p.* from placed p where p.first_ >= first_step
+            select p.first_ as place, least(p.to_, (p.first_ + 1) * step_) - p.from_ as part, p.* from placed p
+                where p.first_ >= first_step
             union all
             select p.last_, p.to_ - p.last_ * step_, p.* from placed p where p.last_ > p.first_
             union all
             select g.place, step_, p.* from placed p
-            cross join lateral generate_series(greatest(p.first_ + 1, first_step), least(p.last_ - 1, last_step)) g (place)
+            cross join lateral generate_series(greatest(p.first_ + 1, first_step), least(p.last_ - 1, last_step)) g
+            (place)
             where p.last_ > p.first_ + 1),
         sums as (
             select p.place, sum(p.sent * p.part / p.seconds) as sent, sum(p.received * p.part / p.seconds) as received,
-                   sum(p.settled * p.part / p.seconds) as settled, sum(p.failed * p.part / p.seconds) as failed, sum(p.dead * p.part / p.seconds) as dead,
+                   sum(p.settled * p.part / p.seconds) as settled, sum(p.failed * p.part / p.seconds) as failed,
+                   sum(p.dead * p.part / p.seconds) as dead,
                    sum(p.backlog * p.part) / step_ as backlog, sum(p.visible * p.part) / step_ as visible,
                    sum(p.in_flight * p.part) / step_ as in_flight, max(p.oldest_ready_seconds) as ready
             from parts p where p.part > 0 group by p.place)
-        select to_timestamp(g.place * step_), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible, f.in_flight, f.ready
+        select to_timestamp(g.place * step_), f.sent, f.received, f.settled, f.failed, f.dead, f.backlog, f.visible,
+        f.in_flight, f.ready
         from generate_series(first_step, last_step) g (place) left join sums f on f.place = g.place
         order by g.place;
 end $$;

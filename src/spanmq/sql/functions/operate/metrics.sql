@@ -21,7 +21,8 @@ declare
 begin
     for this in
         select * from spanmq_core.queue q
-        where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))) and has_table_privilege(q.queue_view, 'select')
+        where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n)))
+        and has_table_privilege(q.queue_view, 'select')
         order by q.queue_id
     loop
         -- A queue that was dropped meanwhile, for an old snapshot too, must not hide the others.
@@ -40,19 +41,28 @@ begin
 end $$;
 
 -- What metrics() returns. Most queues of many are empty: of those nothing is added up.
-create or replace function spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamptz) returns pgmq.metrics_result
+create or replace function spanmq_core.metrics_of(
+    this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamptz
+) returns pgmq.metrics_result
 language plpgsql as $$
 declare
     counts record;
 begin
     if not exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id)
        and not exists (select from spanmq_core.held h where h.queue_id = this.queue_id) then
-        return (queue_name, 0, null, null, drawn, at_, 0, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
+        return (queue_name, 0, null, null, drawn, at_, 0,
+                case when this.is_partitioned then 0 end)::pgmq.metrics_result;
     end if;
     counts := spanmq_core.tally(this.queue_id, at_);
     return (queue_name, counts.backlog,
-            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.newest_id)) end,
-            case when counts.backlog > 0 then extract(epoch from at_ - spanmq_core.enqueued_at(this.queue_id, counts.oldest_id)) end,
+            case
+            when counts.backlog > 0 then extract(epoch
+                                                 from at_ - spanmq_core.enqueued_at(this.queue_id,
+                                                     counts.newest_id)) end,
+            case
+            when counts.backlog > 0 then extract(epoch
+                                                 from at_ - spanmq_core.enqueued_at(this.queue_id,
+                                                     counts.oldest_id)) end,
             drawn, at_, counts.visible, case when this.is_partitioned then 0 end)::pgmq.metrics_result;
 end $$;
 

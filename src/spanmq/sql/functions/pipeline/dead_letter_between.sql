@@ -1,7 +1,9 @@
 -- Dead letters in bulk, for the pipeline: those of a range of dead_letter_ids, where dead_letters() gives pages.
 
 -- The dead letters first_id to last_id of a queue, in no order, also those that were redriven.
-create or replace function spanmq_call.dead_letters_between(queue text, first_id bigint, last_id bigint) returns setof spanmq_core.dead_letter
+create or replace function spanmq_call.dead_letters_between(
+    queue text, first_id bigint, last_id bigint
+) returns setof spanmq_core.dead_letter
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -18,5 +20,6 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
-        select min(d.dead_letter_id), max(d.dead_letter_id) from spanmq_core.dead_letter d where d.queue_id = this.queue_id;
+        select min(d.dead_letter_id), max(d.dead_letter_id) from spanmq_core.dead_letter d
+        where d.queue_id = this.queue_id;
 end $$;

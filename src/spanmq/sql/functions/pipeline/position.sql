@@ -1,11 +1,14 @@
--- Positions that are kept outside of the database: a lake's manifest, an offset of a stream over an archive. Each is noted here under a random
--- token, in a transaction that commits before the position is used. A database that went back in time (a cold copy, a recovery to a point in
--- time, a standby that lagged) does not know the tokens of what it lost, whichever ids and transactions it has assigned since.
+-- Positions that are kept outside of the database: a lake's manifest, an offset of a stream over an archive. Each is
+-- noted here under a random token, in a transaction that commits before the position is used. A database that went back
+-- in time (a cold copy, a recovery to a point in time, a standby that lagged) does not know the tokens of what it lost,
+-- whichever ids and transactions it has assigned since.
 
--- Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the position before it (null: the
--- first of a lake or stream), witnesses are tokens that sessions noted after they read what the position has: all must be known here.
--- The hundred positions of a lake or stream before `follows` are kept, and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.
-create or replace function spanmq_call.note_position(queue text, follows uuid default null, witnesses uuid[] default '{}', of_caller uuid default null)
+-- Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the
+-- position before it (null: the first of a lake or stream), witnesses are tokens that sessions noted after they read
+-- what the position has: all must be known here. The hundred positions of a lake or stream before `follows` are kept,
+-- and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.
+create or replace function spanmq_call.note_position(queue text, follows uuid default null,
+                                                     witnesses uuid[] default '{}', of_caller uuid default null)
 returns uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -15,17 +18,22 @@ declare
     noted uuid := gen_random_uuid();
 begin
     perform spanmq_core.commit_durably();
-    select * into before from spanmq_core.position p where p.token = note_position.follows and p.queue_id = this.queue_id;
+    select * into before from spanmq_core.position p where p.token = note_position.follows
+        and p.queue_id = this.queue_id;
     if before.token is distinct from note_position.follows
-            or spanmq_call.known_positions(queue, witnesses) is distinct from array(select distinct w from unnest(witnesses) w order by w) then
+            or spanmq_call.known_positions(queue, witnesses) is distinct from array(select distinct w
+                from unnest(witnesses) w order by w) then
         perform spanmq_core.raise_unknown_position(this.name);
     end if;
     perform spanmq_core.hold_queue(this);
-    insert into spanmq_core.position (token, queue_id, chain, noted_by) values (noted, this.queue_id, coalesce(before.chain, noted), by_role);
-    delete from spanmq_core.position p where p.token = any (witnesses) and p.chain = p.token and p.queue_id = this.queue_id and p.noted_by = by_role;
+    insert into spanmq_core.position (token, queue_id, chain, noted_by)
+        values (noted, this.queue_id, coalesce(before.chain, noted), by_role);
+    delete from spanmq_core.position p where p.token = any (witnesses) and p.chain = p.token
+        and p.queue_id = this.queue_id and p.noted_by = by_role;
     -- Those after `follows` stay: one of them may be in use, by a run that was killed.
     delete from spanmq_core.position p where p.chain = before.chain and p.position_id < (
-        select o.position_id from spanmq_core.position o where o.chain = before.chain and o.position_id <= before.position_id
+        select o.position_id from spanmq_core.position o where o.chain = before.chain
+            and o.position_id <= before.position_id
         order by o.position_id desc offset 100 limit 1);
     delete from spanmq_core.position p where p.queue_id = this.queue_id and p.noted_by = by_role and p.position_id < (
         select o.position_id from spanmq_core.position o where o.queue_id = this.queue_id and o.noted_by = by_role
@@ -52,11 +60,14 @@ create or replace function spanmq_core.raise_unknown_position(queue text) return
 language plpgsql as $$
 begin
     raise exception 'this database does not know the position in queue %', queue
-        using errcode = 'MQ055', detail = 'It was restored to an earlier time, is a standby that lagged, or the position is of another database.',
+        using errcode = 'MQ055',
+        detail = 'It was restored to an earlier time, is a standby that lagged, or the position is of'
+                 ' another database.',
             hint = '`spanmq pipeline restored` shows the difference and continues with this database.';
 end $$;
 
--- Makes the commit of this transaction wait for the disk, whatever the session set: what it returns is used outside of the database.
+-- Makes the commit of this transaction wait for the disk, whatever the session set: what it returns is used outside of
+-- the database.
 create or replace function spanmq_core.commit_durably() returns void
 language plpgsql as $$
 begin

@@ -1,13 +1,13 @@
--- Receivers: a data engine's streams. An offset is the number of a batch; what a batch holds never changes, so that a replay reads
--- the same rows; it is settled when the engine shows, by the offset from which it goes on, that its checkpoint has it. The
--- messages of a batch don't come back by themselves: a stream that is gone for good is released by hand.
+-- Receivers: a data engine's streams. An offset is the number of a batch; what a batch holds never changes, so that a
+-- replay reads the same rows; it is settled when the engine shows, by the offset from which it goes on, that its
+-- checkpoint has it. The messages of a batch don't come back by themselves: a stream that is gone for good is released
+-- by hand.
 
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
 -- refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver allows
 -- the next one to replace it; also where this receiver bore it until it was released), unless that has never called
--- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is not
--- of this queue or this server.
--- token is that of batch `settled` (null: none), and goes with it into the offset.
+-- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is
+-- not of this queue or this server. token is that of batch `settled` (null: none), and goes with it into the offset.
 create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -20,8 +20,10 @@ begin
     perform spanmq_core.commit_durably();
     if receiver is null and label is null then
         for silent in select * from spanmq_core.silent_receivers(this.queue_id, clock_timestamp()) loop
-            raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name, this.name, silent.held, silent.seen_at
-                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` returns them to the queue.', this.name, silent.name);
+            raise warning 'the receiver % of queue % holds % messages and has not called since %', silent.name,
+                this.name, silent.held, silent.seen_at
+                using hint = format('This new checkpoint does not get them. `spanmq receiver release %s %s` returns'
+                                    ' them to the queue.', this.name, silent.name);
         end loop;
     end if;
     system_id := (select c.system_identifier::text from pg_control_system() c);
@@ -30,11 +32,13 @@ begin
             where r.queue_id = this.queue_id and r.label = receiver_open.label and r.state <> 'released' for update;
         if found_one.state = 'active' and found_one.seen_at = found_one.created_at then
             -- It has never called, so it holds nothing. A new one: where a checkpoint does have it, each has its own.
-            update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = found_one.receiver_id;
+            update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1
+                where r.receiver_id = found_one.receiver_id;
             found_one := null;
         elsif found_one.state = 'active' then
             raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
-                using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id, found_one.opened_at),
+                using errcode = 'MQ052', detail = format('It is %s, last opened at %s.', found_one.receiver_id,
+                                                         found_one.opened_at),
                     hint = format('`spanmq receiver adopt %1$s %2$s` lets the next new checkpoint go on in its place,'
                                   ' `spanmq receiver release %1$s %2$s` releases its messages.', this.name, label);
         end if;
@@ -50,7 +54,8 @@ begin
                 values (this.queue_id, receiver_open.label, at_, at_, at_) returning * into found_one;
         else
             update spanmq_core.receiver r
-                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(), seen_at = clock_timestamp()
+                set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(),
+                seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
             perform spanmq_core.check_receiver(found, this.name, receiver);
         end if;
@@ -59,7 +64,8 @@ begin
         label := coalesce((select r.label from spanmq_core.receiver r where r.receiver_id = receiver), label);
         raise exception 'the receiver % of queue % belongs to another checkpoint', label, this.name
             using errcode = 'MQ052',
-                hint = format('`spanmq receiver release %s %s` releases the messages of the other and frees the label; a new checkpoint may use another label.',
+                hint = format('`spanmq receiver release %s %s` releases the messages of the other and frees the label;'
+                              ' a new checkpoint may use another label.',
                               this.name, label);
     end;
     perform spanmq_core.make_log_view(this);
@@ -94,41 +100,51 @@ create or replace function spanmq_core.check_receiver(exists_here boolean, queue
 language plpgsql as $$
 begin
     perform spanmq_core.raise_if(not exists_here, format('the queue %s has no receiver %s', queue, receiver),
-        'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.', 'MQ054');
+        'The checkpoint belongs to another queue or server, or the queue was dropped since. Use a new checkpoint.',
+        'MQ054');
 end $$;
 
--- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation, MQ054 if it does not exist.
-create or replace function spanmq_core.lock_receiver(this spanmq_core.queue, receiver uuid, incarnation bigint) returns spanmq_core.receiver
+-- Locks a receiver for this transaction. Raises MQ051 unless the call is of its newest incarnation, MQ054 if it does
+-- not exist.
+create or replace function spanmq_core.lock_receiver(
+    this spanmq_core.queue, receiver uuid, incarnation bigint
+) returns spanmq_core.receiver
 language plpgsql as $$
 declare
     found_one spanmq_core.receiver;
 begin
-    select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id for update;
+    select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id
+        for update;
     perform spanmq_core.check_receiver(found, this.name, receiver);
     if found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
-                case found_one.state when 'released' then 'released by hand, or replaced before its first call' when 'adoptable' then 'given to another checkpoint'
+                case found_one.state when 'released' then 'released by hand, or replaced before its first call'
+                when 'adoptable' then 'given to another checkpoint'
                      else 'opened by another driver' end
-            using errcode = 'MQ051', hint = 'Nothing is lost: its unsettled messages are in the queue or with the newer reader.';
+            using errcode = 'MQ051',
+            hint = 'Nothing is lost: its unsettled messages are in the queue or with the newer reader.';
     end if;
     return found_one;
 end $$;
 
--- Waits for the streams of a queue that claim or settle, before their batches are taken. Their lock comes before those of batches and runs.
+-- Waits for the streams of a queue that claim or settle, before their batches are taken. Their lock comes before those
+-- of batches and runs.
 create or replace function spanmq_core.hold_receivers(this_queue int) returns void
 language plpgsql as $$
 begin
     perform from spanmq_core.receiver r where r.queue_id = this_queue order by r.receiver_id for update;
 end $$;
 
--- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an earlier
--- driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at most max_bytes of
--- bodies and headers as text (null: any number), but of one message at least. Returns its number and token, or `settled` itself where
--- nothing waits. settled_token is the token of the batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the
--- batch `settled`; of a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that
--- is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
+-- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an
+-- earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
+-- most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number and
+-- token, or `settled` itself where nothing waits. settled_token is the token of the batch `settled` (null before the
+-- first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
+-- or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
+-- MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
 create or replace function spanmq_call.receiver_claim(
-    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null, max_bytes bigint default null,
+    queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null,
+        max_bytes bigint default null,
     settled_token uuid default null, ahead boolean default false
 ) returns table (batch bigint, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
@@ -149,7 +165,8 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(settled is null, 'settled cannot be NULL', '0 before the first batch.');
-    perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes), 'NULL is not a valid limit.');
+    perform spanmq_core.raise_if(max_bytes < 1, format('max_bytes must be at least 1, got: %L', max_bytes),
+                                 'NULL is not a valid limit.');
     if reader.seen_at < at_ - interval '1 minute' or reader.seen_at = reader.created_at then
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
@@ -173,12 +190,16 @@ begin
     end if;
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_, 1);
+    runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_,
+                              1);
     held := spanmq_core.join_batch(runs, 1);
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
-            perform spanmq_core.claim(this, least(qty - probe, (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease, until, at_, 1);
+            perform spanmq_core.claim(this,
+                                      least(qty - probe,
+                                            (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease,
+                                            until, at_, 1);
             held := spanmq_core.list_batch(this.queue_id, lease);
             size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         end if;
@@ -196,33 +217,43 @@ begin
     if held.n > 0 then
         update spanmq_core.receiver r set batch = r.batch + 1
             where r.receiver_id = receiver returning r.batch into batch;
-        insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts, follows)
-            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1], held.his[cardinality(held.his)],
+        insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts,
+                                                follows)
+            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1],
+                    held.his[cardinality(held.his)],
                     held.los, held.his, held.attempts, settled_token)
             returning receiver_batch.token into token;
     end if;
     return next;
 end $$;
 
--- The token of a batch of a receiver, also of one that is kept as the one before another only; null if it is not known any more.
+-- The token of a batch of a receiver, also of one that is kept as the one before another only; null if it is not known
+-- any more.
 create or replace function spanmq_core.token_of_batch(receiver uuid, batch bigint) returns uuid
 language sql stable as $$
-    select coalesce((select b.token from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = token_of_batch.batch),
-                    (select b.follows from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = token_of_batch.batch + 1))
+    select coalesce((select b.token from spanmq_core.receiver_batch b where b.receiver_id = receiver
+                     and b.batch = token_of_batch.batch),
+                    (select b.follows from spanmq_core.receiver_batch b where b.receiver_id = receiver
+                     and b.batch = token_of_batch.batch + 1))
 $$;
 
--- Raises MQ055 for a batch of a checkpoint that is not this database's: it went back in time, and may have claimed another of that number.
--- One that was settled long ago is not known any more: receiver_ranges() misses those after it.
-create or replace function spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid) returns void
+-- Raises MQ055 for a batch of a checkpoint that is not this database's: it went back in time, and may have claimed
+-- another of that number. One that was settled long ago is not known any more: receiver_ranges() misses those after it.
+create or replace function spanmq_core.check_batch(
+    this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid
+) returns void
 language plpgsql as $$
 begin
-    if batch > reader.batch or token is distinct from coalesce(spanmq_core.token_of_batch(reader.receiver_id, batch), token) then
+    if batch > reader.batch or token is distinct from coalesce(spanmq_core.token_of_batch(reader.receiver_id, batch),
+                                                               token) then
         perform spanmq_core.raise_unknown_position(this.name);
     end if;
 end $$;
 
--- How many bytes the bodies and headers of a batch have as text, and up to which id they have at most max_bytes, the first in any case.
-create or replace function spanmq_core.size_of_batch(this_queue int, los bigint[], his bigint[], max_bytes bigint, out bytes bigint, out last_id bigint)
+-- How many bytes the bodies and headers of a batch have as text, and up to which id they have at most max_bytes, the
+-- first in any case.
+create or replace function spanmq_core.size_of_batch(this_queue int, los bigint[], his bigint[], max_bytes bigint,
+                                                     out bytes bigint, out last_id bigint)
 language plpgsql as $$
 begin
     execute format(
@@ -234,9 +265,11 @@ begin
         into bytes, last_id using los, his, max_bytes;
 end $$;
 
--- Takes what the batches up to `settled` hold out of the queue (into the archive, where the policy says so). The newest of them
--- stays for a replay until a later one is settled.
-create or replace function spanmq_core.settle_batches(this spanmq_core.queue, receiver uuid, settled bigint) returns void
+-- Takes what the batches up to `settled` hold out of the queue (into the archive, where the policy says so). The newest
+-- of them stays for a replay until a later one is settled.
+create or replace function spanmq_core.settle_batches(
+    this spanmq_core.queue, receiver uuid, settled bigint
+) returns void
 language plpgsql as $$
 declare
     batch spanmq_core.receiver_batch;
@@ -245,7 +278,8 @@ begin
     -- Batches before runs, as a purge does: else each could wait for the other.
     for batch in
         select * from spanmq_core.receiver_batch b
-        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch for update
+        where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch
+        for update
     loop
         if this.archive_on_ack then
             runs := spanmq_core.take_batch(this.queue_id, batch.lease_id);
@@ -253,9 +287,11 @@ begin
                 perform spanmq_core.copy_to_archive(this, runs);
             end if;
         else
-            delete from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id and h.lease_id <> 0;
+            delete from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id
+                and h.lease_id <> 0;
         end if;
-        update spanmq_core.receiver_batch b set state = 'settled' where b.receiver_id = receiver and b.batch = batch.batch;
+        update spanmq_core.receiver_batch b set state = 'settled' where b.receiver_id = receiver
+            and b.batch = batch.batch;
     end loop;
     if found then
         delete from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch < settle_batches.settled;
@@ -264,11 +300,13 @@ begin
     end if;
 end $$;
 
--- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a reader that is
--- not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not have, MQ053 for one that is gone or that a
--- purge took, if fail_on_loss, MQ055 if the database does not know the last batch with this token.
+-- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a
+-- reader that is not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not
+-- have, MQ053 for one that is gone or that a purge took, if fail_on_loss, MQ055 if the database does not know the last
+-- batch with this token.
 create or replace function spanmq_call.receiver_ranges(
-    queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true, batch_token uuid default null
+    queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true,
+        batch_token uuid default null
 )
 returns table (first_id bigint, last_id bigint, attempt integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -277,33 +315,41 @@ declare
     reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_ranges.incarnation);
     last spanmq_core.receiver_batch;
 begin
-    perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null, 'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
+    perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null,
+                                 'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
     perform spanmq_core.check_batch(this, reader, receiver_ranges.batch, batch_token);
     if batch = after then
         return;
     end if;
-    select * into last from spanmq_core.receiver_batch b where b.receiver_id = receiver and b.batch = receiver_ranges.batch;
+    select * into last from spanmq_core.receiver_batch b where b.receiver_id = receiver
+        and b.batch = receiver_ranges.batch;
     if last.state = 'released' then
         raise exception 'batch % of queue % was released by hand: its messages are back in the queue', batch, this.name
             using errcode = 'MQ051', hint = 'Use a new checkpoint. The sink gets the messages of this batch again.';
     -- Batches have numbers without gaps: one that is missing was settled, and forgotten when a later one was.
     elsif fail_on_loss and (
             select count(*) filter (where b.state <> 'lost') from spanmq_core.receiver_batch b
-            where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch) < receiver_ranges.batch - after then
+            where b.receiver_id = receiver and b.batch > after
+            and b.batch <= receiver_ranges.batch) < receiver_ranges.batch - after then
         raise exception 'messages of batch % of queue % are gone: purged, or settled long ago', batch, this.name
-            using errcode = 'MQ053', detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
+            using errcode = 'MQ053',
+            detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
                     (select r.settled from spanmq_core.receiver r where r.receiver_id = receiver)),
                 hint = 'With the option failOnDataLoss=false the stream goes on without them.';
     end if;
     return query
-        select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b, unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
-        where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch and b.state in ('claimed', 'settled')
+        select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b,
+        unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
+        where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch
+        and b.state in ('claimed', 'settled')
         order by b.batch, u.lo;
 end $$;
 
 -- The view of the queue's log, which shows every row that a batch may ask for; null if the caller may not select from
 -- it, and before a receiver was opened. first_id and last_id bound the ids of what waits in the queue.
-create or replace function spanmq_call.receiver_log(queue text, by_role text default null) returns table (log_table text, first_id bigint, last_id bigint)
+create or replace function spanmq_call.receiver_log(
+    queue text, by_role text default null
+) returns table (log_table text, first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -317,7 +363,8 @@ begin
     return next;
 end $$;
 
--- The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to the minute.
+-- The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to
+-- the minute.
 create or replace function spanmq_call.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
                created_at timestamptz, opened_at timestamptz, seen_at timestamptz)
@@ -327,7 +374,8 @@ declare
 begin
     return query
         select q.name::text, r.receiver_id, r.label, r.state, r.batch, r.settled,
-               coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id and b.state = 'claimed'), 0)::bigint,
+               coalesce((select sum(b.n) from spanmq_core.receiver_batch b where b.receiver_id = r.receiver_id
+                         and b.state = 'claimed'), 0)::bigint,
                r.created_at, r.opened_at, r.seen_at
         from spanmq_core.receiver r join spanmq_core.queue q on q.queue_id = r.queue_id
         where queue is null or r.queue_id = this.queue_id
@@ -339,7 +387,8 @@ create or replace function spanmq_core.silent_receivers(this_queue int, at_ time
 returns table (name text, held bigint, seen_at timestamptz)
 language sql stable as $$
     select coalesce(r.label, r.receiver_id::text), sum(b.n)::bigint, r.seen_at
-    from spanmq_core.receiver r join spanmq_core.receiver_batch b on b.receiver_id = r.receiver_id and b.state = 'claimed'
+    from spanmq_core.receiver r join spanmq_core.receiver_batch b on b.receiver_id = r.receiver_id
+    and b.state = 'claimed'
     where r.queue_id = this_queue and r.state <> 'released' and r.seen_at < at_ - interval '15 minutes'
     group by r.receiver_id order by r.seen_at
 $$;
@@ -351,9 +400,11 @@ declare
     found_one spanmq_core.receiver;
 begin
     select * into found_one from spanmq_core.receiver r
-        where r.queue_id = this.queue_id and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
+        where r.queue_id = this.queue_id
+        and (r.label = receiver and r.state <> 'released' or r.receiver_id::text = receiver)
         order by r.state limit 1 for update;
-    perform spanmq_core.raise_if(not found, format('the queue %s has no receiver %s', this.name, receiver), 'list_receivers shows what there is.');
+    perform spanmq_core.raise_if(not found, format('the queue %s has no receiver %s', this.name, receiver),
+                                 'list_receivers shows what there is.');
     return found_one;
 end $$;
 
@@ -368,13 +419,16 @@ begin
     perform spanmq_core.raise_if(reader.label is null or reader.state = 'released',
         format('the receiver %s has no label under which another checkpoint could find it', receiver),
         'Open the stream with a label if another is to take it over.');
-    update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    update spanmq_core.receiver r set state = 'adoptable', incarnation = r.incarnation + 1
+        where r.receiver_id = reader.receiver_id;
 end $$;
 
 -- Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
--- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A stream that
--- still runs under it stops with an error.
-create or replace function spanmq_call.release_receiver(queue text, receiver text, settled bigint default null, settled_token uuid default null) returns bigint
+-- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A
+-- stream that still runs under it stops with an error.
+create or replace function spanmq_call.release_receiver(
+    queue text, receiver text, settled bigint default null, settled_token uuid default null
+) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -389,13 +443,16 @@ begin
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
     for batch in
-        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
+        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
+        order by b.batch for update
     loop
         perform spanmq_core.free_batch(this.queue_id, batch.lease_id, 0);
-        update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
+        update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id
+            and b.batch = batch.batch;
         released := released + batch.n;
     end loop;
-    update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1 where r.receiver_id = reader.receiver_id;
+    update spanmq_core.receiver r set state = 'released', incarnation = r.incarnation + 1
+        where r.receiver_id = reader.receiver_id;
     return released;
 end $$;
 
@@ -406,7 +463,8 @@ declare
     runs spanmq_core.run[];
 begin
     with gone as (
-        delete from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0 returning spanmq_core.run_of(h) as run)
+        delete from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0
+            returning spanmq_core.run_of(h) as run)
     select coalesce(array_agg(g.run order by (g.run).lo), '{}') into runs from gone g;
     return runs;
 end $$;
@@ -418,12 +476,16 @@ declare
     runs spanmq_core.run[] := spanmq_core.take_batch(this_queue, lease);
     freed int8multirange := int8multirange(int8range(after_id + 1, null));
 begin
-    perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(spanmq_core.runs_among(runs, freed)) r));
-    perform spanmq_core.put_back(this_queue, spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
+    perform spanmq_core.give_back(this_queue,
+                                  array(select spanmq_core.undelivered(r)
+                                        from unnest(spanmq_core.runs_among(runs, freed)) r));
+    perform spanmq_core.put_back(this_queue,
+                                 spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
 end $$;
 
 -- The ids that a batch holds, as join_batch() returns them.
-create or replace function spanmq_core.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[], out attempts int[], out n bigint)
+create or replace function spanmq_core.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[],
+                                                  out attempts int[], out n bigint)
 language plpgsql as $$
 begin
     select b.* into los, his, attempts, n from spanmq_core.join_batch(array(
@@ -431,13 +493,16 @@ begin
         where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0), 0) b;
 end $$;
 
--- The ids of runs, as ranges without gaps, in ascending order; the arrays have the same length. deliveries is added to the attempts of the runs. A
--- range begins where the run before is not adjacent, and ends where the run behind is not: a claim of single messages has a run of each, so no
--- loop passes them, and nothing groups them. The window has sorted the rows that the aggregates get.
-create or replace function spanmq_core.join_batch(runs spanmq_core.run[], deliveries int, out los bigint[], out his bigint[], out attempts int[], out n bigint)
+-- The ids of runs, as ranges without gaps, in ascending order; the arrays have the same length. deliveries is added to
+-- the attempts of the runs. A range begins where the run before is not adjacent, and ends where the run behind is not:
+-- a claim of single messages has a run of each, so no loop passes them, and nothing groups them. The window has sorted
+-- the rows that the aggregates get.
+create or replace function spanmq_core.join_batch(runs spanmq_core.run[], deliveries int, out los bigint[],
+                                                  out his bigint[], out attempts int[], out n bigint)
 language plpgsql immutable as $$
 begin
-    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'), coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
+    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'),
+        coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
            coalesce(array_agg(e.attempts + deliveries) filter (where e.is_first), '{}'), coalesce(sum(e.n), 0)
         into los, his, attempts, n
         from (select r.lo, r.n, r.lo + r.n as end_id, r.attempts,

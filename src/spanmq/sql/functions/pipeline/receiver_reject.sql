@@ -1,7 +1,7 @@
--- Gets a stream past messages that its own code can't bear: takes them out of the batches that the receiver (its label or id) holds,
--- and makes dead letters of them. Returns how many; ids that it doesn't hold stay as they are. A driver that runs stops with an
--- error; the next one reads the same batches without them. Raises MQ002 for an unknown receiver. What the sink had of such a batch
--- before its checkpoint did stays in the sink.
+-- Gets a stream past messages that its own code can't bear: takes them out of the batches that the receiver (its label
+-- or id) holds, and makes dead letters of them. Returns how many; ids that it doesn't hold stay as they are. A driver
+-- that runs stops with an error; the next one reads the same batches without them. Raises MQ002 for an unknown
+-- receiver. What the sink had of such a batch before its checkpoint did stays in the sink.
 create or replace function spanmq_call.reject_from_receiver(
     queue text, receiver text, msg_ids bigint[], error text default null, category text default null
 ) returns bigint
@@ -20,7 +20,8 @@ begin
     end if;
     -- Batches before runs, as settling does.
     for batch in
-        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed' order by b.batch for update
+        select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
+        order by b.batch for update
     loop
         runs := spanmq_core.join_runs(spanmq_core.take_out(this.queue_id, msg_ids, batch.lease_id));
         continue when runs = '{}';

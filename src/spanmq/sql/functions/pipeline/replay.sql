@@ -1,20 +1,24 @@
--- Replay: the log as history. With the policy's `keep`, segments are retired by the age of their messages, not by settlement: what was settled
--- stays where it was written. A replay sends it again into another queue; a subscription may begin in the past.
+-- Replay: the log as history. With the policy's `keep`, segments are retired by the age of their messages, not by
+-- settlement: what was settled stays where it was written. A replay sends it again into another queue; a subscription
+-- may begin in the past.
 --
--- All of it reads the log itself, not the runs. upkeep.lost_to says up to which id the log may lack messages. A reader locks its segments
--- first (maintain() then neither truncates nor swaps them) and reads lost_to after that, in a statement of its own.
+-- All of it reads the log itself, not the runs. upkeep.lost_to says up to which id the log may lack messages. A reader
+-- locks its segments first (maintain() then neither truncates nor swaps them) and reads lost_to after that, in a
+-- statement of its own.
 --
--- Not every row in the log is a message: blocks of bulk writes may be unpublished (bulk_block), or closed without being published (unsent). A statement that reads
--- rows reads both tables, too.
+-- Not every row in the log is a message: blocks of bulk writes may be unpublished (bulk_block), or closed without being
+-- published (unsent). A statement that reads rows reads both tables, too.
 
 -- Notes that the log may lack messages of this segment, and of all before it.
 create or replace function spanmq_core.note_lost(segment spanmq_core.segment) returns void
 language plpgsql as $$
 begin
-    insert into spanmq_core.upkeep as u (queue_id, lost_to, lost_at) values (segment.queue_id, segment.hi, segment.newest_at)
+    insert into spanmq_core.upkeep as u (queue_id, lost_to, lost_at)
+        values (segment.queue_id, segment.hi, segment.newest_at)
         on conflict (queue_id) do update
             set lost_to = greatest(u.lost_to, excluded.lost_to),
-                lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at) else excluded.lost_at end;
+                lost_at = case when u.lost_to > excluded.lost_to then greatest(u.lost_at, excluded.lost_at)
+                else excluded.lost_at end;
 end $$;
 
 -- The ids from first_id to last_id whose rows are not messages, or not yet.
@@ -28,12 +32,14 @@ language sql stable as $$
         where u.queue_id = this_queue and u.lo <= last_id and u.hi >= first_id) e
 $$;
 
--- Deletes a bulk write, which the caller has locked, and notes the ids of its blocks that are not among the published ones.
+-- Deletes a bulk write, which the caller has locked, and notes the ids of its blocks that are not among the published
+-- ones.
 create or replace function spanmq_core.close_write(this_write bigint, published bigint[]) returns void
 language plpgsql as $$
 begin
     insert into spanmq_core.unsent (queue_id, lo, hi)
-        select b.queue_id, b.lo, b.hi from spanmq_core.bulk_block b where b.write_id = this_write and b.block_id <> all (published);
+        select b.queue_id, b.lo, b.hi from spanmq_core.bulk_block b where b.write_id = this_write
+        and b.block_id <> all (published);
     delete from spanmq_core.bulk_write w where w.write_id = this_write;
 end $$;
 
@@ -50,8 +56,10 @@ declare
     log_name text;
     at_ timestamptz;
 begin
-    for log_name in select s.log_name from spanmq_core.segment s where s.queue_id = this_queue and s.hi >= first_id order by s.lo loop
-        execute format('select l.enqueued_at from spanmq_core.%I l where l.msg_id >= $1 order by l.msg_id limit 1', log_name) into at_ using first_id;
+    for log_name in select s.log_name from spanmq_core.segment s where s.queue_id = this_queue and s.hi >= first_id
+        order by s.lo loop
+        execute format('select l.enqueued_at from spanmq_core.%I l where l.msg_id >= $1 order by l.msg_id limit 1',
+                       log_name) into at_ using first_id;
         exit when at_ is not null;
     end loop;
     return at_;
@@ -69,7 +77,8 @@ begin
         first_at := spanmq_core.sent_from(this.queue_id, first_id);
         if (since >= first_at) is not true then
             raise exception 'the log of queue % does not have all messages since %', this.name, since
-                using errcode = 'MQ064', detail = format('It begins at %s.', coalesce(first_at::text, 'the next message')),
+                using errcode = 'MQ064',
+                detail = format('It begins at %s.', coalesce(first_at::text, 'the next message')),
                       hint = 'The policy setting keep says how long settled messages stay in the log.';
         end if;
     end if;
@@ -85,9 +94,10 @@ begin
     end if;
 end $$;
 
--- Locks the segments with ids from after_id + 1 to last_id that the log has, against maintain(), to the end of the transaction, and returns
--- them, ascending. Segments whose messages were all sent outside the times are left out.
-create or replace function spanmq_core.hold_log(this_queue int, after_id bigint, last_id bigint, since timestamptz, until timestamptz)
+-- Locks the segments with ids from after_id + 1 to last_id that the log has, against maintain(), to the end of the
+-- transaction, and returns them, ascending. Segments whose messages were all sent outside the times are left out.
+create or replace function spanmq_core.hold_log(this_queue int, after_id bigint, last_id bigint, since timestamptz,
+                                                until timestamptz)
 returns spanmq_core.segment[]
 language plpgsql as $$
 declare
@@ -109,7 +119,8 @@ begin
             -- A new statement under the locks: these tables are still the log, and have all that they are to have.
             if first_id = greatest(after_id + 1, spanmq_core.first_kept(this_queue))
                and segments = array(select s from unnest(segments) s where exists (
-                       select from spanmq_core.segment n where n.queue_id = s.queue_id and n.lo = s.lo and n.log_name = s.log_name)) then
+                       select from spanmq_core.segment n where n.queue_id = s.queue_id and n.lo = s.lo
+                           and n.log_name = s.log_name)) then
                 return segments;
             end if;
         exception when undefined_table then
@@ -143,9 +154,10 @@ language sql stable as $$
     select coalesce(jsonb_path_query_first_tz(body, path, '{}', true) not in ('false', 'null'), false)
 $$;
 
--- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first message was sent from which
--- on the log has them all; first_id and last_id, null in an empty log; bytes of the log, and kept_bytes of its segments that would be gone without
--- `keep`. No row for a subscription, whose log is that of its queue.
+-- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first
+-- message was sent from which on the log has them all; first_id and last_id, null in an empty log; bytes of the log,
+-- and kept_bytes of its segments that would be gone without `keep`. No row for a subscription, whose log is that of its
+-- queue.
 create or replace function spanmq_call.replay_extent(queue text)
 returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -173,16 +185,21 @@ begin
     return next;
 end $$;
 
--- Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null: since the log has all, until
--- now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns first must be neither false nor null), and whose id is one of
--- msg_ids (null: any). In the order of their ids, over the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with their
--- own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of says of which queue and id each is, and when it was
--- sent. Returns how many there were, and the last id of these, to go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which
--- the log is kept as it is, and senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions, MQ002 for a bad path or quantity, MQ003 outside READ
--- COMMITTED, MQ062 where into_queue has no room.
+-- Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null:
+-- since the log has all, until now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns
+-- first must be neither false nor null), and whose id is one of msg_ids (null: any). In the order of their ids, over
+-- the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with
+-- their own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of
+-- says of which queue and id each is, and when it was sent. Returns how many there were, and the last id of these, to
+-- go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which the log is kept as it is, and
+-- senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises
+-- MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions,
+-- MQ002 for a bad path or quantity, MQ003 outside READ COMMITTED, MQ062 where into_queue has no room.
 create or replace function spanmq_call.replay(
-    queue text, into_queue text, since timestamptz default null, until timestamptz default null, match text default null,
-    after bigint default 0, qty bigint default null, dry_run boolean default false, msg_ids bigint[] default null, of_caller uuid default null
+    queue text, into_queue text, since timestamptz default null, until timestamptz default null,
+        match text default null,
+    after bigint default 0, qty bigint default null, dry_run boolean default false, msg_ids bigint[] default null,
+    of_caller uuid default null
 ) returns table (n bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -210,7 +227,8 @@ begin
     this := spanmq_core.find_target(queue);
     perform spanmq_core.check_isolation('replay()');
     perform spanmq_core.raise_if(after is null or after < 0 or qty < 1 or dry_run is null,
-        format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty), 'Leave them out for all messages.');
+        format('after must be 0 or more and qty 1 or more, got: %L and %L', after, qty),
+        'Leave them out for all messages.');
     -- No id is the greatest bigint.
     after := least(after, 9223372036854775806);
     end_id := spanmq_core.drawn_from(this.ids);
@@ -231,18 +249,22 @@ begin
         while first_id <= least(segment.hi, end_id) loop
             -- Planned for what is given: a time or a path that is null costs nothing.
             execute format(
-                'select array_agg(c.msg_id), case when bool_or(c.headers is not null) then array_agg(spanmq_core.group_of(c.headers)) end,'
+                'select array_agg(c.msg_id), case when bool_or(c.headers is not null) then'
+                ' array_agg(spanmq_core.group_of(c.headers)) end,'
                 ' bool_or(c.headers ? ''x-spanmq-max-attempts'')'
                 ' from (select l.msg_id, l.headers from spanmq_core.%I l'
-                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id %s %s'
+                '       where l.msg_id between $2 and $3 %s and not (select spanmq_core.unsent_of($1, $2, $3)) @>'
+                ' l.msg_id %s %s'
                 '       order by l.msg_id limit $7) c',
                 segment.log_name,
                 case when since is not null or until is not null then
-                    'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')' end,
+                    'and l.enqueued_at >= coalesce($4, ''-infinity'') and l.enqueued_at < coalesce($5, ''infinity'')'
+                        end,
                 case when path is not null then 'and spanmq_core.meets(l.message, $6)' end,
                 case when msg_ids is not null then 'and l.msg_id = any ($8)' end)
                 into ids, groups, has_limits
-                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n, msg_ids;
+                using this.queue_id, first_id, least(first_id + 9999, segment.hi, end_id), since, until, path, qty - n,
+                msg_ids;
             if ids is not null then
                 if not dry_run then
                     perform spanmq_core.send_again(this, segment.log_name, ids, groups, has_limits, target);
@@ -261,8 +283,8 @@ begin
     return next;
 end $$;
 
--- Sends messages of a log, which is locked, again into the target. groups: null, or the group (or null) of each. has_limits: one may have attempts
--- of its own.
+-- Sends messages of a log, which is locked, again into the target. groups: null, or the group (or null) of each.
+-- has_limits: one may have attempts of its own.
 create or replace function spanmq_core.send_again(
     this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue
 ) returns void
@@ -284,9 +306,11 @@ begin
             'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers)'
             ' select $2 + u.n - 1, $3, l.message,'
             '  case when jsonb_typeof(l.headers) = ''object'' then l.headers - ''x-spanmq-expires-at'' else ''{}'' end'
-            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id, ''enqueued_at'', l.enqueued_at))'
+            '  || jsonb_build_object(''x-spanmq-replay-of'', jsonb_build_object(''queue'', $4, ''msg_id'', l.msg_id,'
+            ' ''enqueued_at'', l.enqueued_at))'
             ' from unnest($1) with ordinality u (id, n)'
-            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', block.log_name, log_name)
+            ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l', block.log_name,
+            log_name)
             using ids[done + 1:done + chunk], block.lo, sent_at, this.name::text;
         perform spanmq_core.check_logged(target, block.log_name, block.lo, block.hi);
         perform spanmq_core.publish(target.queue_id, block.lo, block.hi, null, groups[done + 1:done + chunk], null);
@@ -295,8 +319,11 @@ begin
     perform spanmq_core.remember_segment(target.queue_id, block.hi);
 end $$;
 
--- Gives a new subscription what was sent into its queue since then, or with this id or a higher one, settled there or not. Senders are held.
-create or replace function spanmq_core.subscribe_to_past(parent spanmq_core.queue, this spanmq_core.queue, since timestamptz, since_id bigint) returns void
+-- Gives a new subscription what was sent into its queue since then, or with this id or a higher one, settled there or
+-- not. Senders are held.
+create or replace function spanmq_core.subscribe_to_past(
+    parent spanmq_core.queue, this spanmq_core.queue, since timestamptz, since_id bigint
+) returns void
 language plpgsql as $$
 declare
     end_id bigint := spanmq_core.drawn_from(parent.ids);
@@ -306,19 +333,25 @@ declare
 begin
     -- As subscribe_to_waiting() does, and for the same reason.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
-    perform spanmq_core.raise_if(since_id > end_id + 1, format('queue %s has no message %s yet', parent.name, since_id), format('The next one gets the id %s.', end_id + 1));
+    perform spanmq_core.raise_if(since_id > end_id + 1, format('queue %s has no message %s yet', parent.name, since_id),
+                                 format('The next one gets the id %s.', end_id + 1));
     perform spanmq_core.check_kept(parent, since);
     perform spanmq_core.check_kept(parent, since_id);
     foreach segment in array spanmq_core.hold_log(parent.queue_id, coalesce(since_id - 1, 0), end_id, since, null) loop
         first_id := greatest(segment.lo, since_id, spanmq_core.first_kept(parent.queue_id));
         while first_id <= least(segment.hi, end_id) loop
-            -- A message that is delayed there is delayed here, too: messages and their delays are read in one statement.
+            -- A message that is delayed there is delayed here, too: messages and their delays are read in one
+            -- statement.
             execute format(
-                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, null, 0, 0)::spanmq_core.run'
-                ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by r.msg_id) as island'
+                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0),'
+                ' m.group_key, null, 0, 0)::spanmq_core.run'
+                ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by'
+                ' r.msg_id) as island'
                 '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key, d.vt from spanmq_core.%I l'
-                '             left join (select id, h.vt from spanmq_core.held h cross join lateral generate_series(h.lo, h.lo + h.n - 1) id'
-                '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and h.attempts = 0'
+                '             left join (select id, h.vt from spanmq_core.held h cross join lateral'
+                ' generate_series(h.lo, h.lo + h.n - 1) id'
+                '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and'
+                ' h.attempts = 0'
                 '                          and h.vt > clock_timestamp()) d on d.id = l.msg_id'
                 '             where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
                 '               and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id) r) m'
@@ -330,5 +363,6 @@ begin
     end loop;
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
         select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e
-        where e.queue_id = parent.queue_id and not e.is_cancelled and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
+        where e.queue_id = parent.queue_id and not e.is_cancelled
+        and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
 end $$;

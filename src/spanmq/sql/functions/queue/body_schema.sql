@@ -1,9 +1,10 @@
--- A JSON Schema for each queue, which describes its bodies and, on request, is checked at each send by any function. Checked are the
--- keywords that spanmq_core.schema_of_schemas() names.
+-- A JSON Schema for each queue, which describes its bodies and, on request, is checked at each send by any function.
+-- Checked are the keywords that spanmq_core.schema_of_schemas() names.
 
--- Sets the JSON Schema of a queue's bodies; null removes it. It describes them; if `checked`, what is sent by calls that begin later
--- must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names the place where the schema is
--- not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a subscription.
+-- Sets the JSON Schema of a queue's bodies; null removes it. It describes them; if `checked`, what is sent by calls
+-- that begin later must fit (MQ065 otherwise, and nothing is sent). What is in the queue stays. Raises MQ002 and names
+-- the place where the schema is not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a
+-- subscription.
 create or replace function spanmq_call.set_schema(queue text, schema jsonb, checked boolean default false) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -13,24 +14,30 @@ begin
     perform spanmq_core.raise_if(checked is null, 'checked cannot be NULL', 'Pass true or false.');
     fault := spanmq_core.schema_fault(schema, checked);
     perform spanmq_core.raise_if(fault is not null, 'the schema is not valid at $' || fault,
-        'docs/guides/sending.md has the keywords of a schema that is checked; one that only describes may have others.');
-    update spanmq_core.queue q set checks_bodies = checked and set_schema.schema is not null where q.queue_id = this.queue_id;
+        'docs/guides/sending.md has the keywords of a schema that is checked; one that only describes may'
+        ' have others.');
+    update spanmq_core.queue q set checks_bodies = checked and set_schema.schema is not null
+        where q.queue_id = this.queue_id;
     if not found then
         perform spanmq_core.raise_not_found(queue);
     end if;
     delete from spanmq_core.body_schema b where b.queue_id = this.queue_id;
-    insert into spanmq_core.body_schema (queue_id, schema) select this.queue_id, set_schema.schema where set_schema.schema is not null;
+    insert into spanmq_core.body_schema (queue_id, schema) select this.queue_id, set_schema.schema
+        where set_schema.schema is not null;
 end $$;
 
--- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has that of its queue.
+-- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has that of
+-- its queue.
 create or replace function spanmq_call.get_schema(queue text) returns table (schema jsonb, is_checked boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     return query
-        select b.schema, q.checks_bodies from spanmq_core.queue q left join spanmq_core.body_schema b on b.queue_id = q.queue_id
-        where q.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+        select b.schema, q.checks_bodies from spanmq_core.queue q left join spanmq_core.body_schema b
+        on b.queue_id = q.queue_id
+        where q.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
+                                    this.queue_id);
 end $$;
 
 -- Raises what keeps these messages from being sent: MQ062 in a full queue, MQ065 for a body that does not fit.
@@ -46,12 +53,16 @@ create or replace function spanmq_core.checked_schema(this spanmq_core.queue) re
 language plpgsql as $$
 begin
     if this.is_subscription then
-        this := (select q from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+        this := (select q from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id
+                 where s.queue_id = this.queue_id);
     end if;
-    return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b where b.queue_id = this.queue_id) end;
+    return case when this.checks_bodies then (select b.schema from spanmq_core.body_schema b
+                                              where b.queue_id = this.queue_id) end;
 end $$;
 
-create or replace function spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text default 'a body') returns void
+create or replace function spanmq_core.check_bodies(
+    this spanmq_core.queue, messages jsonb[], what text default 'a body'
+) returns void
 language plpgsql as $$
 declare
     its_schema jsonb := spanmq_core.checked_schema(this);
@@ -70,13 +81,16 @@ begin
         steps := found.steps;
         if found.fault is not null then
             perform spanmq_core.raise_misfit(
-                this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages)) else what end, found.fault);
+                this, case when cardinality(messages) > 1 then format('body %s of %s', n, cardinality(messages))
+                    else what end, found.fault);
         end if;
     end loop;
 end $$;
 
 -- The same for rows of a log that are not published yet.
-create or replace function spanmq_core.check_logged(this spanmq_core.queue, log_name text, first_id bigint, last_id bigint) returns void
+create or replace function spanmq_core.check_logged(
+    this spanmq_core.queue, log_name text, first_id bigint, last_id bigint
+) returns void
 language plpgsql as $$
 declare
     its_schema jsonb := spanmq_core.checked_schema(this);
@@ -85,7 +99,8 @@ begin
     if its_schema is null then
         return;
     end if;
-    execute format('select m.fault from spanmq_core.%I l cross join lateral (select spanmq_core.misfit(l.message, $3, $3) as fault offset 0) m'
+    execute format('select m.fault from spanmq_core.%I l cross join lateral (select spanmq_core.misfit(l.message, $3,'
+                   ' $3) as fault offset 0) m'
                    ' where l.msg_id between $1 and $2 and m.fault is not null order by l.msg_id limit 1', log_name)
         into fault using first_id, last_id, its_schema;
     if fault is not null then
@@ -97,7 +112,8 @@ create or replace function spanmq_core.raise_misfit(this spanmq_core.queue, what
 language plpgsql as $$
 begin
     raise exception '% does not fit the schema of queue %: $%', what, this.name, left(fault, 500)
-        using errcode = 'MQ065', hint = format('Nothing was sent. select * from spanmq.get_schema(%L) shows the schema.', this.name);
+        using errcode = 'MQ065',
+        hint = format('Nothing was sent. select * from spanmq.get_schema(%L) shows the schema.', this.name);
 end $$;
 
 -- How many steps the check of all bodies of one call may take: a few seconds.
@@ -106,15 +122,17 @@ language sql immutable as $$
     select 250000
 $$;
 
--- Where and why a value does not fit a schema that is valid, as a path that follows $ and a reason; null if it fits. It does not quote the value.
+-- Where and why a value does not fit a schema that is valid, as a path that follows $ and a reason; null if it fits. It
+-- does not quote the value.
 create or replace function spanmq_core.misfit(body jsonb, schema jsonb, root jsonb) returns text
 language sql immutable as $$
     select f.fault from spanmq_core.find_misfit(body, schema, root, spanmq_core.schema_steps_max()) f
 $$;
 
--- The same within a number of steps; returns those that are left. A step is a comparison of a value with a schema, more if the schema is large. Without a
--- limit, 60 levels of two references each would take 2^60 comparisons.
-create or replace function spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, inout steps int, out fault text)
+-- The same within a number of steps; returns those that are left. A step is a comparison of a value with a schema, more
+-- if the schema is large. Without a limit, 60 levels of two references each would take 2^60 comparisons.
+create or replace function spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, inout steps int,
+                                                   out fault text)
 language plpgsql immutable as $$
 declare
     kind text := coalesce(jsonb_typeof(body), 'null');
@@ -136,22 +154,30 @@ begin
     fault := ' ' || case
         when schema = 'false' then 'is not allowed'
         when not (types ? kind or kind = 'number' and types ? 'integer') then
-            format('must be %s, not %s', case jsonb_typeof(types) when 'array' then format('one of %s', types) else types #>> '{}' end, kind)
+            format('must be %s, not %s', case jsonb_typeof(types) when 'array' then format('one of %s', types)
+                   else types #>> '{}' end, kind)
         when schema ? 'const' and coalesce(body, 'null') <> schema->'const' then format('must be %s', schema->'const')
         when kind = 'number' then case
             when types ? 'integer' and not types ? 'number' and body::numeric % 1 <> 0 then 'must be an integer'
             when body::numeric < (schema->'minimum')::numeric then format('must be at least %s', schema->'minimum')
             when body::numeric > (schema->'maximum')::numeric then format('must be at most %s', schema->'maximum')
-            when body::numeric <= (schema->'exclusiveMinimum')::numeric then format('must be more than %s', schema->'exclusiveMinimum')
-            when body::numeric >= (schema->'exclusiveMaximum')::numeric then format('must be less than %s', schema->'exclusiveMaximum') end
+            when body::numeric <= (schema->'exclusiveMinimum')::numeric then format('must be more than %s',
+                schema->'exclusiveMinimum')
+            when body::numeric >= (schema->'exclusiveMaximum')::numeric then format('must be less than %s',
+                schema->'exclusiveMaximum') end
         when kind = 'string' and schema ?| '{minLength,maxLength}' then case
-            when length(body #>> '{}') < (schema->'minLength')::numeric then format('must have at least %s characters', schema->'minLength')
-            when length(body #>> '{}') > (schema->'maxLength')::numeric then format('must have at most %s characters', schema->'maxLength') end
+            when length(body #>> '{}') < (schema->'minLength')::numeric then format('must have at least %s characters',
+                schema->'minLength')
+            when length(body #>> '{}') > (schema->'maxLength')::numeric then format('must have at most %s characters',
+                schema->'maxLength') end
         when kind = 'array' and schema ?| '{minItems,maxItems}' then case
-            when jsonb_array_length(body) < (schema->'minItems')::numeric then format('must have at least %s items', schema->'minItems')
-            when jsonb_array_length(body) > (schema->'maxItems')::numeric then format('must have at most %s items', schema->'maxItems') end
+            when jsonb_array_length(body) < (schema->'minItems')::numeric then format('must have at least %s items',
+                schema->'minItems')
+            when jsonb_array_length(body) > (schema->'maxItems')::numeric then format('must have at most %s items',
+                schema->'maxItems') end
         end;
-    if fault is null and schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e where e = coalesce(body, 'null')) then
+    if fault is null and schema ? 'enum' and not exists (select from jsonb_array_elements(schema->'enum') e
+                                                         where e = coalesce(body, 'null')) then
         fault := format(' must be one of %s', schema->'enum');
     end if;
     if fault is null and kind = 'object' and schema ? 'required' then
@@ -165,7 +191,8 @@ begin
         for part_schema in select * from jsonb_array_elements(schema->'anyOf') loop
             found := spanmq_core.find_misfit(body, part_schema, root, steps);
             steps := found.steps;
-            reasons := case when found.fault is not null then concat_ws(', or ', reasons, left(ltrim(found.fault), 500)) end;
+            reasons := case
+                when found.fault is not null then concat_ws(', or ', reasons, left(ltrim(found.fault), 500)) end;
             exit when reasons is null or steps < 0;
         end loop;
         if reasons is not null then
@@ -174,7 +201,8 @@ begin
         end if;
     end if;
     for part_schema in
-        select a from jsonb_array_elements(schema->'allOf') a union all select spanmq_core.schema_at(root, schema->>'$ref') where schema ? '$ref'
+        select a from jsonb_array_elements(schema->'allOf') a
+        union all select spanmq_core.schema_at(root, schema->>'$ref') where schema ? '$ref'
     loop
         found := spanmq_core.find_misfit(body, part_schema, root, steps);
         steps := found.steps;
@@ -216,7 +244,8 @@ end $$;
 -- A member of an object, as a part of a path.
 create or replace function spanmq_core.member_place(name text) returns text
 language sql immutable as $$
-    select case when name ~ '^[A-Za-z_$][A-Za-z0-9_$]*$' then '.' || left(name, 100) else format('[%s]', to_json(left(name, 100))) end
+    select case when name ~ '^[A-Za-z_$][A-Za-z0-9_$]*$' then '.' || left(name, 100)
+        else format('[%s]', to_json(left(name, 100))) end
 $$;
 
 -- The schema to which a $ref points: the root, or one of its definitions.
@@ -244,7 +273,8 @@ begin
         return fault;
     end if;
     ref := (select min(s->>'$ref') from spanmq_core.schemas_in(schema, true) s
-            where not coalesce(s->>'$ref' ~ '^#(/([$]defs|definitions)/[^/~%]+)?$' and spanmq_core.schema_at(schema, s->>'$ref') is not null, not s ? '$ref'));
+            where not coalesce(s->>'$ref' ~ '^#(/([$]defs|definitions)/[^/~%]+)?$'
+                               and spanmq_core.schema_at(schema, s->>'$ref') is not null, not s ? '$ref'));
     if ref is not null then
         return format('..$ref must be # or name one of $defs or definitions, got: %s', left(ref, 100));
     end if;
@@ -252,7 +282,8 @@ begin
     return '..$ref leads back to itself, or through more than 32 others: ' || left(ref, 100);
 end $$;
 
--- A schema and all those within it, or only those for the same value. A value of const, enum, default or examples is none.
+-- A schema and all those within it, or only those for the same value. A value of const, enum, default or examples is
+-- none.
 create or replace function spanmq_core.schemas_in(schema jsonb, for_parts boolean) returns setof jsonb
 language sql immutable as $$
     with recursive found (schema) as (
@@ -261,7 +292,8 @@ language sql immutable as $$
         select s.value
         from found f
         cross join lateral (
-            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_array_elements(k.value) e where k.key in ('anyOf', 'allOf')
+            select e.value from jsonb_each(f.schema) k cross join lateral jsonb_array_elements(k.value) e
+                where k.key in ('anyOf', 'allOf')
             union all
             select e.value from jsonb_each(f.schema) k cross join lateral jsonb_each(k.value) e
             where for_parts and k.key in ('properties', '$defs', 'definitions')
@@ -271,7 +303,8 @@ language sql immutable as $$
     select f.schema from found f
 $$;
 
--- A reference from which one can follow more than 32 references for one and the same value, as in a circle; null if none exists.
+-- A reference from which one can follow more than 32 references for one and the same value, as in a circle; null if
+-- none exists.
 create or replace function spanmq_core.endless_ref(root jsonb) returns text
 language plpgsql immutable as $$
 declare
@@ -282,24 +315,28 @@ begin
     select array_agg(r.ref), array_agg(t.ref) into sources, targets
     from (select distinct s->>'$ref' as ref from spanmq_core.schemas_in(root, true) s where s ? '$ref') r
     cross join lateral (
-        select distinct s->>'$ref' as ref from spanmq_core.schemas_in(spanmq_core.schema_at(root, r.ref), false) s where s ? '$ref') t;
+        select distinct s->>'$ref' as ref from spanmq_core.schemas_in(spanmq_core.schema_at(root, r.ref), false) s
+            where s ? '$ref') t;
     sources_left := sources;
     -- In each round those stay that lead to one that stayed: after n rounds the first of chains of n references.
     for n in 1 .. 32 loop
         exit when sources_left is null;
-        sources_left := (select array_agg(distinct e.source) from unnest(sources, targets) e (source, target) where e.target = any (sources_left));
+        sources_left := (select array_agg(distinct e.source) from unnest(sources, targets) e (source, target)
+                         where e.target = any (sources_left));
     end loop;
     return (select min(l) from unnest(sources_left) l);
 end $$;
 
--- The JSON Schema of the schemas that are checked, in terms of itself. The last line has keywords that say nothing about what fits.
+-- The JSON Schema of the schemas that are checked, in terms of itself. The last line has keywords that say nothing
+-- about what fits.
 create or replace function spanmq_core.schema_of_schemas() returns jsonb
 language sql immutable as $$
     select '{
         "type": ["object", "boolean"],
         "additionalProperties": false,
         "properties": {
-            "type": {"anyOf": [{"$ref": "#/$defs/type"}, {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/type"}}]},
+            "type": {"anyOf": [{"$ref": "#/$defs/type"}, {"type": "array", "minItems": 1,
+            "items": {"$ref": "#/$defs/type"}}]},
             "enum": {"type": "array", "minItems": 1}, "const": true,
             "properties": {"$ref": "#/$defs/schemas"}, "additionalProperties": {"$ref": "#"},
             "required": {"type": "array", "items": {"type": "string"}},
@@ -308,8 +345,10 @@ language sql immutable as $$
             "minimum": {"type": "number"}, "maximum": {"type": "number"},
             "exclusiveMinimum": {"type": "number"}, "exclusiveMaximum": {"type": "number"},
             "anyOf": {"$ref": "#/$defs/list"}, "allOf": {"$ref": "#/$defs/list"},
-            "$ref": {"type": "string"}, "$defs": {"$ref": "#/$defs/schemas"}, "definitions": {"$ref": "#/$defs/schemas"},
-            "$schema": true, "$id": true, "$comment": true, "title": true, "description": true, "default": true, "examples": true,
+            "$ref": {"type": "string"}, "$defs": {"$ref": "#/$defs/schemas"},
+            "definitions": {"$ref": "#/$defs/schemas"},
+            "$schema": true, "$id": true, "$comment": true, "title": true, "description": true, "default": true,
+            "examples": true,
             "deprecated": true, "readOnly": true, "writeOnly": true, "format": true
         },
         "$defs": {

@@ -16,14 +16,16 @@ end $$;
 -- Makes default_policy(), which returns the defaults of the table's columns as a constant: every receive() may call it.
 do $$
 begin
-    execute format('create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy language sql immutable as %L',
+    execute format('create or replace function spanmq_core.default_policy(this_queue int) returns spanmq_core.policy'
+                   ' language sql immutable as %L',
         (select format('select (this_queue, %s)::spanmq_core.policy',
                        string_agg(coalesce(pg_get_expr(d.adbin, d.adrelid), 'null'), ', ' order by a.attnum))
          from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
          where a.attrelid = 'spanmq_core.policy'::regclass and a.attnum > 1 and not a.attisdropped));
 end $$;
 
--- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories may have their own number.
+-- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories
+-- may have their own number.
 create or replace function spanmq_core.attempts_of(policy spanmq_core.policy) returns int
 language sql immutable as $$ select nullif(coalesce(policy.max_attempts, spanmq_core.default_attempts()), 0) $$;
 
@@ -40,8 +42,10 @@ language sql immutable as $$
         when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
         when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
         when setting = 'rate_limit' then 'a number of messages a second above 0'
-        when setting in ('max_in_flight', 'max_in_flight_per_group', 'max_backlog') then 'a whole number of messages above 0'
-        when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such as "30 days"'
+        when setting in ('max_in_flight', 'max_in_flight_per_group',
+                         'max_backlog') then 'a whole number of messages above 0'
+        when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such'
+            ' as "30 days"'
         else 'true or false' end
 $$;
 
@@ -62,9 +66,9 @@ begin
     return spanmq_core.settings_of(this, spanmq_core.policy_of(this.queue_id));
 end $$;
 
--- Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It takes effect
--- with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed;
--- MQ060 for a max_backlog or a keep of a subscription.
+-- Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It
+-- takes effect with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then
+-- nothing has changed; MQ060 for a max_backlog or a keep of a subscription.
 create or replace function spanmq_call.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -77,10 +81,12 @@ declare
     old_max_backlog bigint;
 begin
     perform spanmq_core.raise_if(settings is null or jsonb_typeof(settings) <> 'object',
-        format('the settings of a policy must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 5}.', 'MQ008');
+        format('the settings of a policy must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 5}.',
+        'MQ008');
     select string_agg(key, ', ') into bad from jsonb_object_keys(settings) key where not defaults ? key;
     perform spanmq_core.raise_if(bad is not null,
-        format('a policy has no setting %s', bad), 'It has ' || (select string_agg(key, ', ' order by key) from jsonb_object_keys(defaults) key) || '.',
+        format('a policy has no setting %s', bad), 'It has ' || (select string_agg(key, ', ' order by key)
+                                                                 from jsonb_object_keys(defaults) key) || '.',
         'MQ008');
     -- Changes are serialized. Senders and receivers only read the queue's row, and do not wait for them.
     select * into this from spanmq_core.queue q where q.queue_id = this.queue_id for no key update;
@@ -90,14 +96,16 @@ begin
     policy := spanmq_core.policy_of(this.queue_id);
     was_blocking := policy.dead_letter_blocks_group;
     old_max_backlog := policy.max_backlog;
-    settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}') from jsonb_each(settings));
+    settings := (select coalesce(jsonb_object_agg(key, case value when 'null' then defaults->key else value end), '{}')
+                 from jsonb_each(settings));
     begin
         -- One after the other: an error in a conversion doesn't say which it was.
         for bad in select jsonb_object_keys(settings) loop
             policy := jsonb_populate_record(policy, jsonb_build_object(bad, settings->bad));
         end loop;
         bad := 'archive_retention';
-        this.retention_interval := case when settings ? bad then (settings->>bad)::interval else this.retention_interval end;
+        this.retention_interval := case when settings ? bad then (settings->>bad)::interval
+            else this.retention_interval end;
         if settings->bad <> 'null' and this.retention_interval <= interval '0' then
             raise check_violation using constraint = 'policy_archive_retention_check';
         end if;
@@ -111,7 +119,11 @@ begin
             bad := coalesce(substring(constraint_ from '^policy_(.*)_check$'), bad);
             raise exception '% must be %, got: %', bad, spanmq_core.range_of(bad), settings->bad
                 using errcode = 'MQ008', hint = 'null sets the default again'
-                    || coalesce(': ' || coalesce(defaults->>bad, case bad when 'max_attempts' then spanmq_core.default_attempts()::text end), '') || '.';
+                    ||
+                    coalesce(': ' || coalesce(defaults->>bad,
+                                              case bad
+                                              when 'max_attempts' then spanmq_core.default_attempts()::text end),
+                                              '') || '.';
     end;
     if policy.rate_limit is null then
         perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
@@ -122,7 +134,8 @@ begin
     if policy.max_in_flight is not null then
         -- The rows that claims try to lock must exist.
         insert into spanmq_core.lock (queue_id, what)
-            select this.queue_id, concat_ws(' ', 'in flight', place) from (select null::int union all select generate_series(0, 15)) p (place) on conflict do nothing;
+            select this.queue_id, concat_ws(' ', 'in flight', place)
+            from (select null::int union all select generate_series(0, 15)) p (place) on conflict do nothing;
     end if;
     update spanmq_core.queue q set
         archive_on_ack = this.archive_on_ack,
@@ -133,18 +146,24 @@ begin
                                 or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
         where q.queue_id = this.queue_id;
     perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
-        format('keep is of the queue that has the log, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.', 'MQ060');
+        format('keep is of the queue that has the log, not of its subscription %s', this.name),
+        'Set it on the queue that it subscribes to.', 'MQ060');
     if policy.max_backlog is distinct from old_max_backlog then
         perform spanmq_core.raise_if(this.is_subscription,
-            format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name), 'Set it on the queue that it subscribes to.',
+            format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name),
+            'Set it on the queue that it subscribes to.',
             'MQ060');
-        -- For check_room(): the next sender counts. It is dropped with the queue only: a sender may have read its name a moment ago.
+        -- For check_room(): the next sender counts. It is dropped with the queue only: a sender may have read its name
+        -- a moment ago.
         if policy.max_backlog is not null and to_regclass('spanmq_core.room_' || this.queue_id) is null then
-            execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0', this.queue_id);
+            execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0',
+                           this.queue_id);
         elsif policy.max_backlog is not null then
             execute format('alter sequence spanmq_core.room_%s restart with 0', this.queue_id);
         end if;
-        update spanmq_core.queue q set room = case when policy.max_backlog is not null then to_regclass('spanmq_core.room_' || this.queue_id) end
+        update spanmq_core.queue q
+            set room = case
+            when policy.max_backlog is not null then to_regclass('spanmq_core.room_' || this.queue_id) end
             where q.queue_id = this.queue_id;
     end if;
     if not (policy.dead_letter_blocks_group and was_blocking) then

@@ -29,7 +29,8 @@ begin
         perform spanmq_core.open_relations(this);
     end if;
     if spanmq_core.is_gone(this) then
-        update spanmq_core.queue q set queue_view = spanmq_core.make_view(q.queue_id, 'q_' || q.folded_name) where q.queue_id = this.queue_id
+        update spanmq_core.queue q set queue_view = spanmq_core.make_view(q.queue_id, 'q_' || q.folded_name)
+            where q.queue_id = this.queue_id
             returning q.* into this;
         perform spanmq_core.open_relations(this);
     end if;
@@ -38,7 +39,9 @@ end $$;
 -- The same for callers of create(): the caller manages the queue. So the archive of a queue whose maker does not manage
 -- all queues is a new table: an existing one may contain messages that were archived before, such as an archive that
 -- was renamed. Raises 42501.
-create or replace function spanmq_call.create_queue(queue_name text, partitioned boolean, unlogged boolean, of_caller uuid) returns boolean
+create or replace function spanmq_call.create_queue(
+    queue_name text, partitioned boolean, unlogged boolean, of_caller uuid
+) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     made record;
@@ -46,7 +49,8 @@ declare
     manages_all boolean := has_function_privilege(maker, 'spanmq_call.may_manage()', 'execute');
 begin
     perform pgmq.validate_queue_name(queue_name);
-    perform spanmq_core.raise_if(not manages_all and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
+    perform spanmq_core.raise_if(not manages_all
+                                 and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
        and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)),
         format('there is a table pgmq.%s already', pgmq.format_table_name(queue_name, 'a')),
         'Choose another name. A role that may manage all queues can make this queue.', '42501');
@@ -57,8 +61,9 @@ begin
     return made.is_new;
 end $$;
 
--- Raises MQ001 where what a queue of this name is made of can't have its names, for something else has them: queue x_msg_id_seq has the name
--- of the sequence of queue x. A table with the name of the archive is taken for it (make_archive).
+-- Raises MQ001 where what a queue of this name is made of can't have its names, for something else has them: queue
+-- x_msg_id_seq has the name of the sequence of queue x. A table with the name of the archive is taken for it
+-- (make_archive).
 create or replace function spanmq_core.check_names(folded_name text, is_subscription boolean) returns void
 language plpgsql stable as $$
 declare
@@ -75,11 +80,14 @@ begin
             or c.oid = archive and c.relkind not in ('r', 'p'))
         order by c.relname limit 1;
     perform spanmq_core.raise_as_pgmq(found, 'MQ001',
-        format('queue %s can''t be made: there is %s already', folded_name, taken), 'Choose another name, or drop or rename the existing object.');
+        format('queue %s can''t be made: there is %s already', folded_name, taken),
+        'Choose another name, or drop or rename the existing object.');
 end $$;
 
 -- Makes a queue with its archive; of its own, or of `parent` for a subscription, are the ids and the log.
-create or replace function spanmq_core.make_queue(queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue) returns spanmq_core.queue
+create or replace function spanmq_core.make_queue(
+    queue_name text, partitioned boolean, unlogged boolean, parent spanmq_core.queue
+) returns spanmq_core.queue
 language plpgsql as $$
 declare
     this spanmq_core.queue;
@@ -90,16 +98,19 @@ begin
     perform spanmq_core.check_names(lower(queue_name), is_subscription);
     this.queue_id := nextval(pg_get_serial_sequence('spanmq_core.queue', 'queue_id'));
     if is_subscription then
-        execute format('create view spanmq_core.log_%s as select * from spanmq_core.log_%s', this.queue_id, parent.queue_id);
+        execute format('create view spanmq_core.log_%s as select * from spanmq_core.log_%s', this.queue_id,
+                       parent.queue_id);
     else
         execute format('create sequence pgmq.%I', q_name || '_msg_id_seq');
-        execute format('create %s table spanmq_core.log_%s (msg_id bigint not null, enqueued_at timestamptz not null, message jsonb, headers jsonb)',
+        execute format('create %s table spanmq_core.log_%s (msg_id bigint not null, enqueued_at timestamptz not null,'
+                       ' message jsonb, headers jsonb)',
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
     perform spanmq_core.make_archive(a_name);
     this.queue_view := spanmq_core.make_view(this.queue_id, q_name);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
-    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive, is_subscription, uses_priority,
+    insert into spanmq_core.queue (queue_id, name, is_partitioned, is_unlogged, ids, queue_view, archive,
+                                   is_subscription, uses_priority,
                               uses_limits)
         overriding system value
         values (this.queue_id, queue_name, partitioned, unlogged, this.ids,
@@ -127,12 +138,14 @@ declare
 begin
     execute format('create table if not exists pgmq.%I (msg_id bigint primary key, read_ct int not null default 0,'
                    ' enqueued_at timestamptz not null default now(), last_read_at timestamptz,'
-                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb, headers jsonb)', a_name);
+                   ' archived_at timestamptz not null default now(), vt timestamptz not null, message jsonb,'
+                   ' headers jsonb)', a_name);
     perform spanmq_core.check_archive(format('pgmq.%I', a_name)::regclass);
     if is_new and not spanmq_core.is_following() then
         perform spanmq_core.close_relation(format('pgmq.%I', a_name)::regclass);
     end if;
-    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to nothing.
+    -- BRIN: the archive only grows at its end, so an index of a few pages finds a time, and costs an ack next to
+    -- nothing.
     execute format('create index if not exists %I on pgmq.%I using brin (archived_at) with (autosummarize = on)',
                    a_name || '_archived_at_idx', a_name);
 end $$;
@@ -144,7 +157,8 @@ begin
     perform spanmq_call.create_queue(queue_name, false, false, spanmq_call.prove_caller());
 end $$;
 
--- Creates a queue, unless one of that name exists. Raises MQ001 for an invalid name, 42501 without the right to make queues.
+-- Creates a queue, unless one of that name exists. Raises MQ001 for an invalid name, 42501 without the right to make
+-- queues.
 create or replace function pgmq.create(queue_name text) returns void
 language plpgsql as $$
 begin
@@ -159,14 +173,16 @@ begin
 end $$;
 
 -- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
--- retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented. premake is
--- checked and has no other effect: segments are always made ahead.
+-- retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented.
+-- premake is checked and has no other effect: segments are always made ahead.
 create or replace function pgmq.create_partitioned(
-    queue_name text, partition_interval text default '10000', retention_interval text default '100000', premake integer default 4
+    queue_name text, partition_interval text default '10000', retention_interval text default '100000',
+        premake integer default 4
 ) returns void
 language plpgsql as $$
 begin
-    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake, spanmq_call.prove_caller());
+    perform spanmq_call.create_partitioned_queue(queue_name, partition_interval, retention_interval, premake,
+                                                 spanmq_call.prove_caller());
 end $$;
 
 create or replace function spanmq_call.create_partitioned_queue(
@@ -187,7 +203,8 @@ end $$;
 create or replace function spanmq_core.parse_interval(given text, what text) returns void
 language plpgsql stable as $$
 begin
-    if given ~ '^[[:space:]]*[0-9]{1,18}[[:space:]]*$' and given::bigint > 0 or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
+    if given ~ '^[[:space:]]*[0-9]{1,18}[[:space:]]*$' and given::bigint > 0
+        or given !~ '^[[:space:]]*-?[0-9]+[[:space:]]*$' and given::interval > interval '0' then
         return;
     end if;
     raise invalid_datetime_format;
@@ -200,7 +217,9 @@ create or replace function spanmq_core.set_retention(this spanmq_core.queue, seg
 language plpgsql as $$
 begin
     update spanmq_core.queue q set
-        segment_size = case when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::bigint / 256.0) * 256) else q.segment_size end,
+        segment_size = case
+        when segments ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then least(1048576, ceil(segments::bigint / 256.0) * 256)
+        else q.segment_size end,
         retention_count = case when retention ~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::bigint end,
         retention_interval = case when retention !~ '^[[:space:]]*[0-9]+[[:space:]]*$' then retention::interval end
         where q.queue_id = this.queue_id;
@@ -209,7 +228,8 @@ end $$;
 
 -- In PGMQ: partitions the archive by pg_partman. Here: sets how long the archive is kept. The rows stay where they are.
 create or replace function spanmq_call.convert_archive_partitioned(
-    table_name text, partition_interval text default '10000', retention_interval text default '100000', leading_partition integer default 10
+    table_name text, partition_interval text default '10000', retention_interval text default '100000',
+        leading_partition integer default 10
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -235,7 +255,8 @@ create or replace function pgmq.detach_archive(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     perform pgmq.format_table_name(queue_name, 'a');
-    raise warning 'detach_archive(queue_name) is deprecated and is a no-op. It will be removed in PGMQ v2.0. Archive tables are no longer member objects.';
+    raise warning 'detach_archive(queue_name) is deprecated and is a no-op. It will be removed in PGMQ v2.0. Archive'
+                  ' tables are no longer member objects.';
 end $$;
 
 -- In PGMQ: an index for grouped reads. Here every queue has it; the queue's existence is checked.

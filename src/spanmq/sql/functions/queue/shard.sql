@@ -5,14 +5,19 @@
 -- when a change has committed here, all messages sent by the old map are committed, or never will be.
 
 -- The map of a logical queue, or no row. Raises nothing.
-create or replace function spanmq.get_shards(queue text) returns table (epoch bigint, routing text, shards jsonb, former jsonb)
+create or replace function spanmq.get_shards(
+    queue text
+) returns table (epoch bigint, routing text, shards jsonb, former jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select m.epoch, m.routing, m.shards, m.former from spanmq_core.shard_map m where m.name = lower(queue)
 $$;
 
--- Writes the map, unless one with this epoch or a later one exists. Returns the epoch that is stored in the end. Waits for senders that use the
--- former map, to the end of their transactions. Raises MQ002 for an invalid map, 42501 without the right to create queues.
-create or replace function spanmq.set_shards(queue text, epoch bigint, routing text, shards jsonb, former jsonb default null) returns bigint
+-- Writes the map, unless one with this epoch or a later one exists. Returns the epoch that is stored in the end. Waits
+-- for senders that use the former map, to the end of their transactions. Raises MQ002 for an invalid map, 42501 without
+-- the right to create queues.
+create or replace function spanmq.set_shards(
+    queue text, epoch bigint, routing text, shards jsonb, former jsonb default null
+) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     there bigint;
@@ -22,8 +27,10 @@ begin
         'a map of shards needs an epoch, a routing and shards', 'Pass the result of get_shards() with your changes.');
     perform spanmq_core.lock(0, 'shards ' || lower(queue));
     begin
-        insert into spanmq_core.shard_map as m values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
-            on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing, shards = excluded.shards, former = excluded.former
+        insert into spanmq_core.shard_map as m
+            values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
+            on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing,
+            shards = excluded.shards, former = excluded.former
             where m.epoch < excluded.epoch;
     exception when check_violation then
         raise exception 'this is not a map of shards: %', sqlerrm
@@ -48,7 +55,9 @@ end $$;
 -- and a group, senders of this group with the same arguments wait for each other, and it returns whether the shard has
 -- unsettled messages of the group. Raises MQ030 when the map has another epoch, and 55P03 after 30 seconds, because
 -- servers cannot detect a deadlock across two of them.
-create or replace function spanmq.enter_shards(queue text, epoch bigint, shard text default null, group_key text default null) returns boolean
+create or replace function spanmq.enter_shards(
+    queue text, epoch bigint, shard text default null, group_key text default null
+) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '30s' :pinned as $$
 declare
     this spanmq_core.queue;
@@ -59,7 +68,8 @@ begin
     -- A new statement: the last holder of the lock may have changed the map.
     select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
     perform spanmq_core.raise_if(there is distinct from enter_shards.epoch,
-        format('the shards of queue "%s" have changed: epoch %s here, not %s', queue, coalesce(there::text, 'none'), enter_shards.epoch),
+        format('the shards of queue "%s" have changed: epoch %s here, not %s', queue, coalesce(there::text, 'none'),
+               enter_shards.epoch),
         'Read the map again, and send by the new one.', 'MQ030');
     if shard is null or group_key is null then
         return null;
@@ -69,17 +79,21 @@ begin
     -- Committed or of this transaction.
     return exists (
             select from spanmq_core.fresh f
-            where f.queue_id + 0 = this.queue_id and f.group_hash = hashtextextended(enter_shards.group_key, 0) and f.group_hash is not null
+            where f.queue_id + 0 = this.queue_id and f.group_hash = hashtextextended(enter_shards.group_key, 0)
+            and f.group_hash is not null
               and f.group_key = enter_shards.group_key)
         or exists (
             select from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = hashtextextended(enter_shards.group_key, 0) and h.group_hash is not null
+            where h.queue_id + 0 = this.queue_id and h.group_hash = hashtextextended(enter_shards.group_key, 0)
+            and h.group_hash is not null
               and h.group_key = enter_shards.group_key and spanmq_core.count_left(h) > 0);
 end $$;
 
--- The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the first): for
--- the end of a change. Those without a group are not among them.
-create or replace function spanmq_call.shard_groups(queue text, after text default null, qty integer default 1000) returns setof text
+-- The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the
+-- first): for the end of a change. Those without a group are not among them.
+create or replace function spanmq_call.shard_groups(
+    queue text, after text default null, qty integer default 1000
+) returns setof text
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -92,9 +106,11 @@ begin
         exit when place is null;
         -- Two groups of one hash are both told.
         return query
-            select f.group_key from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = place and f.group_hash is not null
+            select f.group_key from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = place
+            and f.group_hash is not null
             union
             select h.group_key from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = place and h.group_hash is not null and spanmq_core.count_left(h) > 0;
+            where h.queue_id + 0 = this.queue_id and h.group_hash = place and h.group_hash is not null
+            and spanmq_core.count_left(h) > 0;
     end loop;
 end $$;

@@ -3,11 +3,12 @@
 -- tenth. So what a statement changes is collected, from runs that it has locked, and done at once. Lock order: as in
 -- settle.sql; a run is locked for a batch only if that needs no wait.
 
--- The view of a queue: each unsettled message with its read_ct and vt. PostgreSQL brings no order, limit or max() into a
--- security_barrier view, so this is none. Instead, every column but msg_id is null unless the row is the view's: a
--- function in a condition, whenever the planner calls it, learns nothing of settled messages but that their ids existed,
--- and nothing of other queues. Some conditions follow from others, for the planner's sake: it takes each as one of three.
--- With these it begins with the runs, unless a limit wants the first rows of the log; then it begins at the first run.
+-- The view of a queue: each unsettled message with its read_ct and vt. PostgreSQL brings no order, limit or max() into
+-- a security_barrier view, so this is none. Instead, every column but msg_id is null unless the row is the view's: a
+-- function in a condition, whenever the planner calls it, learns nothing of settled messages but that their ids
+-- existed, and nothing of other queues. Some conditions follow from others, for the planner's sake: it takes each as
+-- one of three. With these it begins with the runs, unless a limit wants the first rows of the log; then it begins at
+-- the first run.
 create or replace function spanmq_core.make_view(queue_id int, view_name text) returns regclass
 language plpgsql as $$
 declare
@@ -219,7 +220,8 @@ begin
         format('msg_id, read_ct and last_read_at of a message of queue %s can''t be inserted', name),
         'Insert message, headers and vt.', 'MQ004');
     message.msg_id := (
-        select s from spanmq_call.send(name, message.message, message.headers, coalesce(message.vt, clock_timestamp())) s);
+        select s from spanmq_call.send(name, message.message, message.headers, coalesce(message.vt, clock_timestamp()))
+            s);
     select v.read_ct, v.enqueued_at, v.vt into message.read_ct, message.enqueued_at, message.vt
         from spanmq_core.look(spanmq_core.find_queue(name), message.msg_id, message.msg_id, 1) v;
     return message;

@@ -23,7 +23,8 @@ language plpgsql stable as $$
 declare
     this spanmq_core.bound;
 begin
-    select * into this from spanmq_core.bound b where b.queue_id = this_queue order by b.queue_id desc, b.number desc limit 1;
+    select * into this from spanmq_core.bound b where b.queue_id = this_queue order by b.queue_id desc, b.number desc
+        limit 1;
     return this;
 end $$;
 
@@ -55,7 +56,8 @@ language sql volatile as $$ select coalesce(pg_sequence_last_value('spanmq_core.
 -- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none
 -- that is prepared may be there.
 create or replace function spanmq_core.have_ended(noted text[], now_ text[]) returns boolean
-language sql immutable as $$ select not noted && now_ and not exists (select from unnest(now_) w where w like '-1/%') $$;
+language sql immutable as $$ select not noted && now_
+and not exists (select from unnest(now_) w where w like '-1/%') $$;
 
 -- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes
 -- a new one. In transactions with an old snapshot it does nothing.
@@ -101,8 +103,10 @@ begin
         -- statement each: what is published is a block first, and then a row.
         first_block := (
             select min(b.lo) from spanmq_core.bulk_block b
-            where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue), this_queue));
-        first_lo := (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from order by f.queue_id, f.lo limit 1);
+            where b.queue_id = coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this_queue),
+                                        this_queue));
+        first_lo := (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= before.fresh_from
+                     order by f.queue_id, f.lo limit 1);
         next.fresh_from := greatest(before.fresh_from, least(before.mark_id + 1, first_lo, first_block));
     end if;
     if before.senders is null or senders_ended or is_sequence_back then
@@ -125,12 +129,14 @@ begin
         next.holders := mark.holders;
     end if;
     -- Nothing is written for an idle queue.
-    if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id, before.senders)
+    if (next.fresh_from, next.mark_id, next.senders) is distinct from (before.fresh_from, before.mark_id,
+                                                                       before.senders)
        or (next.set_backs, next.holders) is distinct from (before.set_backs, before.holders)
        or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= next.due_from)
        or next.due_from < before.mark_at - interval '10 seconds' then
         delete from spanmq_core.bound b
-            where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number = before.number for update skip locked);
+            where b.ctid = (select o.ctid from spanmq_core.bound o where o.queue_id = this_queue
+                            and o.number = before.number for update skip locked);
         if found then
             insert into spanmq_core.bound select next.*;
         end if;
@@ -171,7 +177,8 @@ begin
     if not found or greatest(this.due_from, this.mark_at) > now_at then
         -- Also beside a step that is not committed yet, whose number is lower.
         insert into spanmq_core.bound (queue_id, number, fresh_from, due_from, mark_id, senders)
-            values (this_queue, nextval('spanmq_core.bound_number'), this.fresh_from, '-infinity', this.mark_id, this.senders);
+            values (this_queue, nextval('spanmq_core.bound_number'), this.fresh_from, '-infinity', this.mark_id,
+                    this.senders);
     end if;
 end $$;
 
@@ -183,5 +190,6 @@ declare
 begin
     delete from spanmq_core.bound b
         where b.ctid = any (array(
-            select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number < newest for update skip locked));
+            select o.ctid from spanmq_core.bound o where o.queue_id = this_queue and o.number < newest
+                for update skip locked));
 end $$;

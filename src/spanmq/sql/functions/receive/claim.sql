@@ -6,7 +6,8 @@
 -- alone, which it gets by itself; null: it gets these like others. Returns the runs as they were, in the order of
 -- delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
 create or replace function spanmq_core.claim(
-    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int, conditional jsonb default '{}',
+    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int,
+        conditional jsonb default '{}',
     mode text default null, waits boolean default null
 ) returns spanmq_core.run[]
 language plpgsql as $$
@@ -50,7 +51,8 @@ begin
     if took.lo is not null then
         return spanmq_core.blocks(took.lo, took.lo + took.n - 1);
     end if;
-    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_, waits));
+    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_,
+                                                        waits));
 end $$;
 
 -- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their
@@ -70,11 +72,13 @@ begin
         if policy.paused then
             return runs;
         end if;
-        mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end when policy.max_in_flight_per_group is not null then 'free' end);
+        mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end
+                         when policy.max_in_flight_per_group is not null then 'free' end);
     end if;
     if mode is not null and conditional <> '{}' then
         raise exception 'a conditional read would take messages out of the middle of a group of queue %', this.name
-            using errcode = 'MQ002', hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
+            using errcode = 'MQ002',
+            hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
     end if;
     if policy.max_in_flight is not null and leases then
         quantity := greatest(spanmq_core.room_in_flight(this, quantity, policy.max_in_flight, at_), 0);
@@ -87,15 +91,19 @@ begin
     for round in 1 .. 50 loop
         exit when quantity = 0;
         if waits is not null
-           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_) then
+           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0
+                       and h.vt <= at_) then
             runs := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
         end if;
         is_alone := runs <> '{}';
         if not is_alone then
             runs := case
-                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy.max_in_flight_per_group, at_, waits)
-                when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_, waits)
-                when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity, policy.priority_aging, at_, waits)
+                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode,
+                                                                   policy.max_in_flight_per_group, at_, waits)
+                when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,
+                                                                        waits)
+                when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity,
+                    policy.priority_aging, at_, waits)
                 else spanmq_core.take_any(this.queue_id, quantity, at_, waits) end;
         end if;
         exit when runs = '{}' or this.max_attempts is null and not this.uses_limits;
@@ -110,13 +118,16 @@ begin
         perform set_config('spanmq.place_' || this.queue_id, 'used', true);
     end if;
     if policy.rate_limit is not null and spanmq_core.count_runs(runs) < asked then
-        perform spanmq_core.take_tokens(this.queue_id, spanmq_core.count_runs(runs) - asked, policy.rate_limit, policy.rate_burst);
+        perform spanmq_core.take_tokens(this.queue_id, spanmq_core.count_runs(runs) - asked, policy.rate_limit,
+                                        policy.rate_burst);
     end if;
     return runs;
 end $$;
 
 -- Takes visible messages that contain a document.
-create or replace function spanmq_core.take_matching(this_queue int, quantity int, conditional jsonb, at_ timestamptz, waits boolean) returns spanmq_core.run[]
+create or replace function spanmq_core.take_matching(
+    this_queue int, quantity int, conditional jsonb, at_ timestamptz, waits boolean
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -136,14 +147,19 @@ begin
             execute format(
                 'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
                 ' select * from ('
-                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3'
+                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1'
+                ' and h.vt >= $2 and h.vt <= $3'
                 '   and (h.alone = 0 or $9 is null))'
                 '  union all'
-                '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by f.queue_id, f.lo)'
+                '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by'
+                ' f.queue_id, f.lo)'
                 '  order by lo) s'
-                ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n and l.message @> $5'
-                '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id = l.msg_id)) offset 0) l'
-                ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo', this_queue)
+                ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id <'
+                ' s.lo + s.n and l.message @> $5'
+                '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id'
+                ' = l.msg_id)) offset 0) l'
+                ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo',
+                this_queue)
             using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed, first_lo, waits
         loop
             first_lo := greatest(first_lo, case when n = 0 then candidate.lo end);
@@ -151,7 +167,8 @@ begin
             took := null;
             if not candidate.is_fresh then
                 took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
-            elsif exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo for update skip locked) then
+            elsif exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo
+                          for update skip locked) then
                 took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.ids);
             end if;
             if took is null or took = '{}' then
@@ -169,7 +186,8 @@ end $$;
 -- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh
 -- one level, so that a high one never starves the others; by id among equals. Compares the heads of all levels, so the
 -- backlogs behind them cost nothing.
-create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision, at_ timestamptz, waits boolean)
+create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision,
+                                                        at_ timestamptz, waits boolean)
 returns spanmq_core.run[]
 language plpgsql as $$
 declare
@@ -195,11 +213,13 @@ begin
                   union
                   (select f.lo, f.priority, null from generate_series(1, 9) level cross join lateral (
                       select * from spanmq_core.fresh f
-                      where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0 and f.lo >= bound.fresh_from
+                      where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0
+                      and f.lo >= bound.fresh_from
                       order by f.queue_id + 0, f.priority, f.lo limit most) f)
                   union
                   (select h.lo, h.priority, h.vt from spanmq_core.held h
-                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_ and (h.alone = 0 or waits is null)
+                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                   and (h.alone = 0 or waits is null)
                    order by h.queue_id + 0, h.vt limit 1000)) c;
         exit when found_los is null;
         found_at := spanmq_core.visible_since(this_queue, found_los, found_at);

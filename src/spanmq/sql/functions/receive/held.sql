@@ -17,12 +17,15 @@ begin
     for round in 1 .. 100 loop
         is_overtaken := false;
         for candidate in
-            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted from spanmq_core.held h
-            where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0) and h.group_hash is not null
+            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted
+            from spanmq_core.held h
+            where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0)
+            and h.group_hash is not null
               and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
             union all
             select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) from spanmq_core.held h
-            where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null and h.lease_id > 0
+            where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null
+            and h.lease_id > 0
               and h.lo + h.n > after_id + 1
             order by 1
         loop
@@ -44,15 +47,18 @@ begin
         select r.* from spanmq_core.fresh f cross join lateral spanmq_core.run_of(f) r
         where f.queue_id = this_queue and f.lo = (
                 select o.lo from spanmq_core.fresh o
-                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
+                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc,
+                o.lo desc limit 1)
           and f.lo + f.n > id
         union all
         select r.* from spanmq_core.held h cross join lateral spanmq_core.run_of(h) r
         where h.queue_id = this_queue and h.lo = (
                 select o.lo from spanmq_core.held o
-                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc, o.lo desc limit 1)
+                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc,
+                o.lo desc limit 1)
           and h.lo + h.n > id
-          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = id));
+          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue
+                                                        and d.msg_id = id));
 end $$;
 
 -- Moves the messages that expired leases, from which these runs were taken, still hold in the same groups to new,
@@ -87,10 +93,12 @@ declare
 begin
     for candidate in
         select h.lo, h.lease_id, wanted * int8multirange(int8range(h.lo, h.lo + h.n)) as ids from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and wanted && int8range(h.lo, h.lo + h.n)
+        where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0
+        and wanted && int8range(h.lo, h.lo + h.n)
         order by h.lo limit 100
     loop
-        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id, at_), '{}');
+        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id,
+                                                            at_), '{}');
     end loop;
     return runs;
 end $$;
@@ -105,10 +113,12 @@ begin
         with places as materialized (select * from spanmq_core.runs_with(this_queue, asked, 0) order by lo),
         locked as materialized (
             select k.lo, k.n from places p cross join lateral (
-                select h.lo, h.n from spanmq_core.held h where not p.is_fresh and h.queue_id = this_queue and h.lo = p.lo and h.lease_id = 0
+                select h.lo, h.n from spanmq_core.held h where not p.is_fresh and h.queue_id = this_queue
+                    and h.lo = p.lo and h.lease_id = 0
                 for update skip locked) k
             union all
             select k.lo, k.n from places p cross join lateral (
-                select f.lo, f.n from spanmq_core.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo for update skip locked) k)
+                select f.lo, f.n from spanmq_core.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo
+                    for update skip locked) k)
         select id from locked l, unnest(msg_ids) id where id >= l.lo and id < l.lo + l.n);
 end $$;

@@ -14,8 +14,10 @@ create or replace function spanmq_core.hold(
 ) returns void
 language plpgsql as $$
 begin
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int, spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int,
+        spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
                greatest(until, at_, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
         from unnest(runs) r;
 end $$;
@@ -61,7 +63,8 @@ begin
             if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
                 if this.lane is not null then
                     return query
-                        select * from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
+                        select *
+                        from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
                 else
                     return query execute format(
                         'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.%I'
@@ -139,7 +142,8 @@ end $$;
 -- caller is a worker that handles nothing beside a message of slot 0, which has no body yet and is only reserved:
 -- begin_alone() returns it. Other callers get such a message alone, while no other one is in flight.
 create or replace function spanmq_call.receive(
-    queue text, qty integer default 1, lease double precision default null, slots integer default 1, alone boolean default false
+    queue text, qty integer default 1, lease double precision default null, slots integer default 1,
+        alone boolean default false
 )
 returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
@@ -163,7 +167,8 @@ begin
                 else
                     return query execute format(
                         'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'','
-                        ' null::text from spanmq_core.%I where msg_id >= $1 and msg_id < $2 order by msg_id', this.log_name)
+                        ' null::text from spanmq_core.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
+                        this.log_name)
                         using claimed.lo, claimed.lo + claimed.n, at_, until, lease_id;
                 end if;
                 get diagnostics n = row_count;
@@ -209,12 +214,15 @@ begin
         return;
     end if;
     if alone and runs[1].alone > 0 then
-        return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb, lease_id, 0, m.read_ct + 1,
+        return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb,
+            lease_id, 0, m.read_ct + 1,
                             runs[1].group_key, null::text
             from spanmq_core.fetch(this.queue_id, runs, 0, at_, until, true) m;
         get diagnostics n_fetched = row_count;
     elsif n_fetched is null then
-        return query select * from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots, not spanmq_core.goes_by_priority(this));
+        return query select *
+            from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots,
+                                          not spanmq_core.goes_by_priority(this));
         get diagnostics n_fetched = row_count;
     end if;
     if n_fetched < spanmq_core.count_runs(runs) then
@@ -234,7 +242,8 @@ create or replace function spanmq_call.read_with_poll(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return query select * from spanmq_core.poll(queue_name, vt, qty, conditional, null, max_poll_seconds, poll_interval_ms);
+    return query select *
+        from spanmq_core.poll(queue_name, vt, qty, conditional, null, max_poll_seconds, poll_interval_ms);
 end $$;
 
 -- For the polled reads. mode null: read(), else that of a grouped read.
@@ -253,7 +262,8 @@ begin
         end if;
         exit when found;
         perform spanmq_core.raise_if(poll_interval_ms is null or poll_interval_ms < 0,
-            format('poll_interval_ms must be 0 or more, got: %s', coalesce(poll_interval_ms::text, 'NULL')), 'Omit it for 100.');
+            format('poll_interval_ms must be 0 or more, got: %s', coalesce(poll_interval_ms::text, 'NULL')),
+            'Omit it for 100.');
         perform pg_sleep(greatest(poll_interval_ms, 1) / 1000.0);
     end loop;
 end $$;

@@ -69,7 +69,8 @@ end $$;
 -- Runs of one message each, one of every group in turn; groups in their given order.
 create or replace function spanmq_core.layer(runs spanmq_core.run[]) returns spanmq_core.run[]
 language sql immutable as $$
-    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key, m.priority, m.lost,
+    select coalesce(array_agg((m.id, 1, m.attempts, m.lease_id, m.vt, m.last_read_at, m.group_hash, m.group_key,
+                               m.priority, m.lost,
                                m.alone)::spanmq_core.run
                               order by m.layer, m.group_place), '{}')
     from (select e.id, r.*, row_number() over (partition by r.group_key order by e.id) as layer,
@@ -108,7 +109,8 @@ begin
         if this.lo = joined.lo + joined.n and this.lo & 255 <> 0
            and this.attempts = joined.attempts and this.group_key is not distinct from joined.group_key
            and this.priority is not distinct from joined.priority and this.lease_id = joined.lease_id
-           and this.lost = joined.lost and this.alone = joined.alone and this.vt is not distinct from joined.vt and this.last_read_at is not distinct from joined.last_read_at then
+           and this.lost = joined.lost and this.alone = joined.alone and this.vt is not distinct from joined.vt
+           and this.last_read_at is not distinct from joined.last_read_at then
             joined.n := joined.n + this.n;
         else
             if joined.n > 0 then
@@ -135,7 +137,8 @@ declare
 begin
     foreach this in array runs loop
         -- Id by id: to subtract all that is wanted from each run costs the square of their number.
-        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]')) from generate_series(this.lo, this.lo + this.n - 1) e (id)
+        gone := coalesce((select range_agg(int8range(e.id, e.id, '[]'))
+                          from generate_series(this.lo, this.lo + this.n - 1) e (id)
                           where not e.id <@ wanted), '{}');
         foreach piece in array spanmq_core.run_without(this, gone) loop
             part := part || piece;

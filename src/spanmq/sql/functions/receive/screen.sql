@@ -72,7 +72,8 @@ begin
             return '{}';
         end if;
     end if;
-    if policy.dead_letter_blocks_group and (mode is not null or policy.ordered or policy.max_in_flight_per_group is not null) then
+    if policy.dead_letter_blocks_group
+        and (mode is not null or policy.ordered or policy.max_in_flight_per_group is not null) then
         waiting := spanmq_core.behind(runs, buried);
         perform spanmq_core.put_back(this.queue_id, spanmq_core.runs_among(runs, waiting));
         runs := spanmq_core.runs_not_among(runs, waiting);
@@ -90,12 +91,15 @@ language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, nul
 
 -- Those messages of runs that come from no lease and yet have no attempt left: set_vt() showed them again after their
 -- last. Not those that failed and may be tried again: their category may have more attempts than the queue.
-create or replace function spanmq_core.spent(this spanmq_core.queue, runs spanmq_core.run[], least_attempts int) returns int8multirange
+create or replace function spanmq_core.spent(
+    this spanmq_core.queue, runs spanmq_core.run[], least_attempts int
+) returns int8multirange
 language plpgsql as $$
 declare
     dead int8multirange;
 begin
-    runs := array(select r from unnest(runs) r where r.lease_id = 0 and r.alone = 0 and r.attempts - r.lost >= least_attempts);
+    runs := array(select r from unnest(runs) r where r.lease_id = 0 and r.alone = 0
+                  and r.attempts - r.lost >= least_attempts);
     if runs = '{}' then
         return '{}';
     end if;
@@ -106,7 +110,8 @@ begin
     return dead - (
         select coalesce(range_agg(piece), '{}')
         from unnest(runs) r
-        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256 and f.lo < r.lo - r.lo % 256 + 256
+        join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= r.lo - r.lo % 256
+        and f.lo < r.lo - r.lo % 256 + 256
                                  and f.outcome = 'retrying' and f.attempt >= r.attempts
         cross join unnest(spanmq_core.ids_of(f) * spanmq_core.ids_of(r.lo, r.n)) piece);
 end $$;
@@ -119,15 +124,20 @@ begin
     return (
         select coalesce(range_agg(int8range(greatest(r.lo, first.lo + 1), r.lo + r.n)), '{}')
         from unnest(runs) r
-        join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first on first.group_key = r.group_key
+        join (select b.group_key, min(b.lo) as lo from unnest(buried) b group by b.group_key) first
+        on first.group_key = r.group_key
         where r.lo + r.n > first.lo + 1);
 end $$;
 
--- Messages that expired, taken out of the queue: dead letters, which are returned, unless the policy drops them. Those that were cancelled just end.
-create or replace function spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz) returns spanmq_core.run[]
+-- Messages that expired, taken out of the queue: dead letters, which are returned, unless the policy drops them. Those
+-- that were cancelled just end.
+create or replace function spanmq_core.drop_or_bury(
+    this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
-    reason spanmq_core.reason := ('EXPIRED', 'the message expired before it was handled', null, null, null)::spanmq_core.reason;
+    reason spanmq_core.reason := ('EXPIRED', 'the message expired before it was handled', null, null,
+                                  null)::spanmq_core.reason;
     expired spanmq_core.run[] := spanmq_core.end_cancelled(this, runs);
 begin
     if expired = '{}' then
@@ -139,12 +149,16 @@ begin
     else
         perform spanmq_core.bury(this, expired, at_, reason);
     end if;
-    delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (array(select spanmq_core.expand_runs(expired)));
+    delete from spanmq_core.expiry e where e.queue_id = this.queue_id
+        and e.msg_id = any (array(select spanmq_core.expand_runs(expired)));
     return case when (spanmq_core.policy_of(this.queue_id)).drop_expired then '{}' else expired end;
 end $$;
 
--- Ends those of these messages, taken out of the queue, that were cancelled while a receiver held them. Returns the others.
-create or replace function spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[]) returns spanmq_core.run[]
+-- Ends those of these messages, taken out of the queue, that were cancelled while a receiver held them. Returns the
+-- others.
+create or replace function spanmq_core.end_cancelled(
+    this spanmq_core.queue, runs spanmq_core.run[]
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     cancelled int8multirange;
@@ -155,14 +169,16 @@ begin
     end if;
     with gone as (
         delete from spanmq_core.expiry e using unnest(runs) r
-            where e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < r.lo + r.n and e.is_cancelled returning e.msg_id)
+            where e.queue_id = this.queue_id and e.msg_id >= r.lo and e.msg_id < r.lo + r.n and e.is_cancelled
+            returning e.msg_id)
     select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into cancelled from gone g;
     if cancelled is null then
         return runs;
     end if;
     ended := spanmq_core.runs_among(runs, cancelled);
     -- For state(): these are not completed.
-    perform spanmq_core.note_failure(this.queue_id, ended, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    perform spanmq_core.note_failure(this.queue_id, ended, clock_timestamp(), 'cancelled',
+                                     ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     perform spanmq_core.tell_settled(this, ended);
     return spanmq_core.runs_not_among(runs, cancelled);
 end $$;
@@ -193,13 +209,15 @@ begin
     loop
         select coalesce(array_agg(n.msg_id order by n.expires_at, n.msg_id), '{}'), max(n.expires_at) into ids, from_at
             from (select * from spanmq_core.expiry e
-                  where e.queue_id = this.queue_id and e.expires_at <= at_ and (e.expires_at, e.msg_id) > (from_at, from_id)
+                  where e.queue_id = this.queue_id and e.expires_at <= at_
+                  and (e.expires_at, e.msg_id) > (from_at, from_id)
                   order by e.queue_id, e.expires_at, e.msg_id limit at_most) n;
         from_id := ids[cardinality(ids)];
         free := spanmq_core.lock_free(this.queue_id, ids);
         runs := spanmq_core.take_out(this.queue_id, free, 0, true);
         if spanmq_core.count_runs(runs) < cardinality(ids) then
-            runs := runs || spanmq_core.take_late(this.queue_id, at_, (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
+            runs := runs || spanmq_core.take_late(this.queue_id, at_,
+                                                  (select range_agg(int8range(id, id, '[]')) from unnest(ids) id));
         end if;
         perform spanmq_core.drop_or_bury(this, runs, at_);
         if not this.has_plain_policy and this.bells <> 0 then
@@ -245,7 +263,8 @@ begin
     end if;
     runs := array(
         select spanmq_core.run_of(h) from spanmq_core.held h
-        where h.queue_id + 0 = this.queue_id and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0 and h.attempts >= least_attempts
+        where h.queue_id + 0 = this.queue_id and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0
+        and h.attempts >= least_attempts
           and spanmq_core.was_alone(spanmq_core.run_of(h))
         order by h.queue_id + 0, h.vt limit 100);
     dead := spanmq_core.exhausted(this, runs, this.max_attempts, 0);
@@ -260,7 +279,9 @@ end $$;
 
 -- Looks without locks, which would hide messages that have attempts left from receivers until maintain() ends. A
 -- message that was visible at at_, and is so still, has not been delivered since.
-create or replace function spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamptz, least_attempts int) returns bigint
+create or replace function spanmq_core.bury_spent(
+    this spanmq_core.queue, at_ timestamptz, least_attempts int
+) returns bigint
 language plpgsql as $$
 declare
     first_lo bigint := coalesce((select u.spent_to from spanmq_core.upkeep u where u.queue_id = this.queue_id), 0);
@@ -270,14 +291,18 @@ declare
     run spanmq_core.run;
     runs spanmq_core.run[] := '{}';
 begin
-    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0 and (l.h).attempts - (l.h).lost >= least_attempts and (l.h).vt <= at_), '{}'),
+    select coalesce(array_agg(spanmq_core.run_of(l.h)) filter (where (l.h).lease_id = 0
+                                                               and (l.h).attempts - (l.h).lost >= least_attempts
+                                                               and (l.h).vt <= at_), '{}'),
            case when count(*) = 1000 then max((l.h).lo) + 1 else 0 end
         into tried, next_lo
-        from (select h from spanmq_core.held h where h.queue_id = this.queue_id and h.lo >= first_lo order by h.queue_id, h.lo limit 1000) l;
+        from (select h from spanmq_core.held h where h.queue_id = this.queue_id and h.lo >= first_lo
+              order by h.queue_id, h.lo limit 1000) l;
     dead := spanmq_core.spent(this, tried, least_attempts);
     foreach run in array tried loop
         if dead && int8range(run.lo, run.lo + run.n) then
-            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n) * dead, 0, at_);
+            runs := runs || spanmq_core.take_from_held(this.queue_id, run.lo, spanmq_core.ids_of(run.lo, run.n) * dead,
+                                                       0, at_);
         end if;
     end loop;
     perform spanmq_core.bury(this, runs, at_, spanmq_core.no_attempt_left());

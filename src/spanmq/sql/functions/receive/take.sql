@@ -29,7 +29,8 @@ begin
                 select k.ctid from spanmq_core.fresh k
                 where k.queue_id = this_queue and k.lo >= fresh_from
                   and not exists (
-                      select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_)
+                      select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= due_from
+                          and h.vt <= at_)
                 order by k.queue_id, k.lo limit 1 for update skip locked)
             returning f.* into this;
         if not found then
@@ -39,7 +40,8 @@ begin
             insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
                 values (this_queue, this.lo + 1, this.n - 1, this.priority, this.group_hash, this.group_key);
         end if;
-        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash, group_key)
+        insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, vt, last_read_at, priority, group_hash,
+                                      group_key)
             values (this_queue, this.lo, 1, lease, 1, greatest(until, at_, clock_timestamp()), at_,
                     this.priority, this.group_hash, this.group_key);
         if this.lo & 127 = 0 then
@@ -134,12 +136,15 @@ begin
     for round in 1 .. 1000 loop
         with due as materialized (
             select h.lo, h.n from spanmq_core.held h
-            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to and (h.alone = 0 or waits is null)
+            where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lo > tried_to
+            and (h.alone = 0 or waits is null)
             order by h.queue_id + 0, h.vt limit 1000),
         fresh as materialized (
             select f.lo, f.n from spanmq_core.fresh f
-            where f.queue_id = this_queue and f.lo >= greatest(fresh_from, tried_to + 1) order by f.queue_id, f.lo limit least(missing, 1000))
-        select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.lo order by c.lo) filter (where not c.is_due), max(c.lo)
+            where f.queue_id = this_queue and f.lo >= greatest(fresh_from, tried_to + 1) order by f.queue_id, f.lo
+            limit least(missing, 1000))
+        select array_agg(c.lo order by c.lo) filter (where c.is_due),
+        array_agg(c.lo order by c.lo) filter (where not c.is_due), max(c.lo)
             into due_los, fresh_los, tried_to
             from (select u.*, sum(u.n) over (order by u.lo) - u.n as before
                   from (select d.lo, d.n, true as is_due from due d union all select f.lo, f.n, false from fresh f) u) c
@@ -167,7 +172,8 @@ begin
         delete from spanmq_core.held h
             where h.ctid = any (array(
                 select k.ctid from unnest(los) u (lo) cross join lateral (
-                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_ for update skip locked) k))
+                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo = u.lo and h.vt <= at_
+                        for update skip locked) k))
             returning spanmq_core.run_of(h) as run)
     select array_agg(g.run order by (g.run).lo) into runs from gone g;
     return spanmq_core.without_done(this_queue, runs);
@@ -183,7 +189,8 @@ begin
             delete from spanmq_core.fresh f
                 where f.ctid = any (array(
                     select k.ctid from unnest(los) u (lo) cross join lateral (
-                        select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = u.lo for update skip locked) k))
+                        select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = u.lo
+                            for update skip locked) k))
                 returning spanmq_core.run_of(f) as run)
         select array_agg(g.run order by (g.run).lo) into runs from gone g;
     end if;
@@ -192,7 +199,8 @@ end $$;
 
 create or replace function spanmq_core.run_of(this spanmq_core.held) returns spanmq_core.run
 language sql immutable as $$
-    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key, this.priority, this.lost,
+    select (this.lo, this.n, this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
+            this.priority, this.lost,
             this.alone)::spanmq_core.run
 $$;
 
@@ -215,7 +223,8 @@ begin
                 kept := kept || this;
                 continue;
             end if;
-            foreach piece in array spanmq_core.run_without(this, spanmq_core.forget_done(this_queue, this.lo, this.n)) loop
+            foreach piece in array spanmq_core.run_without(this, spanmq_core.forget_done(this_queue, this.lo, this.n))
+                loop
                 kept := kept || piece;
             end loop;
         end loop;
@@ -242,7 +251,8 @@ begin
         delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id = any (added);
     end if;
     with notes as (
-        delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < first_id + n returning d.msg_id)
+        delete from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id
+            and d.msg_id < first_id + n returning d.msg_id)
         select range_agg(int8range(g.msg_id, g.msg_id, '[]')) into gone from notes g;
     return coalesce(gone, '{}');
 end $$;
@@ -251,7 +261,8 @@ end $$;
 create or replace function spanmq_core.pieces(this spanmq_core.run, ids int8multirange) returns spanmq_core.run[]
 language sql immutable as $$
     select array(
-        select (lower(r), upper(r) - lower(r), this.attempts, this.lease_id, this.vt, this.last_read_at, this.group_hash, this.group_key,
+        select (lower(r), upper(r) - lower(r), this.attempts, this.lease_id, this.vt, this.last_read_at,
+                this.group_hash, this.group_key,
                 this.priority, this.lost, this.alone)::spanmq_core.run
         from unnest(ids) r order by lower(r))
 $$;
@@ -299,7 +310,9 @@ begin
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
         select this_queue, t.lo, t.n, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is null;
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.lost, r.alone, r.vt, r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this_queue, t.lo, t.n, r.lease_id, r.attempts, r.lost, r.alone, r.vt, r.last_read_at, r.priority,
+        r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null;
 end $$;

@@ -1,30 +1,36 @@
 -- Waking receivers: docs/internals/wake-up.md says when, why, and what is left to polls.
 --
--- A process that waits for messages, of any number of queues, registers as a listener (await_messages). It gets a bell, one of 62 of the database, listens
--- to the bell's channel, and polls for all its queues at once (poll), which announces that it waits. A send rings one bell of the queue at which a process
--- waits: it notifies the bell's channel with the id of the queue. A process that was woken and leaves messages to others wakes the next one (pass_on).
+-- A process that waits for messages, of any number of queues, registers as a listener (await_messages). It gets a bell,
+-- one of 62 of the database, listens to the bell's channel, and polls for all its queues at once (poll), which
+-- announces that it waits. A send rings one bell of the queue at which a process waits: it notifies the bell's channel
+-- with the id of the queue. A process that was woken and leaves messages to others wakes the next one (pass_on).
 --
--- The state of a bell is a sequence, spanmq_core.bell_<n>: the ms since 1970 when its process last announced that it waits, shifted by 20 bits, and in
--- these bits the ms when it was last rung; 0: its process is busy. It is read and set without a lasting lock, with effect at once and whether or not the
--- transaction commits; unlogged, for after a crash no process waits.
+-- The state of a bell is a sequence, spanmq_core.bell_<n>: the ms since 1970 when its process last announced that it
+-- waits, shifted by 20 bits, and in these bits the ms when it was last rung; 0: its process is busy. It is read and set
+-- without a lasting lock, with effect at once and whether or not the transaction commits; unlogged, for after a crash
+-- no process waits.
 
--- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random uuid of its own, which proves that
--- a caller may poll for these queues. Returns the queues on which the caller has the right, with their ids, whether they are ordered, and the channel to listen to: null
--- if the process listens to none (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues. Raises
--- MQ002 for a listener that is null.
+-- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random
+-- uuid of its own, which proves that a caller may poll for these queues. Returns the queues on which the caller has the
+-- right, with their ids, whether they are ordered, and the channel to listen to: null if the process listens to none
+-- (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues.
+-- Raises MQ002 for a listener that is null.
 create or replace function spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean default true)
 returns table (queue text, queue_id int, is_ordered boolean, channel text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 #variable_conflict use_column
 declare
     at_ timestamptz := clock_timestamp();
-    known_ids int[] := array(select q.queue_id from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n));
+    known_ids int[] := array(select q.queue_id from unnest(queues) n join spanmq_core.queue q
+                             on q.folded_name = lower(n));
     this spanmq_core.listener;
     bit bigint;
 begin
-    perform spanmq_core.raise_if(listener is null, 'listener cannot be NULL', 'Pass gen_random_uuid(), the same one at each call.');
+    perform spanmq_core.raise_if(listener is null, 'listener cannot be NULL',
+                                 'Pass gen_random_uuid(), the same one at each call.');
     update spanmq_core.listener l
-        set queue_ids = case when l.registered_in = pg_current_xact_id() then l.queue_ids || known_ids else known_ids end,
+        set queue_ids = case when l.registered_in = pg_current_xact_id() then l.queue_ids || known_ids
+        else known_ids end,
             registered_in = pg_current_xact_id(), expires_at = at_ + interval '90 seconds'
         where l.listener = await_messages.listener and l.expires_at > at_ returning * into this;
     if not found then
@@ -37,21 +43,26 @@ begin
         -- A queue whose row another transaction has locked gets the bell at the next call.
         update spanmq_core.queue q set bells = q.bells | bit
             where q.bells & bit = 0 and q.queue_id = any (array(
-                select c.queue_id from unnest(known_ids) i join spanmq_core.queue c on c.queue_id = i where c.bells & bit = 0 for no key update of c skip locked));
+                select c.queue_id from unnest(known_ids) i join spanmq_core.queue c on c.queue_id = i
+                    where c.bells & bit = 0 for no key update of c skip locked));
     end if;
     return query
         select n, q.queue_id, coalesce(p.ordered, false), this.channel
-        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n) left join spanmq_core.policy p on p.queue_id = q.queue_id;
+        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n) left join spanmq_core.policy p
+        on p.queue_id = q.queue_id;
 end $$;
 
-create or replace function spanmq_core.new_listener(key uuid, ids int[], has_channel boolean) returns spanmq_core.listener
+create or replace function spanmq_core.new_listener(
+    key uuid, ids int[], has_channel boolean
+) returns spanmq_core.listener
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
     this spanmq_core.listener;
 begin
     delete from spanmq_core.listener l
-        where l.ctid = any (array(select o.ctid from spanmq_core.listener o where o.expires_at <= at_ for update skip locked));
+        where l.ctid = any (array(select o.ctid from spanmq_core.listener o where o.expires_at <= at_
+                                  for update skip locked));
     insert into spanmq_core.listener (listener, queue_ids, registered_in, expires_at)
         values (key, ids, pg_current_xact_id(), at_ + interval '90 seconds')
         on conflict on constraint listener_pkey do update
@@ -65,7 +76,8 @@ create or replace function spanmq_core.take_bell(this spanmq_core.listener) retu
 language plpgsql as $$
 declare
     -- Any: two processes that start at the same time take the same one rarely.
-    free int := (select n from generate_series(0, 61) n where not exists (select from spanmq_core.listener l where l.bell = n) order by random() limit 1);
+    free int := (select n from generate_series(0, 61) n
+                 where not exists (select from spanmq_core.listener l where l.bell = n) order by random() limit 1);
     bit bigint := 1::bigint << free;
 begin
     if free is null then
@@ -85,12 +97,14 @@ begin
     return this;
 end $$;
 
--- Polls for all queues of a listener, and announces that it waits, unless `waits` is false: a process announces itself when it
--- listens. Returns the ids of the queues that have a visible message, and in how many seconds the next one becomes visible, or a rate
--- limit permits it; null: nothing of that kind is known. Messages that become due within four seconds, and are not known yet, wake it
--- (is_foreseen). A queue that was dropped counts as one with messages: a receive says what is wrong. `ready` is null for a listener
--- that is not registered, or no longer.
-create or replace function spanmq.poll(listener uuid, waits boolean default true) returns table (ready int[], due_in double precision)
+-- Polls for all queues of a listener, and announces that it waits, unless `waits` is false: a process announces itself
+-- when it listens. Returns the ids of the queues that have a visible message, and in how many seconds the next one
+-- becomes visible, or a rate limit permits it; null: nothing of that kind is known. Messages that become due within
+-- four seconds, and are not known yet, wake it (is_foreseen). A queue that was dropped counts as one with messages: a
+-- receive says what is wrong. `ready` is null for a listener that is not registered, or no longer.
+create or replace function spanmq.poll(
+    listener uuid, waits boolean default true
+) returns table (ready int[], due_in double precision)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.listener := spanmq_core.find_listener(listener);
@@ -104,11 +118,13 @@ begin
         perform spanmq_core.announce_wait(this.bell);
     end if;
     return query
-        select coalesce(array_agg(s.queue_id) filter (where s.is_ready), '{}'), min(s.due_in) from spanmq_core.states_of(this.queue_ids) s;
+        select coalesce(array_agg(s.queue_id) filter (where s.is_ready), '{}'), min(s.due_in)
+        from spanmq_core.states_of(this.queue_ids) s;
 end $$;
 
--- Wakes another listener of each of these queues that has a visible message, and returns the ids of those queues. Call it where a process was woken and
--- leaves messages to others. With is_busy the process is woken no more until it polls again.
+-- Wakes another listener of each of these queues that has a visible message, and returns the ids of those queues. Call
+-- it where a process was woken and leaves messages to others. With is_busy the process is woken no more until it polls
+-- again.
 create or replace function spanmq.pass_on(listener uuid, queue_ids int[], is_busy boolean default false) returns int[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -118,29 +134,40 @@ begin
     if this.bell is not null and is_busy then
         perform spanmq_core.silence(this.bell);
     end if;
-    ready := array(select s.queue_id from spanmq_core.states_of(array(select i from unnest(pass_on.queue_ids) i where i = any (this.queue_ids))) s
+    ready := array(select s.queue_id
+                   from spanmq_core.states_of(array(select i from unnest(pass_on.queue_ids) i
+                                                    where i = any (this.queue_ids))) s
                    where s.is_ready);
-    perform spanmq_core.ring(q.queue_id, q.bells, this.bell) from spanmq_core.queue q where q.queue_id = any (ready) and q.bells <> 0;
+    perform spanmq_core.ring(q.queue_id, q.bells, this.bell) from spanmq_core.queue q where q.queue_id = any (ready)
+        and q.bells <> 0;
     return ready;
 end $$;
 
 create or replace function spanmq_core.find_listener(key uuid) returns spanmq_core.listener
-language sql stable as $$ select l from spanmq_core.listener l where l.listener = key and l.expires_at > clock_timestamp() $$;
+language sql stable as $$ select l from spanmq_core.listener l where l.listener = key
+and l.expires_at > clock_timestamp() $$;
 
--- Whether these queues have a visible message, and in how many seconds the next one becomes visible; three index probes for each queue.
-create or replace function spanmq_core.states_of(ids int[]) returns table (queue_id int, is_ready boolean, due_in double precision)
+-- Whether these queues have a visible message, and in how many seconds the next one becomes visible; three index probes
+-- for each queue.
+create or replace function spanmq_core.states_of(
+    ids int[]
+) returns table (queue_id int, is_ready boolean, due_in double precision)
 language plpgsql :pinned set enable_sort = off as $$
 #variable_conflict use_column
 declare
     at_ timestamptz := clock_timestamp();
 begin
     return query
-        select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null, least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
+        select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null,
+        least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
         from (
             select u.queue_id, q.queue_id is null or b.queue_id is null
-                       or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id and f.lo >= b.fresh_from) as is_fresh,
-                   (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from order by h.queue_id + 0, h.vt limit 1) as vt,
-                   (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p where p.queue_id = u.queue_id) as token_in
+                       or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id
+                                  and f.lo >= b.fresh_from) as is_fresh,
+                   (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from
+                    order by h.queue_id + 0, h.vt limit 1) as vt,
+                   (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p
+                    where p.queue_id = u.queue_id) as token_in
             from unnest(ids) u (queue_id) left join spanmq_core.queue q on q.queue_id = u.queue_id left join lateral (
                 select b.queue_id, b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
                 order by b.queue_id desc, b.number desc limit 1) b on true) s;
@@ -155,17 +182,19 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
-    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 1);
+    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_
+                           order by h.queue_id + 0, h.vt limit 1);
     policy spanmq_core.policy;
 begin
     if not this.has_plain_policy then
         policy := spanmq_core.policy_of(this.queue_id);
     end if;
-    return least(extract(epoch from due_at - at_), spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
+    return least(extract(epoch from due_at - at_),
+                 spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
 end $$;
 
--- The same for many queues at once, in their order: for one process in which many wait. For a queue that does not exist, or on which the caller has no right, the
--- result is null; the next receive raises the error.
+-- The same for many queues at once, in their order: for one process in which many wait. For a queue that does not
+-- exist, or on which the caller has no right, the result is null; the next receive raises the error.
 create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
 language plpgsql as $$
 declare
@@ -236,7 +265,8 @@ begin
     return false;
 end $$;
 
--- For senders: at most once in 4 ms for a queue, over all of them, else one that sends without a pause wakes all processes.
+-- For senders: at most once in 4 ms for a queue, over all of them, else one that sends without a pause wakes all
+-- processes.
 create or replace function spanmq_core.wake_one(this_queue int, bells bigint) returns void
 language plpgsql as $$
 declare
@@ -245,7 +275,8 @@ declare
     last bigint := pg_sequence_last_value(clock);
 begin
     -- The queue's id, and the lowest 32 bits of the time.
-    if (last >> 32 = this_queue and (now_ms - last) & 4294967295 < 4) is not true and spanmq_core.ring(this_queue, bells) then
+    if (last >> 32 = this_queue and (now_ms - last) & 4294967295 < 4) is not true
+        and spanmq_core.ring(this_queue, bells) then
         perform setval(clock, (this_queue::bigint << 32) | (now_ms & 4294967295));
     end if;
 end $$;
@@ -266,7 +297,8 @@ declare
 begin
     return this.bells <> 0 and exists (
         select from generate_series(0, 61) n
-        where this.bells >> n & 1 = 1 and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
+        where this.bells >> n & 1 = 1
+        and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
 end $$;
 
 -- For transactions that take messages out of a queue that orders or limits: other messages may have waited for them.
@@ -286,8 +318,10 @@ begin
     bound := spanmq_core.bound_of(this.queue_id);
     -- Room for one more in flight is room for any; else only for the rest of a group.
     if policy.max_in_flight is not null or exists (select from unnest(runs) r where r.group_hash is null) then
-        if exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit 1)
-           or exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_) then
+        if exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo >= bound.fresh_from
+                   order by f.queue_id, f.lo limit 1)
+           or exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from
+                      and h.vt <= at_) then
             perform spanmq_core.wake(this);
         end if;
         return;
@@ -299,12 +333,15 @@ begin
         -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
         continue when policy.ordered and exists (
             select from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null and h.vt > at_
+            where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null
+            and h.vt > at_
               and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
         if exists (select from spanmq_core.fresh f
-                   where f.queue_id + 0 = this.queue_id and f.group_hash = candidate.hash and f.group_hash is not null and f.lo >= bound.fresh_from)
+                   where f.queue_id + 0 = this.queue_id and f.group_hash = candidate.hash and f.group_hash is not null
+                   and f.lo >= bound.fresh_from)
            or exists (select from spanmq_core.held h
-                      where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null
+                      where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash
+                      and h.group_hash is not null
                         and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
             perform spanmq_core.wake(this);
             return;
@@ -325,6 +362,7 @@ begin
     end if;
     if this.has_subscriptions then
         perform spanmq_core.announce(q, visible_at)
-            from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id where s.log_id = this.queue_id;
+            from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.queue_id
+            where s.log_id = this.queue_id;
     end if;
 end $$;

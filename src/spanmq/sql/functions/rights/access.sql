@@ -1,7 +1,9 @@
 -- Names, rights and arguments: what every public function checks before it acts.
 
 -- Raises an error if so. Its texts are put together in any case: not for calls by the thousand.
-create or replace function spanmq_core.raise_if(is_wrong boolean, message text, hint text, code text default 'MQ002') returns void
+create or replace function spanmq_core.raise_if(
+    is_wrong boolean, message text, hint text, code text default 'MQ002'
+) returns void
 language plpgsql as $$
 begin
     if is_wrong then
@@ -23,7 +25,8 @@ create or replace function spanmq_core.check_isolation(what text) returns void
 language plpgsql as $$
 begin
     perform spanmq_core.raise_if(not spanmq_core.sees_now(),
-        format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))), 'Call it in a transaction of its own.', 'MQ003');
+        format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))),
+        'Call it in a transaction of its own.', 'MQ003');
 end $$;
 
 -- The table name of a queue, as PGMQ forms it. Raises MQ001 for characters that PGMQ refuses.
@@ -37,7 +40,8 @@ begin
     return lower(prefix || '_' || queue_name);
 end $$;
 
--- Raises MQ001 for a name that can't be a queue's: null, empty, over 47 characters or bytes (a table name has 63 bytes).
+-- Raises MQ001 for a name that can't be a queue's: null, empty, over 47 characters or bytes (a table name has 63
+-- bytes).
 create or replace function pgmq.validate_queue_name(queue_name text) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
@@ -47,17 +51,21 @@ begin
     end if;
     if length(queue_name) > 47 then
         raise exception 'queue name is too long, maximum length is 47 characters'
-            using errcode = 'P0001', constraint = 'MQ001', detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
+            using errcode = 'P0001', constraint = 'MQ001',
+            detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
     end if;
     if greatest(octet_length(queue_name), octet_length(lower(queue_name))) > 47 then
         raise exception 'queue name is too long, maximum length is 47 bytes'
-            using errcode = 'P0001', constraint = 'MQ001', detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
+            using errcode = 'P0001', constraint = 'MQ001',
+            detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
     end if;
 end $$;
 
--- Whether each statement of this transaction sees what was committed before it. READ UNCOMMITTED, which some drivers ask for, is the same here.
+-- Whether each statement of this transaction sees what was committed before it. READ UNCOMMITTED, which some drivers
+-- ask for, is the same here.
 create or replace function spanmq_core.sees_now() returns boolean
-language sql stable as $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed', 'read uncommitted') $$;
+language sql stable as $$ select pg_catalog.current_setting('transaction_isolation') in ('read committed',
+    'read uncommitted') $$;
 
 -- The queue of that name. Raises 42P01, with PGMQ's text, if it does not exist. Rights are checked by the callers: see
 -- rights.sql.
@@ -67,7 +75,8 @@ declare
     this spanmq_core.queue;
 begin
     -- The catalog tells old snapshots, too, that a queue was dropped.
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name) and has_table_privilege(q.queue_view, 'select');
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name)
+        and has_table_privilege(q.queue_view, 'select');
     if not found then
         perform spanmq_core.raise_not_found(queue_name);
     end if;
@@ -84,12 +93,14 @@ begin
         raise exception 'queue % is a subscription: nothing is sent into it', this.name
             using errcode = 'MQ060', hint = (
                 select format('Send into queue %s: it comes here, too.', q.name)
-                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = this.queue_id);
+                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id
+                where s.queue_id = this.queue_id);
     end if;
     return this;
 end $$;
 
--- Keeps a queue from being dropped, to the end of the transaction. Raises what find_queue() raises if it was dropped meanwhile.
+-- Keeps a queue from being dropped, to the end of the transaction. Raises what find_queue() raises if it was dropped
+-- meanwhile.
 create or replace function spanmq_core.hold_queue(this spanmq_core.queue) returns void
 language plpgsql as $$
 begin
@@ -99,7 +110,8 @@ begin
     end if;
 end $$;
 
--- The table that bears the archive's name: it counts, as in PGMQ, where one was renamed and another made. Null where it was dropped.
+-- The table that bears the archive's name: it counts, as in PGMQ, where one was renamed and another made. Null where it
+-- was dropped.
 create or replace function spanmq_core.archive_of(this spanmq_core.queue) returns regclass
 language sql stable as $$
     select pg_catalog.to_regclass(pg_catalog.format('pgmq.%I', 'a_' operator(pg_catalog.||) this.folded_name))
@@ -112,7 +124,8 @@ begin
         using errcode = '42P01', hint = format('Create it again: select pgmq.create(%L)', this.name);
 end $$;
 
--- Raises 42501 for a table that is to be an archive and has an owner below the schema's: its triggers would run with our rights.
+-- Raises 42501 for a table that is to be an archive and has an owner below the schema's: its triggers would run with
+-- our rights.
 create or replace function spanmq_core.check_archive(archive regclass) returns void
 language plpgsql stable as $$
 declare
@@ -120,7 +133,8 @@ declare
 begin
     if not pg_has_role(its_owner, current_user, 'usage') then
         raise exception '% can''t be the archive: it belongs to %', archive, pg_get_userbyid(its_owner)
-            using errcode = '42501', hint = format('alter table %s owner to %I, or drop or rename it.', archive, current_user);
+            using errcode = '42501', hint = format('alter table %s owner to %I, or drop or rename it.', archive,
+                                                   current_user);
     end if;
 end $$;
 
@@ -159,8 +173,11 @@ end $$;
 create or replace function spanmq_core.before(at_ timestamptz, length interval) returns timestamptz
 language sql stable strict as $$ select at_ - least(length, interval '5000 years') $$;
 
--- When a message that is sent, read or hidden now comes back after `seconds`. Raises MQ002 for null and what no timestamp holds.
-create or replace function spanmq_core.after(seconds double precision, what text, at_ timestamptz default clock_timestamp()) returns timestamptz
+-- When a message that is sent, read or hidden now comes back after `seconds`. Raises MQ002 for null and what no
+-- timestamp holds.
+create or replace function spanmq_core.after(
+    seconds double precision, what text, at_ timestamptz default clock_timestamp()
+) returns timestamptz
 language plpgsql volatile as $$
 begin
     if seconds is null then
@@ -210,7 +227,8 @@ end $$;
 create or replace function spanmq_core.try_lock_shared(this_queue int, what text) returns boolean
 language plpgsql as $$
 begin
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock_shared.what for share skip locked;
+    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock_shared.what
+        for share skip locked;
     return found;
 end $$;
 

@@ -1,8 +1,10 @@
 -- Keys of the SQS protocol. The owner of a key acts with the rights of the service's role, so only roles with the verb
 -- `admin` manage keys, and the service, which has the verb `serve`, looks them up.
 
--- Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a time in the past.
-create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[], expires_at timestamptz default null)
+-- Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a
+-- time in the past.
+create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[],
+                                                    expires_at timestamptz default null)
 returns spanmq.access_key
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -17,7 +19,8 @@ begin
         format('the key would have expired at %s', expires_at), 'Pass a future time, or none.');
     insert into spanmq_core.access_key as k (access_key_id, secret, queues, verbs, expires_at)
         values (create_access_key.access_key_id, create_access_key.secret, create_access_key.queues,
-                array(select distinct v from unnest(create_access_key.verbs) v order by v), create_access_key.expires_at)
+                array(select distinct v from unnest(create_access_key.verbs) v order by v),
+                create_access_key.expires_at)
         on conflict do nothing
         returning * into made;
     perform spanmq_core.raise_if(not found, format('key %s exists', quote_literal(access_key_id)), 'Use another id.');
@@ -28,7 +31,8 @@ end $$;
 create or replace function spanmq.list_access_keys() returns setof spanmq.access_key
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq_core.access_key k order by k.access_key_id;
+    return query select k.access_key_id, k.queues, k.verbs, k.created_at, k.expires_at from spanmq_core.access_key k
+        order by k.access_key_id;
 end $$;
 
 -- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds.
@@ -45,5 +49,6 @@ returns table (secret text, queues text[], verbs text[])
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
     return query select k.secret, k.queues, k.verbs from spanmq_core.access_key k
-        where k.access_key_id = find_access_key.access_key_id and (k.expires_at is null or k.expires_at > clock_timestamp());
+        where k.access_key_id = find_access_key.access_key_id
+        and (k.expires_at is null or k.expires_at > clock_timestamp());
 end $$;

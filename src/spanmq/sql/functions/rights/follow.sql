@@ -1,15 +1,17 @@
 -- Table privileges as verbs, for an installation that follows them: roles that PGMQ's programs granted table privileges
--- to work without a grant of a verb. What the owner granted on pgmq.q_<name> and pgmq.a_<name> is compared with what was
--- followed before, and each difference granted or revoked. A verb needs the privileges for all that it shows or changes,
--- so that it opens nothing that the table privileges leave closed.
+-- to work without a grant of a verb. What the owner granted on pgmq.q_<name> and pgmq.a_<name> is compared with what
+-- was followed before, and each difference granted or revoked. A verb needs the privileges for all that it shows or
+-- changes, so that it opens nothing that the table privileges leave closed.
 
 create or replace function spanmq_core.is_following() returns boolean
 language sql stable as $$ select exists (select from spanmq_core.following) $$;
 
--- The verbs that roles have by privileges on the view and the archive of a queue, or (null) of each. Left out are a verb
--- that the role has on all queues, which comes with SELECT, and pg_monitor, to which the installation grants SELECT.
--- A privilege that another role than the owner passed on does not count: the owner could not revoke it.
-create or replace function spanmq_core.verbs_by_privileges(this_queue int) returns table (queue_id int, role text, verb text)
+-- The verbs that roles have by privileges on the view and the archive of a queue, or (null) of each. Left out are a
+-- verb that the role has on all queues, which comes with SELECT, and pg_monitor, to which the installation grants
+-- SELECT. A privilege that another role than the owner passed on does not count: the owner could not revoke it.
+create or replace function spanmq_core.verbs_by_privileges(
+    this_queue int
+) returns table (queue_id int, role text, verb text)
 language sql stable as $$
     select g.queue_id, g.role, v.verb
     from (select q.queue_id, case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee)::text end as role,
@@ -38,7 +40,8 @@ create or replace function spanmq_core.privileges_to_close(this_queue int)
 returns table (queue_id int, relation regclass, privileges text, roles text)
 language sql stable as $$
     select q.queue_id, c.oid::regclass, case c.relkind when 'S' then 'usage, update' else 'trigger, references' end,
-           string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end, ', ')
+           string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end,
+                      ', ')
     from spanmq_core.queue q
     cross join lateral unnest(array[q.queue_view, spanmq_core.archive_of(q), q.ids]) r (relation)
     join pg_class c on c.oid = r.relation
@@ -90,9 +93,11 @@ begin
         except select f.role, f.verb from spanmq_core.followed_grant f where f.queue_id = this.queue_id
     loop
         insert into spanmq_core.followed_grant (queue_id, role, verb, was_granted)
-            values (this.queue_id, each.role, each.verb, each.role in (select spanmq_core.grantees_of(each.verb, this.queue_id)));
+            values (this.queue_id, each.role, each.verb,
+                    each.role in (select spanmq_core.grantees_of(each.verb, this.queue_id)));
         execute format('grant execute on function %s to %s',
-                       array_to_string(spanmq_core.make_wrappers(this, each.verb), ', '), spanmq_core.role_name(each.role));
+                       array_to_string(spanmq_core.make_wrappers(this, each.verb), ', '),
+                       spanmq_core.role_name(each.role));
     end loop;
 end $$;
 
@@ -100,23 +105,29 @@ end $$;
 create or replace function spanmq_core.unfollow(this spanmq_core.queue, role_name text, verb_lost text) returns void
 language plpgsql as $$
 declare
-    verbs text[] := array(select v from unnest(spanmq_core.verbs_of('manage')) v where verb_lost = any (spanmq_core.verbs_of(v)));
+    verbs text[] := array(select v from unnest(spanmq_core.verbs_of('manage')) v
+                          where verb_lost = any (spanmq_core.verbs_of(v)));
     each text;
 begin
-    delete from spanmq_core.followed_grant f where f.queue_id = this.queue_id and f.role = role_name and f.verb = any (verbs);
+    delete from spanmq_core.followed_grant f where f.queue_id = this.queue_id and f.role = role_name
+        and f.verb = any (verbs);
     foreach each in array verbs loop
-        if spanmq_core.has_wrappers(this.queue_id, each) and (role_name = 'public' or to_regrole(quote_ident(role_name)) is not null) then
+        if spanmq_core.has_wrappers(this.queue_id, each)
+            and (role_name = 'public' or to_regrole(quote_ident(role_name)) is not null) then
             execute format('revoke execute on function %s from %s',
-                           array_to_string(spanmq_core.make_wrappers(this, each), ', '), spanmq_core.role_name(role_name));
+                           array_to_string(spanmq_core.make_wrappers(this, each), ', '),
+                           spanmq_core.role_name(role_name));
         end if;
     end loop;
 end $$;
 
--- Leaves SELECT on the lists of queues, topics and throttles, which the same grants reach: a row in topic_bindings would bind any queue.
+-- Leaves SELECT on the lists of queues, topics and throttles, which the same grants reach: a row in topic_bindings
+-- would bind any queue.
 create or replace function spanmq_core.close_lists() returns void
 language plpgsql as $$
 begin
-    perform spanmq_core.close_relation(r.relation) from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation);
+    perform spanmq_core.close_relation(r.relation)
+        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation);
 end $$;
 
 -- Revokes the table privileges by which a role would have these verbs on a queue again; open_to() revokes SELECT.
@@ -138,7 +149,8 @@ begin
     perform spanmq_core.close_lists();
     -- By chance: one at which this fails must not keep the others.
     for this in
-        select q.* from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow()) order by random() limit budget
+        select q.* from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow())
+        order by random() limit budget
     loop
         begin
             perform spanmq_core.follow(this);
@@ -155,24 +167,31 @@ begin
     end loop;
 end $$;
 
--- Makes table grants count as verbs: on pgmq.q_<name>, INSERT is send, SELECT look, SELECT with UPDATE and DELETE receive, and all of them with
--- TRUNCATE, as GRANT ALL grants them, manage. look also needs SELECT on the archive, receive SELECT and INSERT, manage all of these. Default privileges
--- and later grants count too: for new queues at once, for others when this is called again or maintain() runs, as revoked ones do. Grants of TRIGGER and
--- REFERENCES on these relations, and of more than SELECT on the sequence of ids, are revoked. false: stops that, and revokes the verbs that came by it.
--- Returns the verbs that roles have by table grants. Only the owner of the schema and superusers may call it.
-create or replace function spanmq.follow_table_grants(follow boolean default true) returns table (queue_name text, role text, verb text)
+-- Makes table grants count as verbs: on pgmq.q_<name>, INSERT is send, SELECT look, SELECT with UPDATE and DELETE
+-- receive, and all of them with TRUNCATE, as GRANT ALL grants them, manage. look also needs SELECT on the archive,
+-- receive SELECT and INSERT, manage all of these. Default privileges and later grants count too: for new queues at
+-- once, for others when this is called again or maintain() runs, as revoked ones do. Grants of TRIGGER and REFERENCES
+-- on these relations, and of more than SELECT on the sequence of ids, are revoked. false: stops that, and revokes the
+-- verbs that came by it. Returns the verbs that roles have by table grants. Only the owner of the schema and superusers
+-- may call it.
+create or replace function spanmq.follow_table_grants(
+    follow boolean default true
+) returns table (queue_name text, role text, verb text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq_core.raise_if(follow is null, 'follow cannot be NULL', 'Pass true to follow table grants, false to stop.');
+    perform spanmq_core.raise_if(follow is null, 'follow cannot be NULL',
+                                 'Pass true to follow table grants, false to stop.');
     perform spanmq_core.lock(0, 'rights');
     if follow then
         insert into spanmq_core.following default values on conflict do nothing;
         perform spanmq_core.close_lists();
-        perform spanmq_core.follow(q) from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow()) order by q.queue_id;
+        perform spanmq_core.follow(q) from spanmq_core.queue q
+            where q.queue_id in (select spanmq_core.queues_to_follow()) order by q.queue_id;
     else
         delete from spanmq_core.following;
         delete from spanmq_core.followed_grant f where f.was_granted;
-        perform spanmq_core.unfollow(q, f.role, f.verb) from spanmq_core.followed_grant f join spanmq_core.queue q using (queue_id);
+        perform spanmq_core.unfollow(q, f.role, f.verb) from spanmq_core.followed_grant f join spanmq_core.queue q
+            using (queue_id);
     end if;
     return query
         select q.name::text, f.role, f.verb from spanmq_core.followed_grant f join spanmq_core.queue q using (queue_id)

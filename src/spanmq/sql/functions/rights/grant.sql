@@ -1,11 +1,13 @@
 -- Granting and revoking verbs, on all queues or on one, and which roles have them: rights.sql has what a verb is.
 
--- The roles that have a verb on all queues (this_queue null) or on one, but for the owner. By these grants are known: there is no list beside them.
+-- The roles that have a verb on all queues (this_queue null) or on one, but for the owner. By these grants are known:
+-- there is no list beside them.
 create or replace function spanmq_core.grantees_of(verb text, this_queue int) returns setof text
 language sql stable as $$
     select case when a.grantee = 0 then 'public' else pg_get_userbyid(a.grantee) end
     from pg_proc p cross join lateral aclexplode(p.proacl) a
-    where p.oid = to_regprocedure(concat_ws('_', 'spanmq_call.may', verb, this_queue) || '()') and a.privilege_type = 'EXECUTE' and a.grantee <> p.proowner
+    where p.oid = to_regprocedure(concat_ws('_', 'spanmq_call.may', verb, this_queue) || '()')
+    and a.privilege_type = 'EXECUTE' and a.grantee <> p.proowner
     order by 1
 $$;
 
@@ -17,7 +19,8 @@ declare
     role text;
 begin
     for role in
-        select g from spanmq_core.grantees_of('look', null) g union select g from spanmq_core.grantees_of('look', this.queue_id) g order by 1
+        select g from spanmq_core.grantees_of('look', null) g union select g
+        from spanmq_core.grantees_of('look', this.queue_id) g order by 1
     loop
         perform spanmq_core.open_to(this, role, true);
     end loop;
@@ -30,7 +33,8 @@ end $$;
 create or replace function spanmq_core.open_to(this spanmq_core.queue, role text, may_look boolean) returns void
 language plpgsql as $$
 begin
-    execute format(case when may_look then 'grant select on %s%s to %s' else 'revoke select on %s%s from %s cascade' end,
+    execute format(case when may_look then 'grant select on %s%s to %s'
+                   else 'revoke select on %s%s from %s cascade' end,
                    this.queue_view, ', ' || spanmq_core.archive_of(this), spanmq_core.role_name(role));
 end $$;
 
@@ -44,7 +48,8 @@ begin
     elsif role = 'public' then
         return 'public';
     elsif not exists (select from pg_roles r where r.rolname = role) then
-        raise exception 'role "%" does not exist', role using errcode = 'MQ002', hint = 'Names of roles distinguish upper and lower case.';
+        raise exception 'role "%" does not exist', role using errcode = 'MQ002',
+            hint = 'Names of roles distinguish upper and lower case.';
     end if;
     return quote_ident(role);
 end $$;
@@ -53,7 +58,9 @@ end $$;
 create or replace function spanmq_core.role_may(role_name text, this_queue int, verb text) returns boolean
 language sql stable as $$
     select coalesce(has_function_privilege(r.oid, format('spanmq_call.may_%s()', verb), 'execute')
-                    or coalesce(has_function_privilege(r.oid, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this_queue)), 'execute'), false), false)
+                    or coalesce(has_function_privilege(r.oid,
+                                                       to_regprocedure(format('spanmq_call.may_%s_%s()', verb,
+                                                           this_queue)), 'execute'), false), false)
     from (select to_regrole(quote_ident(role_name))::oid as oid) r
 $$;
 
@@ -76,7 +83,8 @@ begin
     end if;
 end $$;
 
--- Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.
+-- Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or
+-- manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.
 create or replace function spanmq_call.grant_queue(role text, queue text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -85,27 +93,32 @@ declare
     each text;
 begin
     perform spanmq_core.check_queue_verb(verb);
-    perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue', 'Grant send, receive or look, or name a role.');
+    perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue',
+                                 'Grant send, receive or look, or name a role.');
     -- A queue that is about to be dropped gets no wrappers, which would stay behind.
     perform spanmq_core.lock(0, 'queue ' || this.folded_name);
     this := spanmq_core.find_queue(queue);
     -- Two that grant at once would make the same wrappers.
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_of(verb) loop
-        execute format('grant execute on function %s to %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
+        execute format('grant execute on function %s to %s',
+                       array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
         if each = 'look' then
             perform spanmq_core.open_to(this, role, true);
         end if;
     end loop;
     update spanmq_core.followed_grant f set was_granted = true
-        where f.queue_id = this.queue_id and f.role = grant_queue.role and f.verb = any (spanmq_core.verbs_of(grant_queue.verb));
+        where f.queue_id = this.queue_id and f.role = grant_queue.role
+        and f.verb = any (spanmq_core.verbs_of(grant_queue.verb));
 end $$;
 
 create or replace function spanmq_core.check_queue_verb(verb text) returns void
 language plpgsql immutable as $$
 begin
     if verb is null or verb not in ('send', 'receive', 'look', 'manage') then
-        perform spanmq_core.raise_verb(case when verb in ('create', 'maintain', 'serve', 'admin') then verb || ' on one queue' else verb end);
+        perform spanmq_core.raise_verb(case
+                                       when verb in ('create', 'maintain', 'serve', 'admin') then verb ||
+                                       ' on one queue' else verb end);
     end if;
 end $$;
 
@@ -119,9 +132,10 @@ begin
         'Owners can do everything, and every call needs their rights. Change the owner instead.', 'MQ004');
 end $$;
 
--- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a role has by another way (as
--- a member of a role, by PUBLIC,
--- on all queues) it keeps; false if it may still do it. Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for the owner.
+-- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a
+-- role has by another way (as a member of a role, by PUBLIC, on all queues) it keeps; false if it may still do it.
+-- Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for
+-- the owner.
 create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -137,7 +151,8 @@ begin
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         if spanmq_core.has_wrappers(this.queue_id, each) then
-            execute format('revoke execute on function %s from %s', array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
+            execute format('revoke execute on function %s from %s',
+                           array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
             if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
                 perform spanmq_core.open_to(this, role, false);
             end if;
@@ -148,12 +163,16 @@ begin
         perform spanmq_core.follow(this);
     end if;
     return not (has_function_privilege(role, format('spanmq_call.may_%s()', verb), 'execute')
-                or coalesce(has_function_privilege(role, to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this.queue_id)), 'execute'), false));
+                or coalesce(has_function_privilege(role,
+                                                   to_regprocedure(format('spanmq_call.may_%s_%s()', verb,
+                                                       this.queue_id)), 'execute'), false));
 end $$;
 
--- The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another includes. Owners and
--- superusers can do everything and are not listed.
-create or replace function spanmq_call.list_grants(queue text default null) returns table (queue_name text, role text, verb text)
+-- The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another
+-- includes. Owners and superusers can do everything and are not listed.
+create or replace function spanmq_call.list_grants(
+    queue text default null
+) returns table (queue_name text, role text, verb text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this_queue int := case when queue is not null then (spanmq_core.find_queue(queue)).queue_id end;
@@ -161,20 +180,23 @@ begin
     return query
         with given as (
             select q.name::text as name, g.role, v.verb, v.place
-            from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null or q.queue_id = this_queue
+            from (select q.queue_id, q.name from spanmq_core.queue q where list_grants.queue is null
+                  or q.queue_id = this_queue
                   union all select null, null) q
             join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
                 on list_grants.queue is null or v.verb in ('send', 'receive', 'look', 'manage')
             cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
         select g.name, g.role, g.verb from given g
-        where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role and o.verb <> g.verb
+        where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role
+                          and o.verb <> g.verb
                                                 and g.verb = any (spanmq_core.verbs_of(o.verb)))
         order by 1 nulls first, 2, g.place;
 end $$;
 
--- Allows a role (public: every role) to send to all queues, receive from them, look into them, manage them, also those to come; or make queues
--- (create), run maintenance (maintain), do what the HTTP service needs besides (serve), or handle its tokens and keys (admin). Only the owner of the
--- schema and superusers may call it. Raises MQ002 for an unknown role or verb.
+-- Allows a role (public: every role) to send to all queues, receive from them, look into them, manage them, also those
+-- to come; or make queues (create), run maintenance (maintain), do what the HTTP service needs besides (serve), or
+-- handle its tokens and keys (admin). Only the owner of the schema and superusers may call it. Raises MQ002 for an
+-- unknown role or verb.
 create or replace function spanmq.grant_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -190,7 +212,8 @@ begin
     end loop;
 end $$;
 
--- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the owner.
+-- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the
+-- owner.
 create or replace function spanmq.revoke_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

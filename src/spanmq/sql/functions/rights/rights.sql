@@ -33,21 +33,24 @@ language sql immutable as $$ select '{send,look,receive,manage,create,maintain,s
 -- The verbs that go when a verb is revoked: those that it includes, and those that include it.
 create or replace function spanmq_core.verbs_revoked_with(verb text) returns text[]
 language sql immutable as $$
-    select array(select v from unnest(spanmq_core.all_verbs()) v where v = any (spanmq_core.verbs_of(verb)) or verb = any (spanmq_core.verbs_of(v)))
+    select array(select v from unnest(spanmq_core.all_verbs()) v where v = any (spanmq_core.verbs_of(verb))
+                 or verb = any (spanmq_core.verbs_of(v)))
 $$;
 
 create or replace function spanmq_core.raise_verb(verb text) returns text
 language plpgsql immutable as $$
 begin
     raise exception 'verb % does not exist', coalesce(quote_literal(verb), 'NULL')
-        using errcode = 'MQ002', hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
+        using errcode = 'MQ002',
+        hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
 end $$;
 
 -- All queues there are, for entries: their names are in PostgreSQL's catalogs, too.
 create or replace function spanmq_call.known_queues()
 returns table (queue_id int, queue_name varchar, is_partitioned boolean, is_unlogged boolean, created_at timestamptz)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select q.queue_id, q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q order by q.queue_id
+    select q.queue_id, q.name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_core.queue q
+        order by q.queue_id
 $$;
 
 -- The number of a queue, for its wrappers. Raises what find_queue() raises.
@@ -60,7 +63,8 @@ end $$;
 -- Whether the caller has the verb on a queue, which is the right to execute may_<verb>().
 create or replace function spanmq_call.may(queue_id int, verb text) returns boolean
 language sql stable as $$
-    select pg_catalog.has_function_privilege('spanmq_call.may_' operator(pg_catalog.||) verb operator(pg_catalog.||) '()', 'execute')
+    select pg_catalog.has_function_privilege('spanmq_call.may_' operator(pg_catalog.||) verb operator(pg_catalog.||)
+                                             '()', 'execute')
         or coalesce(pg_catalog.has_function_privilege(pg_catalog.to_regprocedure(
                pg_catalog.format('spanmq_call.may_%s_%s()', verb, queue_id)), 'execute'), false)
 $$;
@@ -77,33 +81,43 @@ $$;
 create or replace function spanmq_call.names_for(verb text, queues text[] default null) returns setof text
 language sql stable as $$
     select q.queue_name::pg_catalog.text from spanmq_call.known_queues() q
-    where (queues is null or pg_catalog.lower(q.queue_name) operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+    where (queues is null
+           or pg_catalog.lower(q.queue_name) operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
       and spanmq_call.may(q.queue_id, verb)
 $$;
 
--- The call of a queue's wrapper, with the parameters $1, $2, ... Raises what find_queue() raises, and 42501 for a caller without the verb; to one without
--- any right on it the queue is not there.
-create or replace function spanmq_call.wrapper_call(queue_name text, function_name text, verb text, n_arguments int) returns text
+-- The call of a queue's wrapper, with the parameters $1, $2, ... Raises what find_queue() raises, and 42501 for a
+-- caller without the verb; to one without any right on it the queue is not there.
+create or replace function spanmq_call.wrapper_call(
+    queue_name text, function_name text, verb text, n_arguments int
+) returns text
 language plpgsql stable as $$
 declare
     number int;
 begin
     if queue_name is null then
         raise exception 'permission denied for all queues'
-            using errcode = '42501', hint = pg_catalog.format('Name the queue; or: select spanmq.grant_all(%L, %L)', current_user, verb);
+            using errcode = '42501', hint = pg_catalog.format('Name the queue; or: select spanmq.grant_all(%L, %L)',
+                                                              current_user, verb);
     end if;
     select * into number from spanmq_call.number_of(queue_name);
     if not spanmq_call.may(number, verb) then
         if not spanmq_call.may(number, 'send') and not spanmq_call.may(number, 'look') then
             raise exception 'relation "pgmq.%" does not exist', pgmq.format_table_name(queue_name, 'q')
-                using errcode = '42P01', hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no right on it:'
-                                                             ' see spanmq.grant_queue() and spanmq.follow_table_grants().', queue_name);
+                using errcode = '42P01',
+                hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no'
+                                         ' right on it:'
+                                                             ' see spanmq.grant_queue() and'
+                                                             ' spanmq.follow_table_grants().', queue_name);
         end if;
         raise exception 'permission denied for queue %', queue_name
-            using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user, queue_name, verb);
+            using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user,
+                                                              queue_name, verb);
     end if;
     return pg_catalog.format('select * from spanmq_call.%I(%s)', pg_catalog.format('%s_%s', function_name, number),
-                             (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ') from pg_catalog.generate_series(1, n_arguments) i));
+                             (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ')
+                              from pg_catalog.generate_series(1, n_arguments) i));
 end $$;
 
 -- Leaves a proof of the role that calls, and returns it: for functions that ask for of_caller.
@@ -116,7 +130,8 @@ begin
     return of_caller;
 end $$;
 
--- The role that calls, of which the entry has left a proof. Raises 42501 without one: a function that asks is called by its entry only.
+-- The role that calls, of which the entry has left a proof. Raises 42501 without one: a function that asks is called by
+-- its entry only.
 create or replace function spanmq_core.take_caller(of_caller uuid) returns name
 language plpgsql as $$
 declare
@@ -124,14 +139,17 @@ declare
 begin
     delete from spanmq_call.caller c where c.proof = of_caller returning c.role into by_role;
     perform spanmq_core.raise_if(not found,
-        'permission denied without a proof of the role that calls', 'Call the function of the same name in schema spanmq.', '42501');
+        'permission denied without a proof of the role that calls',
+        'Call the function of the same name in schema spanmq.', '42501');
     return by_role;
 end $$;
 
--- The entry of a function in the schema where people look for it. Left out of its arguments are of_queue, which the function of that name in `finder`
--- finds by the first argument, by_role, which is the role that calls (a function that believes it decides nothing by it), and
--- of_caller, which proves that role (take_caller).
-create or replace function spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text) returns text
+-- The entry of a function in the schema where people look for it. Left out of its arguments are of_queue, which the
+-- function of that name in `finder` finds by the first argument, by_role, which is the role that calls (a function that
+-- believes it decides nothing by it), and of_caller, which proves that role (take_caller).
+create or replace function spanmq_core.entry_text(
+    inner_function regprocedure, schema_name text, verb text, finder text
+) returns text
 language plpgsql stable as $$
 declare
     this pg_proc := (select p from pg_proc p where p.oid = inner_function);
@@ -185,7 +203,8 @@ begin
         otherwise := regexp_replace('execute ' || otherwise, '[)]( using |$)', E') into result\\1');
     end if;
     if queue_name = 'each_queue' then
-        otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb, otherwise);
+        otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb,
+                            otherwise);
     end if;
     return format(
         $entry$create or replace function %I.%I(%s) returns %s language plpgsql %s as $body$
@@ -199,13 +218,17 @@ declare
 end $body$;
 comment on function %I.%I(%s) is %L$entry$,
         schema_name, this.proname,
-        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''), ',? ?(by_role text|of_caller uuid)( DEFAULT NULL::[a-z]+)?$', ''),
+        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''),
+                       ',? ?(by_role text|of_caller uuid)( DEFAULT NULL::[a-z]+)?$', ''),
         result, case this.provolatile when 's' then 'stable' else 'volatile' end,
         -- Types with their schema: the caller's search path may have others of the same name first.
         case when not this.proretset and not is_void then format(E'    result %s;\n', (
-            select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t where t.oid = this.prorettype)) else '' end
-        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name) else '' end,
-        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder) else '' end,
+            select format('%I.%I', t.typnamespace::regnamespace, t.typname) from pg_type t
+                where t.oid = this.prorettype)) else '' end
+        || case when queue_name in ('each_queue', 'of_queue') then format(E'    %s pg_catalog.text;\n', queue_name)
+        else '' end,
+        case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder)
+        else '' end,
         inner_function::text, call, otherwise,
         case when not this.proretset and not is_void then E'\n    return result;' else '' end,
         schema_name, this.proname, array_to_string(types, ', '), obj_description(inner_function, 'pg_proc'));
@@ -232,7 +255,8 @@ begin
         end if;
     end loop;
     call := format('spanmq_call.%I(%s)', this_function.proname, array_to_string(given, ', '));
-    return format('create or replace function spanmq_call.%I(%s) returns %s language plpgsql %s security definer set search_path = pg_catalog, pg_temp as %L',
+    return format('create or replace function spanmq_call.%I(%s) returns %s language plpgsql %s security definer set'
+                  ' search_path = pg_catalog, pg_temp as %L',
                   format('%s_%s', this_function.proname, this.queue_id), array_to_string(types, ', '), result,
                   case this_function.provolatile when 's' then 'stable' else 'volatile' end,
                   case when this_function.proretset then format('begin return query select * from %s; end', call)
@@ -279,7 +303,8 @@ declare
     wrappers text;
 begin
     select string_agg(w.wrapper::text, ', ') into wrappers
-        from (select spanmq_core.wrapper_of(f.inner_function, this_queue) as wrapper from spanmq_core.functions_on_queues() f
+        from (select spanmq_core.wrapper_of(f.inner_function, this_queue) as wrapper
+              from spanmq_core.functions_on_queues() f
               where spanmq_core.has_wrappers(this_queue, f.verb)) w
         where w.wrapper is not null;
     if wrappers is not null then

@@ -1,9 +1,11 @@
 -- Sessions of the service's pages: each stands for the token whose secret was presented. Roles that may check tokens
 -- may manage sessions, because without a valid secret, or the key of a session, neither has any effect.
 
--- Opens a session for the token with that secret, if it is valid now, otherwise no row. It ends after `seconds`, and
--- no later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.
-create or replace function spanmq.open_session(secret_hash text, key_hash text, seconds double precision default 43200) returns setof spanmq.token
+-- Opens a session for the token with that secret, if it is valid now, otherwise no row. It ends after `seconds`, and no
+-- later than its token or that secret. Deletes some sessions that have ended. Raises MQ002 for an invalid hash or time.
+create or replace function spanmq.open_session(
+    secret_hash text, key_hash text, seconds double precision default 43200
+) returns setof spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     until_ timestamptz := spanmq_core.after(seconds, 'seconds');
@@ -14,7 +16,8 @@ begin
     perform spanmq_core.raise_if(seconds <= 0,
         format('seconds must be a positive number, got: %s', seconds), 'Pass a number of seconds above 0.');
     delete from spanmq_core.session s where s.key_hash in (
-        select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at limit 100 for update skip locked);
+        select o.key_hash from spanmq_core.session o where o.expires_at < clock_timestamp() order by o.expires_at
+            limit 100 for update skip locked);
     select t.* into token from spanmq_core.token t
         where spanmq_core.is_good(t, open_session.secret_hash)
         -- A concurrent revocation waits, and deletes the session, too.
@@ -33,7 +36,8 @@ begin
     return query
         select (spanmq_core.token_row(t)).*
         from spanmq_core.session s join spanmq_core.token t on t.token_id = s.token_id
-        where s.key_hash = check_session.key_hash and s.expires_at > clock_timestamp() and spanmq_core.is_good(t, s.secret_hash);
+        where s.key_hash = check_session.key_hash and s.expires_at > clock_timestamp()
+        and spanmq_core.is_good(t, s.secret_hash);
 end $$;
 
 -- Ends a session; false if there was none. Services are notified at once.

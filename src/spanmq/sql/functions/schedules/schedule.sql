@@ -3,11 +3,12 @@
 -- client or pg_cron calls it: the message is sent and the time deleted in one transaction, so each time fires once,
 -- also after a crash.
 
--- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that are planned are kept if
--- cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long as that role may send there. Raises MQ002 for
--- an invalid name, time zone or header.
+-- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that
+-- are planned are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long
+-- as that role may send there. Raises MQ002 for an invalid name, time zone or header.
 create or replace function spanmq_call.schedule(
-    name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null, catch_up boolean default false,
+    name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null,
+        catch_up boolean default false,
     of_caller uuid default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -29,7 +30,8 @@ begin
     begin
         perform now() at time zone time_zone;
     exception when invalid_parameter_value then
-        raise exception 'time zone % does not exist', quote_literal(time_zone) using errcode = 'MQ002', hint = 'One is Europe/Berlin.';
+        raise exception 'time zone % does not exist', quote_literal(time_zone) using errcode = 'MQ002',
+            hint = 'One is Europe/Berlin.';
     end;
     perform spanmq_core.hold_queue(this);
     perform spanmq_core.lock(0, 'schedule ' || name);
@@ -40,29 +42,39 @@ begin
     end if;
     insert into spanmq_core.schedule as s (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
         values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
-                case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up, by_role)
+                case when jsonb_typeof(schedule.headers) = 'object' then schedule.headers end, schedule.catch_up,
+                by_role)
         on conflict on constraint schedule_name_key do update
-            set message = excluded.message, headers = excluded.headers, catch_up = excluded.catch_up, made_by = excluded.made_by,
+            set message = excluded.message, headers = excluded.headers, catch_up = excluded.catch_up,
+            made_by = excluded.made_by,
                 cron = excluded.cron, time_zone = excluded.time_zone,
-                planned_until = case when (s.cron, s.time_zone) = (excluded.cron, excluded.time_zone) then s.planned_until else excluded.planned_until end;
-    delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id and (before.cron, before.time_zone) <> (schedule.cron, schedule.time_zone);
+                planned_until = case
+                when (s.cron, s.time_zone) = (excluded.cron, excluded.time_zone) then s.planned_until
+                else excluded.planned_until end;
+    delete from spanmq_core.schedule_time t where t.schedule_id = before.schedule_id
+        and (before.cron, before.time_zone) <> (schedule.cron, schedule.time_zone);
 end $$;
 
 -- The queue to which the schedule of that name sends; null if it does not exist.
 create or replace function spanmq_call.queue_of_schedule(schedule_name text) returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select q.name from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id where s.name = schedule_name
+    select q.name from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
+        where s.name = schedule_name
 $$;
 
 -- The schedule of that name that sends to the queue, locked. Raises MQ007 if `needed` and it does not exist.
-create or replace function spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean) returns spanmq_core.schedule
+create or replace function spanmq_core.find_schedule(
+    of_queue text, schedule_name text, needed boolean
+) returns spanmq_core.schedule
 language plpgsql as $$
 declare
     this spanmq_core.schedule;
 begin
     select * into this from spanmq_core.schedule s
-        where s.name = schedule_name and s.queue_id = (select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue)) for no key update;
-    perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name), 'spanmq.list_schedules() lists them.', 'MQ007');
+        where s.name = schedule_name and s.queue_id = (select q.queue_id from spanmq_core.queue q
+                                                       where q.folded_name = lower(of_queue)) for no key update;
+    perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name),
+                                 'spanmq.list_schedules() lists them.', 'MQ007');
     return this;
 end $$;
 
@@ -94,13 +106,14 @@ declare
 begin
     if this.is_paused then
         delete from spanmq_core.schedule_time t where t.schedule_id = this.schedule_id and t.due_at <= at_;
-        update spanmq_core.schedule s set is_paused = false, pause_reason = null, planned_until = greatest(s.planned_until, at_)
+        update spanmq_core.schedule s set is_paused = false, pause_reason = null,
+            planned_until = greatest(s.planned_until, at_)
             where s.schedule_id = this.schedule_id;
     end if;
 end $$;
 
--- Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they are. Raises MQ007 if there is no schedule of
--- that name.
+-- Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they
+-- are. Raises MQ007 if there is no schedule of that name.
 create or replace function spanmq_call.run_schedule(of_queue text, name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -108,59 +121,77 @@ declare
 begin
     return (spanmq_core.send_many(
         spanmq_core.find_target(of_queue), array[this.message],
-        array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', clock_timestamp())], null))[1];
+        array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name,
+                                                                 'x-spanmq-scheduled-at', clock_timestamp())],
+                                                                 null))[1];
 end $$;
 
--- The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not null. A body of more than
--- body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002 for an invalid limit.
-create or replace function spanmq_call.list_schedules(queues text[] default null, names text[] default null, body_bytes_max integer default null)
+-- The schedules of queues that the caller may look into, by name; of these queues and with these names, if they are not
+-- null. A body of more than body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}. Raises MQ002
+-- for an invalid limit.
+create or replace function spanmq_call.list_schedules(queues text[] default null, names text[] default null,
+                                                      body_bytes_max integer default null)
 returns table (
     name text, queue text, cron text, time_zone text, message jsonb, headers jsonb, catch_up boolean, is_paused boolean,
-    next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz, made_by name, pause_reason text
+    next_at timestamptz, last_at timestamptz, last_msg_id bigint, planned_until timestamptz, made_by name,
+    pause_reason text
 )
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select spanmq_core.check_body_bytes(body_bytes_max);
-    select s.name, q.name, s.cron, s.time_zone, spanmq_core.cut(s.message, body_bytes_max), s.headers, s.catch_up, s.is_paused,
+    select s.name, q.name, s.cron, s.time_zone, spanmq_core.cut(s.message, body_bytes_max), s.headers, s.catch_up,
+        s.is_paused,
            (select min(t.due_at) from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id),
            s.last_at, s.last_msg_id, s.planned_until, s.made_by, s.pause_reason
     from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-    where (queues is null or q.folded_name operator(pg_catalog.=) any (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+    where (queues is null
+           or q.folded_name operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
       and (names is null or s.name operator(pg_catalog.=) any (names))
     order by s.name
 $$;
 
 -- For clients: up to 100 schedules that need more times, from plan_from on; and, without a name, in how many seconds
--- the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for each.
+-- the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for
+-- each.
 create or replace function spanmq_call.upcoming_schedules(queues text[] default null)
-returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz, looked_at timestamptz, due_in double precision)
+returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz,
+               looked_at timestamptz, due_in double precision)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at_ timestamptz := clock_timestamp();
     folded_names text[] := array(select lower(n) from unnest(queues) n);
 begin
     return query
-        select s.name, s.cron, s.time_zone, s.planned_until, case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
+        select s.name, s.cron, s.time_zone, s.planned_until,
+        case when s.catch_up then s.planned_until else greatest(s.planned_until, at_) end,
                at_, null::double precision
         from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
-        where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused and s.planned_until < at_ + interval '180 days'
-          and (select count(*) from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
+        where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused
+        and s.planned_until < at_ + interval '180 days'
+          and (select count(*)
+               from (select from spanmq_core.schedule_time t where t.schedule_id = s.schedule_id limit 500) t) < 500
         order by s.planned_until limit 100;
     return query
-        select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_, extract(epoch from min(t.due_at) - at_)::double precision
+        select null::text, null::text, null::text, null::timestamptz, null::timestamptz, at_,
+        extract(epoch from min(t.due_at) - at_)::double precision
         from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id
         join spanmq_core.queue q on q.queue_id = s.queue_id
         where (queues is null or q.folded_name = any (folded_names)) and not s.is_paused
         having min(t.due_at) is not null;
 end $$;
 
--- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or it has been
--- changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that are null, infinite or over 1,000.
-create or replace function spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamptz, times timestamptz[], new_until timestamptz) returns boolean
+-- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or
+-- it has been changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that
+-- are null, infinite or over 1,000.
+create or replace function spanmq_call.plan_schedule(
+    of_queue text, name text, planned_until timestamptz, times timestamptz[], new_until timestamptz
+) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.schedule := spanmq_core.find_schedule(of_queue, name, true);
 begin
-    perform spanmq_core.raise_if(times is null or cardinality(times) > 1000 or exists (select from unnest(times) t where isfinite(t) is not true)
+    perform spanmq_core.raise_if(times is null or cardinality(times) > 1000
+                                 or exists (select from unnest(times) t where isfinite(t) is not true)
                                  or isfinite(new_until) is not true,
         'times must be at most 1000, and neither they nor new_until may be NULL or infinite', 'Plan fewer at a time.');
     if this.planned_until is distinct from plan_schedule.planned_until then
@@ -168,7 +199,8 @@ begin
     end if;
     insert into spanmq_core.schedule_time (schedule_id, due_at)
         select this.schedule_id, t from unnest(times) t on conflict do nothing;
-    update spanmq_core.schedule s set planned_until = greatest(s.planned_until, new_until) where s.schedule_id = this.schedule_id;
+    update spanmq_core.schedule s set planned_until = greatest(s.planned_until, new_until)
+        where s.schedule_id = this.schedule_id;
     return true;
 end $$;
 
@@ -186,18 +218,21 @@ declare
     n int := 0;
 begin
     for candidate in
-        select distinct t.schedule_id from spanmq_core.schedule_time t join spanmq_core.schedule s on s.schedule_id = t.schedule_id
+        select distinct t.schedule_id from spanmq_core.schedule_time t join spanmq_core.schedule s
+        on s.schedule_id = t.schedule_id
         where t.due_at <= at_ and not s.is_paused order by 1
     loop
         exit when n >= budget;
         begin
             -- A new statement under the lock of the schedule reads its current row.
-            select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused for no key update skip locked;
+            select * into this from spanmq_core.schedule s where s.schedule_id = candidate and not s.is_paused
+                for no key update skip locked;
             continue when not found;
             select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
             if not spanmq_core.role_may(this.made_by, of_queue.queue_id, 'send') then
                 this.pause_reason := format('role %I may not send into queue %s', this.made_by, of_queue.name);
-                update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason where s.schedule_id = candidate;
+                update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason
+                    where s.schedule_id = candidate;
                 action := 'paused schedule';
                 queue := of_queue.name;
                 detail := format('%s: %s', this.name, this.pause_reason);
@@ -222,7 +257,8 @@ begin
             for i in 1 .. cardinality(times) loop
                 this.last_msg_id := (spanmq_core.send_many(
                     of_queue, array[this.message],
-                    array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name, 'x-spanmq-scheduled-at', times[i])],
+                    array[coalesce(this.headers, '{}') || jsonb_build_object('x-spanmq-schedule', this.name,
+                        'x-spanmq-scheduled-at', times[i])],
                     null))[1];
             end loop;
             update spanmq_core.schedule s set last_at = times[cardinality(times)], last_msg_id = this.last_msg_id

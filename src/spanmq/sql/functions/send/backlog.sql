@@ -38,7 +38,8 @@ begin
                 room := last_id + room;
             else
                 -- Counting takes a twentieth of the time at most.
-                room := -(now_ms + least(50 + 20 * (extract(epoch from clock_timestamp()) * 1000 - now_ms), 5000))::bigint;
+                room := -(now_ms + least(50 + 20 * (extract(epoch from clock_timestamp()) * 1000 - now_ms),
+                                         5000))::bigint;
             end if;
             perform setval(this.room, room);
         end if;
@@ -47,7 +48,9 @@ begin
     end;
     if not has_room then
         raise exception 'queue % is full', this.name
-            using errcode = 'MQ062', detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog, n),
+            using errcode = 'MQ062',
+            detail = format('Its policy allows a backlog of %s messages; %s more would go beyond that.', max_backlog,
+                            n),
                   hint = 'Nothing was sent. Try again when some have been settled.';
     end if;
 end $$;

@@ -5,10 +5,12 @@
 -- the batch, as it does where messages leave a queue in other ways. A transaction that ends a batch has locked its row,
 -- and checks again under the lock. No transaction waits for that row.
 
--- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same transaction are settled. Its
--- header x-spanmq-batch has the id of the batch, and how many messages there were, and were done and dead. Returns the id. A batch without
--- messages ends at once. Raises what send() raises.
-create or replace function spanmq_call.create_batch(queue text, message jsonb, headers jsonb default null) returns bigint
+-- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same
+-- transaction are settled. Its header x-spanmq-batch has the id of the batch, and how many messages there were, and
+-- were done and dead. Returns the id. A batch without messages ends at once. Raises what send() raises.
+create or replace function spanmq_call.create_batch(
+    queue text, message jsonb, headers jsonb default null
+) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
@@ -19,13 +21,14 @@ begin
     perform spanmq_core.check_bodies(this, array[message]);
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.batch (queue_id, message, headers)
-        values (this.queue_id, create_batch.message, case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
+        values (this.queue_id, create_batch.message,
+                case when jsonb_typeof(create_batch.headers) = 'object' then create_batch.headers end)
         returning batch_id into created;
     return created;
 end $$;
 
--- Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that are not in the queue
--- count as settled. Raises MQ002 for another batch and for ids that are null or below 1.
+-- Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that
+-- are not in the queue count as settled. Raises MQ002 for another batch and for ids that are null or below 1.
 create or replace function spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -35,35 +38,45 @@ declare
     n bigint;
 begin
     perform spanmq_core.raise_if(
-        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id and b.created_in = pg_current_xact_id_if_assigned() and b.ended_at is null),
+        not exists (select from spanmq_core.batch b where b.batch_id = add_to_batch.batch_id
+                    and b.created_in = pg_current_xact_id_if_assigned() and b.ended_at is null),
         format('this transaction has not created an open batch %s', coalesce(add_to_batch.batch_id::text, 'NULL')),
         'Create a batch and add its messages in one transaction.');
-    perform spanmq_core.raise_if(msg_ids is null or exists (select from unnest(msg_ids) id where (id between 1 and 9223372036854775806) is not true),
-        format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')), 'Pass the ids that send_batch() returned.');
+    perform spanmq_core.raise_if(msg_ids is null
+                                 or exists (select from unnest(msg_ids) id
+                                            where (id between 1 and 9223372036854775806) is not true),
+        format('msg_ids must be ids of messages, got: %s', coalesce(left(msg_ids::text, 100), 'NULL')),
+        'Pass the ids that send_batch() returned.');
     added := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id)
              - (select coalesce(range_agg(p.ids), '{}') from spanmq_core.batch_part p
                 where p.batch_id = add_to_batch.batch_id and p.queue_id = this.queue_id);
-    insert into spanmq_core.batch_part (batch_id, queue_id, ids) select add_to_batch.batch_id, this.queue_id, r from unnest(added) r;
+    insert into spanmq_core.batch_part (batch_id, queue_id, ids) select add_to_batch.batch_id, this.queue_id, r
+        from unnest(added) r;
     n := (select coalesce(sum(upper(r) - lower(r)), 0) from unnest(added) r);
     update spanmq_core.batch b set total = b.total + n where b.batch_id = add_to_batch.batch_id;
     perform spanmq_core.watch(this.queue_id);
     return n;
 end $$;
 
--- The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty for each queue: open ones
--- with how many messages are not settled yet. Batches that ended are kept for seven days. headers are without x-spanmq-calls, the ids of the messages.
-create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null, qty integer default 100)
-returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint, dead bigint,
+-- The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty
+-- for each queue: open ones with how many messages are not settled yet. Batches that ended are kept for seven days.
+-- headers are without x-spanmq-calls, the ids of the messages.
+create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null,
+                                                    qty integer default 100)
+returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint,
+               dead bigint,
                created_at timestamptz, ended_at timestamptz, sent_msg_id bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 #variable_conflict use_column
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select b.batch_id, q.name::text, b.message, b.headers - 'x-spanmq-calls', b.total, case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
+        select b.batch_id, q.name::text, b.message, b.headers - 'x-spanmq-calls', b.total,
+        case when b.ended_at is null then spanmq_core.count_unsettled(b.batch_id) else 0 end,
                b.done, b.dead, b.created_at, b.ended_at, b.sent_msg_id
         from spanmq_core.queue q cross join lateral (
-            select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before) order by n.batch_id desc limit qty) b
+            select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before)
+                order by n.batch_id desc limit qty) b
         where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
         order by b.batch_id desc;
 end $$;
@@ -78,11 +91,13 @@ begin
         where p.batch_id = this_batch and (
             (select true from spanmq_core.fresh f
              where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
-               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b where b.queue_id = p.queue_id
+               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b
+                                                               where b.queue_id = p.queue_id
                                                                 order by b.queue_id desc, b.number desc limit 1))
              order by f.queue_id desc, f.lo desc limit 1)
             or (select true from spanmq_core.held h
-                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256
+                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids)
+                and h.lo >= lower(p.ids) / 256 * 256
                   and spanmq_core.count_left_among(h, p.ids) > 0
                 order by h.queue_id desc, h.lo desc limit 1)));
 end $$;
@@ -92,7 +107,8 @@ create or replace function spanmq_core.count_left_among(this spanmq_core.held, i
 language sql stable as $$
     select least(this.lo + this.n, upper(ids)) - greatest(this.lo, lower(ids))
            - case when this.n = 1 or this.lease_id = 0 then 0
-                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id and d.msg_id >= greatest(this.lo, lower(ids))
+                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id
+                        and d.msg_id >= greatest(this.lo, lower(ids))
                             and d.msg_id < least(this.lo + this.n, upper(ids))) end
 $$;
 
@@ -101,10 +117,13 @@ language plpgsql stable as $$
 begin
     return (
         select coalesce(sum(
-            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0) from spanmq_core.fresh f
-             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids) and f.lo >= lower(p.ids) / 256 * 256)
+            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0)
+             from spanmq_core.fresh f
+             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
+             and f.lo >= lower(p.ids) / 256 * 256)
             + (select coalesce(sum(spanmq_core.count_left_among(h, p.ids)), 0) from spanmq_core.held h
-               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids) and h.lo >= lower(p.ids) / 256 * 256)), 0)
+               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids)
+               and h.lo >= lower(p.ids) / 256 * 256)), 0)
         from spanmq_core.batch_part p where p.batch_id = this_batch);
 end $$;
 
@@ -122,7 +141,8 @@ begin
     if spanmq_core.has_unsettled(this_batch) then
         return;
     end if;
-    select * into this from spanmq_core.batch b where b.batch_id = this_batch and b.ended_at is null for update skip locked;
+    select * into this from spanmq_core.batch b where b.batch_id = this_batch and b.ended_at is null
+        for update skip locked;
     -- A new statement, under the lock: its last holder may have returned a message.
     if not found or spanmq_core.has_unsettled(this_batch) then
         return;
@@ -136,12 +156,17 @@ begin
     this.dead := (
         select coalesce(sum(
             (select count(*) from spanmq_core.dead_letter d
-             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids) and d.redriven_at is null)), 0)
+             where d.queue_id = p.queue_id and d.msg_id >= lower(p.ids) and d.msg_id < upper(p.ids)
+             and d.redriven_at is null)), 0)
         from spanmq_core.batch_part p where p.batch_id = this_batch);
     this.done := this.total - this.dead;
-    this.sent_msg_id := (spanmq_core.send_many(of_queue, array[this.message], array[coalesce(this.headers, '{}') || jsonb_build_object(
-        'x-spanmq-batch', jsonb_build_object('id', this.batch_id, 'total', this.total, 'done', this.done, 'dead', this.dead))], null))[1];
-    update spanmq_core.batch b set ended_at = clock_timestamp(), done = this.done, dead = this.dead, sent_msg_id = this.sent_msg_id
+    this.sent_msg_id
+        := (spanmq_core.send_many(of_queue, array[this.message],
+                                  array[coalesce(this.headers, '{}') || jsonb_build_object(
+        'x-spanmq-batch', jsonb_build_object('id', this.batch_id, 'total', this.total, 'done', this.done, 'dead',
+                                             this.dead))], null))[1];
+    update spanmq_core.batch b set ended_at = clock_timestamp(), done = this.done, dead = this.dead,
+        sent_msg_id = this.sent_msg_id
         where b.batch_id = this_batch;
     delete from spanmq_core.batch_part p where p.batch_id = this_batch;
     has_ended := true;
@@ -176,12 +201,14 @@ begin
         return;
     end if;
     settled := (select int8range(min(r.lo), max(r.lo + r.n)) from unnest(runs) r);
-    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id and w.until > clock_timestamp()) then
+    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id
+               and w.until > clock_timestamp()) then
         perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
     end if;
     for this_batch in
         select distinct p.batch_id from spanmq_core.batch_part p
-        where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]') and p.ids && settled
+        where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]')
+        and p.ids && settled
     loop
         perform spanmq_core.end_batch(this_batch);
     end loop;
@@ -190,12 +217,13 @@ end $$;
 create or replace function spanmq_core.settled_channel(this spanmq_core.queue) returns text
 language sql immutable as $$ select 'spanmq.s_' || this.folded_name $$;
 
--- The part of maintain() for batches, before it has a transaction id: ends those whose messages are settled, a row each. Looks at 200 at most: the
--- oldest, and some from anywhere.
+-- The part of maintain() for batches, before it has a transaction id: ends those whose messages are settled, a row
+-- each. Looks at 200 at most: the oldest, and some from anywhere.
 create or replace function spanmq_core.end_batches(budget int) returns table (action text, queue text, detail text)
 language plpgsql as $$
 declare
-    candidates bigint[] := array(select b.batch_id from spanmq_core.batch b where b.ended_at is null order by b.batch_id limit 100);
+    candidates bigint[] := array(select b.batch_id from spanmq_core.batch b where b.ended_at is null order by b.batch_id
+                                 limit 100);
     newest bigint;
     candidate bigint;
     ending record;
@@ -205,7 +233,8 @@ begin
         newest := (select max(b.batch_id) from spanmq_core.batch b where b.ended_at is null);
         candidates := candidates || array(
             select b.batch_id from spanmq_core.batch b
-            where b.ended_at is null and b.batch_id > candidates[100] + (random() * (newest - candidates[100]))::bigint - 50
+            where b.ended_at is null and b.batch_id > candidates[100] + (random() * (newest - candidates[100]))::bigint
+            - 50
               and b.batch_id > candidates[100]
             order by b.batch_id limit 100);
     end if;
@@ -217,7 +246,8 @@ begin
         end if;
         continue when not ending.has_ended;
         action := 'ended batch';
-        queue := (select q.name from spanmq_core.batch b join spanmq_core.queue q on q.queue_id = b.queue_id where b.batch_id = candidate);
+        queue := (select q.name from spanmq_core.batch b join spanmq_core.queue q on q.queue_id = b.queue_id
+                  where b.batch_id = candidate);
         detail := candidate;
         return next;
         n := n + 1;

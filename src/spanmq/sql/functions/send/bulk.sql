@@ -3,10 +3,11 @@
 -- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
 -- dead rows.
 
--- Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message, headers), and says where: one row for
--- each run of ids in one segment, ascending, with the enqueued_at that the rows are to have. No row means "not for you: use send_batch": the caller
--- lacks INSERT on a segment or USAGE on schema spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does,
--- MQ002 for an n that is null or not of 1 to 1,000,000.
+-- Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message,
+-- headers), and says where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows
+-- are to have. No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema
+-- spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that
+-- is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -19,7 +20,8 @@ begin
     perform spanmq_core.raise_if(n is null or n < 1 or n > 1000000,
         format('n must be between 1 and 1000000, got: %L', n), 'Write more in several runs.');
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
-    select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc, s.lo desc limit 1;
+    select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc,
+        s.lo desc limit 1;
     if not spanmq_core.may_copy(by_role, coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
     end if;
@@ -33,7 +35,8 @@ begin
     return query select b.log_name, b.lo, b.hi, sent_at from unnest(blocks) b;
 end $$;
 
--- Draws n ids for rows that will be written into the log before they are published: a block for each run of ids in one segment, ascending.
+-- Draws n ids for rows that will be written into the log before they are published: a block for each run of ids in one
+-- segment, ascending.
 create or replace function spanmq_core.draw_blocks(this spanmq_core.queue, n int) returns setof spanmq_core.bulk_block
 language plpgsql as $$
 declare
@@ -80,7 +83,8 @@ $$;
 -- Messages that the same transaction has published and settled are in no run any more: publishing them again sends them
 -- again. It is not checked whether a role that may write to the log used ids that it had not drawn, where no row
 -- exists: it can only damage its own messages by that, and block others.
-create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[], delay timestamptz default null)
+create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[],
+                                                    delay timestamptz default null)
 returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -91,22 +95,28 @@ begin
     perform spanmq_core.raise_if(cardinality(first_ids) is null or cardinality(first_ids) = 0
        or cardinality(first_ids) is distinct from cardinality(last_ids)
        or array_position(first_ids || last_ids, null) is not null,
-        'first_ids and last_ids must be arrays of one length, not NULL or empty', 'Pass the result of copy_begin(), one pair for each run.');
+        'first_ids and last_ids must be arrays of one length, not NULL or empty',
+        'Pass the result of copy_begin(), one pair for each run.');
     for i in 1 .. cardinality(first_ids) loop
         if first_ids[i] > last_ids[i] or first_ids[i] <= last_ids[i - 1] then
             raise exception 'first_ids and last_ids must be ascending runs' using errcode = 'MQ002',
-                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]), hint = 'Pass the result of copy_begin(), in its order.';
+                detail = format('Run %s is %s to %s.', i, first_ids[i], last_ids[i]),
+                hint = 'Pass the result of copy_begin(), in its order.';
         end if;
         groups := spanmq_core.check_copied(this, first_ids[i], last_ids[i]);
         perform spanmq_core.publish(this.queue_id, first_ids[i], last_ids[i], null, groups, visible_at);
     end loop;
     perform spanmq_core.announce(this, visible_at);
-    return query select generate_series(u.lo, u.hi) from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
+    return query select generate_series(u.lo, u.hi)
+        from unnest(first_ids, last_ids) with ordinality u (lo, hi, position)
         order by u.position;
 end $$;
 
--- Raises MQ002 unless a run may be published; returns the group (or null) of each of its messages, or null if none has headers.
-create or replace function spanmq_core.check_copied(this spanmq_core.queue, first_id bigint, last_id bigint) returns text[]
+-- Raises MQ002 unless a run may be published; returns the group (or null) of each of its messages, or null if none has
+-- headers.
+create or replace function spanmq_core.check_copied(
+    this spanmq_core.queue, first_id bigint, last_id bigint
+) returns text[]
 language plpgsql as $$
 declare
     segment spanmq_core.segment := spanmq_core.segment_of(this.queue_id, first_id);
@@ -116,8 +126,10 @@ declare
     bad_headers jsonb;
 begin
     perform spanmq_core.raise_if(segment.lo is null or segment.hi < last_id or segment.state <> 'open',
-        format('the ids %s to %s are not in one open segment', first_id, last_id), 'Publish the ids that copy_begin() returned in this transaction.');
-    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter (where w.bad_headers is not null))[1]'
+        format('the ids %s to %s are not in one open segment', first_id, last_id),
+        'Publish the ids that copy_begin() returned in this transaction.');
+    execute format('select sum(w.n), array_agg(w.writer), bool_or(w.has_headers), (array_agg(w.bad_headers) filter'
+                   ' (where w.bad_headers is not null))[1]'
                    ' from (select l.xmin as writer, count(*) as n, bool_or(l.headers is not null) as has_headers,'
                    ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1] as bad_headers'
                    ' from spanmq_core.%I l where l.msg_id between $1 and $2 group by l.xmin) w', segment.log_name)
@@ -126,7 +138,8 @@ begin
         perform spanmq_core.raise_headers(bad_headers);
     end if;
     perform spanmq_core.raise_if(found is distinct from last_id - first_id + 1,
-        format('the log has %s of the %s messages %s to %s', coalesce(found, 0), last_id - first_id + 1, first_id, last_id),
+        format('the log has %s of the %s messages %s to %s', coalesce(found, 0), last_id - first_id + 1, first_id,
+               last_id),
         'Copy a row for each id before publishing.');
     perform spanmq_core.check_logged(this, segment.log_name, first_id, last_id);
     perform spanmq_core.raise_if(not (select bool_and(spanmq_core.is_own(w)) from unnest(writers) w),
@@ -134,13 +147,14 @@ begin
         'Copy and publish in one transaction; nothing of it may have been rolled back.');
     perform spanmq_core.raise_if(
         exists (select from spanmq_core.queues_of(this.queue_id) q,
-                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null) r),
+                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null)
+                    r),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
     return case when has_headers then spanmq_core.groups_of(segment.log_name, first_id, last_id) end;
 end $$;
 
--- Whether a row that one can see was written by one's own transaction or its savepoints: only then its writer is still in
--- progress. xmin has 32 bits; a writer that precedes this transaction is another.
+-- Whether a row that one can see was written by one's own transaction or its savepoints: only then its writer is still
+-- in progress. xmin has 32 bits; a writer that precedes this transaction is another.
 create or replace function spanmq_core.is_own(writer xid) returns boolean
 language plpgsql stable as $$
 declare

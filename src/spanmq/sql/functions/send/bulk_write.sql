@@ -1,12 +1,14 @@
--- Writing by many tasks: rows first, published by one transaction. Tasks reserve blocks of ids and copy their rows into the log
--- under them; no run points at these rows, so no receiver sees them. One call then makes the blocks that it names visible, all at
--- one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
+-- Writing by many tasks: rows first, published by one transaction. Tasks reserve blocks of ids and copy their rows into
+-- the log under them; no run points at these rows, so no receiver sees them. One call then makes the blocks that it
+-- names visible, all at one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
 
--- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids in one
--- segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to write. Raises
--- MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
-create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text default null)
-returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
+-- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids
+-- in one segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to
+-- write. Raises MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
+create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer,
+                                                    by_role text default null)
+returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint,
+               enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
@@ -22,14 +24,17 @@ begin
     -- another that does.
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq_core.bulk_write w
-            where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch for key share;
+            where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch
+            for key share;
         exit when found;
         -- After the check above: publishing deletes the write and writes the ledger in one transaction.
         if exists (select from spanmq_core.bulk_ledger l
-                   where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer and l.epoch = bulk_reserve.epoch) then
+                   where l.queue_id = this.queue_id and l.writer = bulk_reserve.writer
+                   and l.epoch = bulk_reserve.epoch) then
             return;
         end if;
-        insert into spanmq_core.bulk_write (queue_id, writer, epoch) values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
+        insert into spanmq_core.bulk_write (queue_id, writer, epoch)
+            values (this.queue_id, bulk_reserve.writer, bulk_reserve.epoch)
             on conflict do nothing;
     end loop;
     write_id := this_write;
@@ -43,7 +48,8 @@ begin
         first_id := block.lo;
         last_id := block.hi;
         insert into spanmq_core.bulk_block (write_id, queue_id, lo, hi, log_name)
-            values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id into block_id;
+            values (this_write, this.queue_id, first_id, last_id, log_table) returning bulk_block.block_id
+            into block_id;
         return next;
     end loop;
 end $$;
@@ -60,12 +66,14 @@ declare
     sealed bigint := 0;
 begin
     for i in 1 .. coalesce(cardinality(block_ids), 0) loop
-        select * into block from spanmq_core.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id for update;
+        select * into block from spanmq_core.bulk_block b where b.block_id = block_ids[i] and b.queue_id = this.queue_id
+            for update;
         if not found then
             perform spanmq_core.raise_closed(this);
         end if;
         execute format('select count(*), coalesce(bool_or(spanmq_core.group_of(l.headers) is not null), false),'
-                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'', ''x-spanmq-expires-at'']), false),'
+                       ' coalesce(bool_or(l.headers ?| array[''x-spanmq-max-attempts'','
+                       ' ''x-spanmq-expires-at'']), false),'
                        ' (array_agg(l.headers) filter (where jsonb_typeof(l.headers) <> ''object''))[1]'
                        ' from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows, block.has_groups, block.has_limits, bad_headers using block.lo, block.hi;
@@ -73,17 +81,21 @@ begin
             perform spanmq_core.raise_headers(bad_headers);
         end if;
         perform spanmq_core.check_logged(this, block.log_name, block.lo, block.hi);
-        update spanmq_core.bulk_block b set is_sealed = true, has_groups = block.has_groups, has_limits = block.has_limits
+        update spanmq_core.bulk_block b set is_sealed = true, has_groups = block.has_groups,
+            has_limits = block.has_limits
             where b.block_id = block.block_id;
         sealed := sealed + found_rows;
     end loop;
     return sealed;
 end $$;
 
--- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published. Returns how
--- many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and publishes
--- nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
-create or replace function spanmq_call.bulk_publish(queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]) returns bigint
+-- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published.
+-- Returns how many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and
+-- publishes nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged
+-- queues).
+create or replace function spanmq_call.bulk_publish(
+    queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]
+) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
@@ -101,31 +113,38 @@ begin
           and w.epoch = bulk_publish.epoch for update;
     if not found then
         if exists (select from spanmq_core.bulk_ledger l
-                   where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch = bulk_publish.epoch) then
+                   where l.queue_id = this.queue_id and l.writer = bulk_publish.writer
+                   and l.epoch = bulk_publish.epoch) then
             return -1;
         end if;
         perform spanmq_core.raise_closed(this);
     end if;
     for block in
-        select * from spanmq_core.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids) order by b.lo
+        select * from spanmq_core.bulk_block b where b.write_id = bulk_publish.write_id and b.block_id = any (block_ids)
+        order by b.lo
     loop
         execute format('select count(*) from spanmq_core.%I l where l.msg_id between $1 and $2', block.log_name)
             into found_rows using block.lo, block.hi;
         perform spanmq_core.raise_if(not block.is_sealed or found_rows <> block.hi - block.lo + 1,
-            format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo, block.hi),
+            format('the log has %s of the %s messages %s to %s', found_rows, block.hi - block.lo + 1, block.lo,
+                   block.hi),
             'A crash of the server empties unlogged queues. Run the write again.');
         perform spanmq_core.publish(this.queue_id, block.lo, block.hi, null,
-                                    case when block.has_groups then spanmq_core.groups_of(block.log_name, block.lo, block.hi) end, null);
+                                    case
+                                    when block.has_groups then spanmq_core.groups_of(block.log_name, block.lo,
+                                        block.hi) end, null);
         has_limits := has_limits or block.has_limits;
         published := published + found_rows;
         blocks := blocks + 1;
     end loop;
     perform spanmq_core.raise_if(blocks <> coalesce(cardinality(block_ids), 0),
-        format('the write has %s of the %s blocks that were named', blocks, cardinality(block_ids)), 'Name the blocks that bulk_seal() was called for.');
+        format('the write has %s of the %s blocks that were named', blocks, cardinality(block_ids)),
+        'Name the blocks that bulk_seal() was called for.');
     if has_limits then
         perform spanmq_core.note_use(this, false, true);
     end if;
-    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n) values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
+    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n)
+        values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
     delete from spanmq_core.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
     perform spanmq_core.close_write(bulk_publish.write_id, coalesce(block_ids, '{}'));
@@ -166,7 +185,8 @@ create or replace function spanmq_core.raise_closed(this spanmq_core.queue) retu
 language plpgsql as $$
 begin
     raise exception 'the write into queue % was closed before it was published', this.name
-        using errcode = 'MQ050', hint = 'A write that reserves nothing for a day counts as abandoned. Nothing of it was sent: run it again.';
+        using errcode = 'MQ050', hint = 'A write that reserves nothing for a day counts as abandoned. Nothing of it was'
+                                        ' sent: run it again.';
 end $$;
 
 -- Closes the writes of a queue that were not continued for a day; returns their number.
@@ -179,7 +199,8 @@ begin
     for abandoned in
         select w.write_id from spanmq_core.bulk_write w
         where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
-          and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id and b.reserved_at > now() - interval '1 day')
+          and not exists (select from spanmq_core.bulk_block b where b.write_id = w.write_id
+                          and b.reserved_at > now() - interval '1 day')
         for update skip locked
     loop
         perform spanmq_core.close_write(abandoned, '{}');
@@ -188,17 +209,19 @@ begin
     return n;
 end $$;
 
--- Whether a write or a receiver still needs ids of this range in the log. Volatile, a statement each: what leaves a block
--- is in a run first, and what leaves a run is in a batch first, so a look in this order misses nothing.
+-- Whether a write or a receiver still needs ids of this range in the log. Volatile, a statement each: what leaves a
+-- block is in a run first, and what leaves a run is in a batch first, so a look in this order misses nothing.
 create or replace function spanmq_core.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
-    return exists (select from spanmq_core.bulk_block b where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id);
+    return exists (select from spanmq_core.bulk_block b where b.queue_id = this_queue and b.lo <= last_id
+                   and b.hi >= first_id);
 end $$;
 
 create or replace function spanmq_core.is_kept(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
     return exists (select from spanmq_core.receiver_batch b
-                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id and b.state in ('claimed', 'settled'));
+                   where b.queue_id = this_queue and b.lo <= last_id and b.hi >= first_id
+                   and b.state in ('claimed', 'settled'));
 end $$;

@@ -4,13 +4,15 @@
 -- or of the one that was sent first with the same dedup_id. Waits for transactions that have sent with one of them and
 -- are not committed yet: if such a transaction rolls back, this one is the first. Raises 40001 where the snapshot of
 -- the transaction is too old to see the first, and MQ063 where the first had another fingerprint.
-create or replace function spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)
+create or replace function spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision,
+                                                 this_fingerprint text)
 returns table (ids bigint[], is_first boolean[])
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
     expires_at timestamptz := at_ + make_interval(secs => dedup_for);
-    -- One for each message: itself where it has no dedup_id, or is the first with it in this batch; else that first one.
+    -- One for each message: itself where it has no dedup_id, or is the first with it in this batch; else that first
+    -- one.
     leader int[];
     -- The messages that seem to be the first, by their places.
     candidates int[];
@@ -27,12 +29,14 @@ begin
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     ids := array(
         select (select d.msg_id from spanmq_core.deduplication d
-                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.has_fingerprint = with_fingerprint and d.until > at_)
+                where d.queue_id = this.queue_id and d.dedup_id = u.dedup_id and d.has_fingerprint = with_fingerprint
+                and d.until > at_)
         from unnest(dedup_ids) with ordinality u (dedup_id, position) order by u.position);
     is_first := array(select u.id is null and leader[u.position] = u.position
                       from unnest(ids) with ordinality u (id, position) order by u.position);
     -- Messages that were sent before draw no id.
-    candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position) where u.is_first order by u.position);
+    candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position)
+                        where u.is_first order by u.position);
     drawn := spanmq_core.draw_ids(this.queue_id, this.ids, cardinality(candidates));
     for i in 1 .. cardinality(candidates) loop
         ids[candidates[i]] := drawn[i];
@@ -42,8 +46,10 @@ begin
         with entries as (
             insert into spanmq_core.deduplication as d (queue_id, dedup_id, msg_id, until, fingerprint, has_fingerprint)
                 -- Everybody in one order: batches that have ids in common wait for each other, and don't deadlock.
-                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint, with_fingerprint from unnest(candidates) c order by dedup_ids[c] collate "C"
-                on conflict (queue_id, dedup_id, has_fingerprint) do update set msg_id = excluded.msg_id, until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
+                select this.queue_id, dedup_ids[c], ids[c], expires_at, this_fingerprint, with_fingerprint
+                from unnest(candidates) c order by dedup_ids[c] collate "C"
+                on conflict (queue_id, dedup_id, has_fingerprint) do update set msg_id = excluded.msg_id,
+                until = excluded.until, fingerprint = excluded.fingerprint where d.until <= at_
                 returning d.dedup_id)
             select array_agg(e.dedup_id) into won from entries e;
         exit when cardinality(won) = cardinality(candidates);
@@ -52,7 +58,8 @@ begin
         candidates := array(select c from unnest(candidates) c where dedup_ids[c] not in (select w from unnest(won) w));
         for i in 1 .. cardinality(candidates) loop
             select d.msg_id into found_id from spanmq_core.deduplication d
-                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]] and d.has_fingerprint = with_fingerprint;
+                where d.queue_id = this.queue_id and d.dedup_id = dedup_ids[candidates[i]]
+                and d.has_fingerprint = with_fingerprint;
             if found then
                 ids[candidates[i]] := found_id;
                 is_first[candidates[i]] := false;
@@ -63,9 +70,11 @@ begin
     end loop;
     -- Checked for all together, now that each id is this sender's or was seen: the first sender has committed.
     perform spanmq_core.raise_if(with_fingerprint and exists (
-        select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id and d.dedup_id = u.dedup_id
+        select from unnest(dedup_ids) u (dedup_id) join spanmq_core.deduplication d on d.queue_id = this.queue_id
+            and d.dedup_id = u.dedup_id
         where d.has_fingerprint and d.fingerprint <> this_fingerprint),
-        'this dedup_id was used with another fingerprint', 'Use a new id for a new message; repeat a send with the same content.', 'MQ063');
+        'this dedup_id was used with another fingerprint',
+        'Use a new id for a new message; repeat a send with the same content.', 'MQ063');
     ids := array(select ids[l] from unnest(leader) with ordinality u (l, position) order by position);
     return next;
 end $$;
@@ -79,7 +88,8 @@ declare
 begin
     delete from spanmq_core.deduplication d
         where d.ctid = any (array(select e.ctid from spanmq_core.deduplication e
-                                  where e.queue_id = this_queue and e.until <= at_ order by e.queue_id, e.until limit budget for update skip locked))
+                                  where e.queue_id = this_queue and e.until <= at_ order by e.queue_id, e.until
+                                  limit budget for update skip locked))
           and d.until <= at_;
     get diagnostics n = row_count;
     return n;

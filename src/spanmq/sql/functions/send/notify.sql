@@ -32,12 +32,15 @@ language plpgsql immutable as $$
 begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
         raise exception '%', text_of_negative
-            using errcode = 'P0001', constraint = 'MQ002', detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
+            using errcode = 'P0001', constraint = 'MQ002',
+            detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
     end if;
 end $$;
 
 -- The queue of that name for the notify functions, whose error for an unknown queue has PGMQ's text.
-create or replace function spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text) returns spanmq_core.queue
+create or replace function spanmq_core.find_queue_to_notify(
+    queue_name text, text_of_unknown text
+) returns spanmq_core.queue
 language plpgsql stable as $$
 begin
     if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
@@ -49,13 +52,16 @@ begin
 end $$;
 
 -- Notifies channel pgmq.q_<name>.INSERT of sends from now on, at most once in throttle_interval_ms.
-create or replace function spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer default 250) returns void
+create or replace function spanmq_call.enable_notify_insert(
+    queue_name text, throttle_interval_ms integer default 250
+) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
     perform spanmq_core.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
-    this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create it first using pgmq.create()');
+    this := spanmq_core.find_queue_to_notify(queue_name,
+                                             'Queue "%s" does not exist. Create it first using pgmq.create()');
     perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
     -- A new statement: the last holder of the lock may have dropped it.
     this := spanmq_core.find_queue(queue_name);
@@ -76,7 +82,8 @@ begin
     update spanmq_core.queue q set notify_ms = null where q.folded_name = lower(queue_name);
     if not found then
         -- As in PGMQ, no error: what tidies up may come after drop_queue.
-        raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q') using errcode = '42P01';
+        raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q')
+            using errcode = '42P01';
     end if;
 end $$;
 
@@ -86,10 +93,14 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue;
 begin
-    perform spanmq_core.check_throttle(throttle_interval_ms, format('throttle_interval_ms must be non-negative, got: %s', throttle_interval_ms));
-    this := spanmq_core.find_queue_to_notify(queue_name, 'Queue "%s" does not exist. Create the queue first using pgmq.create()');
+    perform spanmq_core.check_throttle(throttle_interval_ms,
+                                       format('throttle_interval_ms must be non-negative, got: %s',
+                                              throttle_interval_ms));
+    this := spanmq_core.find_queue_to_notify(queue_name,
+                                             'Queue "%s" does not exist. Create the queue first using pgmq.create()');
     perform spanmq_core.raise_as_pgmq(this.notify_ms is null, 'MQ002',
-        format('Queue "%s" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()', queue_name),
+        format('Queue "%s" does not have notify_insert enabled. Enable it first using pgmq.enable_notify_insert()',
+               queue_name),
         'pgmq.list_notify_insert_throttles() shows which have.');
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
     perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);
@@ -98,7 +109,8 @@ end $$;
 create or replace function spanmq_core.last_notified_at(queue_id int) returns timestamptz
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) / 1000.0);
+    return to_timestamp(coalesce(pg_sequence_last_value(format('spanmq_core.notified_%s', queue_id)::regclass), 0) /
+                        1000.0);
 end $$;
 
 -- For the queues into which the caller may look.

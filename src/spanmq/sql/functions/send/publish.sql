@@ -1,8 +1,8 @@
 -- Publishing: messages whose rows are in the log become messages of their queue, and of its subscriptions.
 
--- Draws n ids, ascending. They follow each other unless another sender came between; then their runs are short. So a large batch tries to
--- draw alone, about as long as the draw itself takes: any session may hold an advisory lock, and no sender waits for one. The lock goes
--- with the rollback of the inner block, and the ids stay drawn.
+-- Draws n ids, ascending. They follow each other unless another sender came between; then their runs are short. So a
+-- large batch tries to draw alone, about as long as the draw itself takes: any session may hold an advisory lock, and
+-- no sender waits for one. The lock goes with the rollback of the inner block, and the ids stay drawn.
 create or replace function spanmq_core.draw_ids(this_queue int, ids regclass, n int) returns bigint[]
 language plpgsql as $$
 declare
@@ -26,7 +26,9 @@ begin
 end $$;
 
 -- The runs of ten messages at most into which the ids first_id to last_id are cut. None crosses a multiple of 256.
-create or replace function spanmq_core.tens(first_id bigint, last_id bigint, out lo bigint, out n int) returns setof record
+create or replace function spanmq_core.tens(
+    first_id bigint, last_id bigint, out lo bigint, out n int
+) returns setof record
 language sql immutable rows 10 as $$
     select lo, (least(lo + 9, lo | 255, last_id) - lo + 1)::int
     from generate_series(first_id / 256, last_id / 256) block
@@ -39,16 +41,18 @@ language plpgsql as $$
 declare
     groups text[];
 begin
-    execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where l.msg_id between $1 and $2', log_name)
+    execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where'
+                   ' l.msg_id between $1 and $2', log_name)
         into groups using first_id, last_id;
     return groups;
 end $$;
 
--- Makes messages of ids that this transaction has drawn, of a queue and its subscriptions: first_id to last_id, or `ids` where those have
--- gaps. groups: null, or a group key (or null) for each message. They are visible at once, or from visible_at on. PostgreSQL takes the number
--- of rows of tens() for a million, and would compile the plan.
+-- Makes messages of ids that this transaction has drawn, of a queue and its subscriptions: first_id to last_id, or
+-- `ids` where those have gaps. groups: null, or a group key (or null) for each message. They are visible at once, or
+-- from visible_at on. PostgreSQL takes the number of rows of tens() for a million, and would compile the plan.
 create or replace function spanmq_core.publish(
-    this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz, priority int default null
+    this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz,
+        priority int default null
 ) returns void
 language plpgsql set jit = off as $$
 declare
@@ -59,23 +63,27 @@ begin
     visible_at := case when visible_at > clock_timestamp() then visible_at end;
     if ids is null and groups is null and visible_at is null then
         insert into spanmq_core.fresh (queue_id, lo, n, priority)
-            select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q, spanmq_core.tens(first_id, last_id) t;
+            select q.queue_id, t.lo, t.n, publish.priority from spanmq_core.queues_of(this_queue) q,
+            spanmq_core.tens(first_id, last_id) t;
         return;
     elsif groups is null and ids is null then
-        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority, 0, 0)::spanmq_core.run];
+        runs := array[(first_id, last_id - first_id + 1, 0, 0, visible_at, null, null, null, priority, 0,
+                       0)::spanmq_core.run];
     else
         runs := array(
-            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key, publish.priority, 0, 0)::spanmq_core.run
+            select (min(m.id), count(*), 0, 0, visible_at, null, hashtextextended(m.group_key, 0), m.group_key,
+                    publish.priority, 0, 0)::spanmq_core.run
             from (select u.*, u.id - row_number() over (partition by u.group_key order by u.id) as island
                   from (select coalesce(ids[g.position], first_id + g.position - 1) as id, g.group_key
-                        from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g (group_key, position)) u) m
+                        from unnest(coalesce(groups, array_fill(null::text, array[cardinality(ids)]))) with ordinality g
+                        (group_key, position)) u) m
             group by m.group_key, m.island);
     end if;
     perform spanmq_core.publish_runs(q.queue_id, runs) from spanmq_core.queues_of(this_queue) q;
 end $$;
 
--- Makes messages of runs that were never delivered: fresh where vt is null, else held until then, though that may be past by now: a sender
--- of delayed messages need not have locked spanmq_core.sending. The runs may be of any length.
+-- Makes messages of runs that were never delivered: fresh where vt is null, else held until then, though that may be
+-- past by now: a sender of delayed messages need not have locked spanmq_core.sending. The runs may be of any length.
 create or replace function spanmq_core.publish_runs(this_queue int, runs spanmq_core.run[]) returns void
 language plpgsql set jit = off as $$
 begin

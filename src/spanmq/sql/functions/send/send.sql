@@ -2,7 +2,9 @@
 -- maintain() relies on it to determine that no transaction can still write to a segment.
 
 -- Sends one message; visible_at null: at once. Returns its id.
-create or replace function spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamptz) returns bigint
+create or replace function spanmq_core.send_one(
+    queue_name text, message jsonb, headers jsonb, visible_at timestamptz
+) returns bigint
 language plpgsql as $$
 declare
     this_queue int;
@@ -38,23 +40,27 @@ begin
     -- transaction can still write to a segment.
     if (visible_at > sent_at) is not true then
         insert into spanmq_core.sending (queue_id, lo, n, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, hashtextextended(key, 0), key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1,
+                    hashtextextended(key, 0), key)
             returning lo into id;
     else
         perform spanmq_core.heed_clock(this_queue);
         insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0, greatest(visible_at, clock_timestamp()),
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0,
+                    greatest(visible_at, clock_timestamp()),
                     hashtextextended(key, 0), key)
             returning lo into id;
     end if;
     if lane is not null and id > log_lo and id <= log_hi then
         id := spanmq_core.append_by_lane(lane, id, sent_at, message, headers);
     elsif id > log_lo and id <= log_hi then
-        execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values ($1, $2, $3, $4)'
+        execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values'
+                                                                       ' ($1, $2, $3, $4)'
             using id, sent_at, message, headers;
     else
         -- In another segment than the queue's row names.
-        perform spanmq_core.append(this_queue, (spanmq_core.find_target(queue_name)).segment_size, id, null, sent_at, array[message], array[headers]),
+        perform spanmq_core.append(this_queue, (spanmq_core.find_target(queue_name)).segment_size, id, null, sent_at,
+                                   array[message], array[headers]),
                 spanmq_core.remember_segment(this_queue, id);
     end if;
     -- Since the id was drawn no subscription can be created before this is committed: earlier ones are seen now.
@@ -64,7 +70,8 @@ begin
     end if;
     if has_subscriptions then
         perform spanmq_core.publish_runs(q.queue_id, array[
-                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key, null, 0, 0)::spanmq_core.run])
+                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key,
+                 null, 0, 0)::spanmq_core.run])
             from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
     end if;
     if notify_ms is not null or bells <> 0 or has_subscriptions then
@@ -77,8 +84,8 @@ begin
     return id;
 end $$;
 
--- Sends a batch: all of it or nothing. Returns the ids in the order of the messages. ids: null, or those that the caller
--- has drawn for them.
+-- Sends a batch: all of it or nothing. Returns the ids in the order of the messages. ids: null, or those that the
+-- caller has drawn for them.
 create or replace function spanmq_core.send_many(
     this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamptz, ids bigint[] default null
 ) returns bigint[]
@@ -103,7 +110,8 @@ begin
 end $$;
 
 create or replace function spanmq_core.append_and_publish(
-    this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz, visible_at timestamptz,
+    this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz,
+        visible_at timestamptz,
     priority int default null
 ) returns void
 language plpgsql as $$
@@ -118,7 +126,8 @@ begin
     perform spanmq_core.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
     perform spanmq_core.remember_segment(this.queue_id, last_id);
     if headers is not null then
-        groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position) order by position);
+        groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position)
+                        order by position);
     end if;
     perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
 end $$;
@@ -131,12 +140,14 @@ begin
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass at least one message.';
     end if;
     if cardinality(headers) <> cardinality(messages) then
-        raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers), cardinality(messages)
+        raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers),
+            cardinality(messages)
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass one for each message; null for none.';
     end if;
 end $$;
 
--- When a message with this delay becomes visible: null for none. Raises MQ002 for a delay that is null, negative or too long.
+-- When a message with this delay becomes visible: null for none. Raises MQ002 for a delay that is null, negative or too
+-- long.
 create or replace function spanmq_core.delayed(delay int) returns timestamptz
 language plpgsql volatile as $$
 begin
@@ -182,13 +193,17 @@ begin
     return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
 
-create or replace function spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay integer) returns setof bigint
+create or replace function spanmq_call.send(
+    queue_name text, msg jsonb, headers jsonb, delay integer
+) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
-create or replace function spanmq_call.send(queue_name text, msg jsonb, headers jsonb, delay timestamptz) returns setof bigint
+create or replace function spanmq_call.send(
+    queue_name text, msg jsonb, headers jsonb, delay timestamptz
+) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
@@ -246,23 +261,35 @@ end $$;
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamptz) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
-create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay integer) returns setof bigint
+create or replace function spanmq_call.send_batch(
+    queue_name text, msgs jsonb[], headers jsonb[], delay integer
+) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers,
+                                            spanmq_core.delayed(delay)));
 end $$;
 
-create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz) returns setof bigint
+create or replace function spanmq_call.send_batch(
+    queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz
+) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 begin
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, spanmq_core.delayed(delay)));
+    return query
+        select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers,
+                                            spanmq_core.delayed(delay)));
 end $$;

@@ -39,7 +39,8 @@ begin
     end if;
 end $$;
 
--- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the queue.
+-- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the
+-- queue.
 create or replace function spanmq_call.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -49,7 +50,8 @@ begin
         where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
     if found then
         -- The usual cases: the message is a run of its own, or in a leased run of several.
-        delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1 and h.lease_id >= 0;
+        delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1
+            and h.lease_id >= 0;
         if found then
             return true;
         elsif (spanmq_core.note_one(this_queue, delete.msg_id, null)).lo is not null then
@@ -161,7 +163,9 @@ begin
 end $$;
 
 -- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
-create or replace function spanmq_core.hide(this spanmq_core.queue, msg_ids bigint[], until timestamptz) returns setof pgmq.message_record
+create or replace function spanmq_core.hide(
+    this spanmq_core.queue, msg_ids bigint[], until timestamptz
+) returns setof pgmq.message_record
 language plpgsql rows 10 as $$
 declare
     runs spanmq_core.run[];
@@ -173,41 +177,56 @@ begin
         return;
     end if;
     perform spanmq_core.give_back(this.queue_id, array(
-        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost, r.alone)::spanmq_core.run from unnest(runs) r));
+        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost,
+                r.alone)::spanmq_core.run from unnest(runs) r));
     if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this);
     end if;
     return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
 end $$;
 
--- Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct stays.
-create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt integer) returns setof pgmq.message_record
+-- Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
+-- stays.
+create or replace function spanmq_call.set_vt(
+    queue_name text, msg_id bigint, vt integer
+) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
+    return query select *
+        from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
 end $$;
 
-create or replace function spanmq_call.set_vt(queue_name text, msg_id bigint, vt timestamptz) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(
+    queue_name text, msg_id bigint, vt timestamptz
+) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], vt);
 end $$;
 
-create or replace function spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt integer) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(
+    queue_name text, msg_ids bigint[], vt integer
+) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, spanmq_core.after(vt, 'vt'));
+    return query select *
+        from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, spanmq_core.after(vt, 'vt'));
 end $$;
 
-create or replace function spanmq_call.set_vt(queue_name text, msg_ids bigint[], vt timestamptz) returns setof pgmq.message_record
+create or replace function spanmq_call.set_vt(
+    queue_name text, msg_ids bigint[], vt timestamptz
+) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, vt);
 end $$;
 
--- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or stale if
--- this lease doesn't hold it any more; a stale message is left alone. An expired lease still holds the messages that no other receiver has taken.
-create or replace function spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+-- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or
+-- stale if this lease doesn't hold it any more; a stale message is left alone. An expired lease still holds the
+-- messages that no other receiver has taken.
+create or replace function spanmq_call.ack(
+    queue text, lease_id bigint, msg_ids bigint[]
+) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
@@ -238,7 +257,8 @@ begin
             has_several := has_several or n_gone > 1;
             next_id := next_id + n_gone;
         end loop;
-        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
+        if n = 1
+            and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
             msg_id := first_id;
             outcome := 'acked';
             return next;
@@ -254,7 +274,8 @@ begin
 end $$;
 
 -- Goes on with ack() in every case but the usual one. first_id, next_id: see take_rest().
-create or replace function spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint, next_id bigint)
+create or replace function spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint,
+                                               next_id bigint)
 returns table (msg_id bigint, outcome text)
 language plpgsql as $$
 declare
@@ -270,8 +291,9 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'acked');
 end $$;
 
--- Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the handler, and the message ends when the handler
--- has, or when its lease ends; an ack that comes before counts); or unknown.
+-- Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the
+-- handler, and the message ends when the handler has, or when its lease ends; an ack that comes before counts); or
+-- unknown.
 create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -284,7 +306,8 @@ begin
     runs := spanmq_core.remove(this, msg_ids, 0);
     cancelled := coalesce(spanmq_core.ids_of_runs(runs), '{}');
     -- For state(): these are not completed.
-    perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled',
+                                     ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
     -- Finding out where a message is costs more than taking it: only for those that could not be taken.
     if spanmq_core.count_runs(runs) < cardinality(msg_ids) then
         -- Raises if the queue was dropped meanwhile.
@@ -292,14 +315,17 @@ begin
         known := coalesce((
             select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
             where not id <@ cancelled and exists (select from spanmq_core.find_run(this.queue_id, id))), '{}');
-        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known order by id));
+        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known
+                                                    order by id));
     end if;
     return query
-        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling' else 'unknown' end
+        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling'
+        else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 
--- Notes that these messages are to end when their receivers return them, and notifies the workers of the queue: with its id, negative.
+-- Notes that these messages are to end when their receivers return them, and notifies the workers of the queue: with
+-- its id, negative.
 create or replace function spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[]) returns void
 language plpgsql as $$
 begin
@@ -309,14 +335,18 @@ begin
     perform spanmq_core.note_use(this, false, true);
     insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
         select this.queue_id, id, clock_timestamp(), true from unnest(msg_ids) id
-        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at), is_cancelled = true;
+        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at),
+        is_cancelled = true;
     perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
-        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp() and this.queue_id = any (l.queue_ids);
+        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp()
+        and this.queue_id = any (l.queue_ids);
 end $$;
 
--- Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they are taken, which says
--- that they are there still and the lease no longer holds them.
-create or replace function spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, is_taken boolean)
+-- Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they
+-- are taken, which says that they are there still and the lease no longer holds them.
+create or replace function spanmq_call.cancelled(
+    queue text, lease_id bigint, msg_ids bigint[]
+) returns table (msg_id bigint, is_taken boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -324,9 +354,11 @@ begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     return query
         select id, r.lo is not null and r.lease_id is distinct from cancelled.lease_id
-        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r on true
+        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r
+        on true
         where r.lease_id is distinct from cancelled.lease_id
-           or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id and e.is_cancelled) order by id;
+           or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id
+                      and e.is_cancelled) order by id;
 end $$;
 
 -- Deletes all messages of a queue, in flight or not, and returns their number. The archive and the dead letters are
@@ -351,9 +383,11 @@ begin
     return purged;
 end $$;
 
--- The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it costs grows
--- with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
-create or replace function spanmq_call.peek(queue text, qty integer default 10, after bigint default 0, body_bytes_max integer default null)
+-- The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it
+-- costs grows with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see
+-- cut()).
+create or replace function spanmq_call.peek(queue text, qty integer default 10, after bigint default 0,
+                                            body_bytes_max integer default null)
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -373,7 +407,8 @@ begin
             return query select * from spanmq_core.look(this, from_id, to_id, qty);
         else
             return query
-                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt, spanmq_core.cut(l.message, body_bytes_max),
+                select l.msg_id, l.read_ct, l.enqueued_at, l.last_read_at, l.vt,
+                spanmq_core.cut(l.message, body_bytes_max),
                        spanmq_core.cut(l.headers, body_bytes_max)
                 from spanmq_core.look(this, from_id, to_id, qty) l;
         end if;

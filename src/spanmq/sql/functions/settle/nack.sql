@@ -17,9 +17,11 @@ begin
     return (category, error, error_class, traceback, worker)::spanmq_core.reason;
 end $$;
 
--- Those messages of runs that have no more than `spare` attempts left, of their own number, else of max_attempts (null: endless).
--- Reads the log only for queues where messages have numbers of their own.
-create or replace function spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts int, spare int) returns int8multirange
+-- Those messages of runs that have no more than `spare` attempts left, of their own number, else of max_attempts (null:
+-- endless). Reads the log only for queues where messages have numbers of their own.
+create or replace function spanmq_core.exhausted(
+    this spanmq_core.queue, runs spanmq_core.run[], max_attempts int, spare int
+) returns int8multirange
 language plpgsql as $$
 declare
     run spanmq_core.run;
@@ -33,7 +35,8 @@ begin
         foreach run in array runs loop
             if run.attempts >= max_attempts - spare then
                 -- At once: adding ranges to each other in a loop takes seconds for thousands.
-                return (select range_agg(int8range(r.lo, r.lo + r.n)) from unnest(runs) r where r.attempts >= max_attempts - spare);
+                return (select range_agg(int8range(r.lo, r.lo + r.n)) from unnest(runs) r
+                        where r.attempts >= max_attempts - spare);
             end if;
         end loop;
     end if;
@@ -46,8 +49,10 @@ language sql immutable as $$
                 then greatest(least((headers->>'x-spanmq-max-attempts')::numeric, 1000), 1)::int end
 $$;
 
--- Seconds to wait after this many attempts: least(max, base * factor^(attempts - 1)), or with full jitter a random part of it.
-create or replace function spanmq_core.backoff(attempts int, base double precision, factor double precision, most double precision, jitter boolean)
+-- Seconds to wait after this many attempts: least(max, base * factor^(attempts - 1)), or with full jitter a random part
+-- of it.
+create or replace function spanmq_core.backoff(attempts int, base double precision, factor double precision,
+                                               most double precision, jitter boolean)
 returns double precision
 language sql volatile as $$
     -- At most a century.
@@ -63,7 +68,8 @@ create or replace function spanmq_core.check_lease(lease_id bigint, msg_ids bigi
 language plpgsql immutable as $$
 begin
     if msg_ids is null or (lease_id > 0) is not true and msg_ids <> '{}' then
-        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', lease_id, msg_ids
+        raise exception 'lease_id must be one that receive() returned and msg_ids an array, got: % and %', lease_id,
+            msg_ids
             using errcode = 'MQ002', hint = 'Pass both as receive() returned them.';
     end if;
 end $$;
@@ -93,7 +99,8 @@ begin
 end $$;
 
 -- One row for each distinct id, ascending: `held` of those in runs, dead of those in `dead`, stale of the rest.
-create or replace function spanmq_core.outcomes(msg_ids bigint[], runs spanmq_core.run[], dead int8multirange, held text)
+create or replace function spanmq_core.outcomes(msg_ids bigint[], runs spanmq_core.run[], dead int8multirange,
+                                                held text)
 returns table (msg_id bigint, outcome text)
 language plpgsql as $$
 declare
@@ -110,14 +117,16 @@ begin
         from (select distinct id from unnest(msg_ids) id where id is not null) a order by a.id;
 end $$;
 
--- Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their category or queue; those whose
--- attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS, unless set otherwise), become dead letters. One
--- row for each distinct id, ascending: retrying, dead or stale. In an ordered queue, what is leased of the same group behind such a
--- message is released too, and its attempt does not count. With a retry_in and no category it is tried again whatever the rules say. Raises
--- MQ002 for a lease that is none, an unknown category or a negative retry_in.
+-- Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their
+-- category or queue; those whose attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS,
+-- unless set otherwise), become dead letters. One row for each distinct id, ascending: retrying, dead or stale. In an
+-- ordered queue, what is leased of the same group behind such a message is released too, and its attempt does not
+-- count. With a retry_in and no category it is tried again whatever the rules say. Raises MQ002 for a lease that is
+-- none, an unknown category or a negative retry_in.
 create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
-    retry_in double precision default null, error_class text default null, traceback text default null, worker text default null
+    retry_in double precision default null, error_class text default null, traceback text default null,
+    worker text default null
 ) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -159,10 +168,13 @@ begin
             -- and one failure.
             for i in 1 .. cardinality(retrying) loop
                 run := retrying[i];
-                if run.lo / 256 is distinct from drawn_for or run.attempts is distinct from retrying[i - 1].attempts then
+                if run.lo / 256 is distinct from drawn_for
+                    or run.attempts is distinct from retrying[i - 1].attempts then
                     drawn_for := run.lo / 256;
-                    retry_at := coalesce(at_ + make_interval(secs => retry_in), at_ + make_interval(secs => spanmq_core.backoff(
-                        run.attempts, coalesce(rule.backoff_base, policy.backoff_base), coalesce(rule.backoff_factor, policy.backoff_factor),
+                    retry_at := coalesce(at_ + make_interval(secs => retry_in),
+                                         at_ + make_interval(secs => spanmq_core.backoff(
+                        run.attempts, coalesce(rule.backoff_base, policy.backoff_base),
+                            coalesce(rule.backoff_factor, policy.backoff_factor),
                         coalesce(rule.backoff_max, policy.backoff_max), policy.jitter)));
                 end if;
                 run.vt := retry_at;
@@ -181,8 +193,8 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, dead, 'retrying');
 end $$;
 
--- Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category
--- the rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.
+-- Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category the
+-- rules decide; if none matches, it is PERMANENT. Leased messages behind them in the same ordered group are released.
 create or replace function spanmq_call.reject(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     error_class text default null, traceback text default null, worker text default null
@@ -208,16 +220,21 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'dead');
 end $$;
 
--- Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a worker that
--- stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered group behind them goes back.
-create or replace function spanmq_call.release(queue text, lease_id bigint, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
+-- Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a
+-- worker that stops. One row for each distinct id, ascending: released or stale. What is leased of the same ordered
+-- group behind them goes back.
+create or replace function spanmq_call.release(
+    queue text, lease_id bigint, msg_ids bigint[]
+) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     runs spanmq_core.run[];
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
-    runs := spanmq_core.join_runs(spanmq_core.end_cancelled(this, spanmq_core.take_out(this.queue_id, msg_ids, lease_id)));
+    runs
+        := spanmq_core.join_runs(spanmq_core.end_cancelled(this,
+                                                           spanmq_core.take_out(this.queue_id, msg_ids, lease_id)));
     if runs <> '{}' then
         perform spanmq_core.return_to(this, array(select spanmq_core.undelivered(r) from unnest(runs) r));
         if not this.has_plain_policy then
@@ -241,22 +258,25 @@ begin
     perform spanmq_core.check_lease(lease_id, '{0}');
     perform spanmq_core.raise_if(seconds <= 0,
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
-    -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to other rows.
+    -- Until a statement begun after the last wait finds none that ends before: messages of the lease may have moved to
+    -- other rows.
     for round in 1 .. 100 loop
         with locked as materialized (
             select h.ctid as place from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0 and h.vt < until order by h.lo for no key update)
+            where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0 and h.vt < until
+            order by h.lo for no key update)
         update spanmq_core.held h set vt = until from locked k where h.ctid = k.place and h.vt < until;
         select coalesce(sum(spanmq_core.count_left(h)), 0), coalesce(bool_and(h.vt >= until), true) into held, is_done
-            from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0;
+            from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = extend.lease_id
+            and h.lease_id <> 0;
         exit when is_done;
     end loop;
     return held;
 end $$;
 
--- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease stay as they were.
--- They stay in the lease, so whatever settles or extends it finds them. One row for each distinct id, ascending: held or stale. Raises
--- MQ002 for a lease that is none and for no seconds.
+-- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease
+-- stay as they were. They stay in the lease, so whatever settles or extends it finds them. One row for each distinct
+-- id, ascending: held or stale. Raises MQ002 for a lease that is none and for no seconds.
 create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -270,8 +290,10 @@ begin
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
     runs := spanmq_core.take_out(this.queue_id, msg_ids, lease_id);
     perform spanmq_core.heed_clock(this.queue_id);
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, r.lost, r.alone, greatest(until, clock_timestamp()), r.last_read_at, r.priority,
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this.queue_id, r.lo, r.n, hold.lease_id, r.attempts, r.lost, r.alone, greatest(until, clock_timestamp()),
+        r.last_read_at, r.priority,
                r.group_hash, r.group_key
         from unnest(runs) r;
     return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'held');

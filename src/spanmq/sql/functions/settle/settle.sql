@@ -5,9 +5,12 @@
 -- messages.
 
 -- Takes these messages and returns them as runs, ascending; what is in no run is not in the result.
---   fence     null: wherever they are, but for batches of receivers; else only those of this lease, or with 0 only those of none
+--   fence     null: wherever they are, but for batches of receivers; else only those of this lease, or with 0 only
+--             those of none
 --   for_good  they never come back (delete, archive): so what leaves a leased run in part is only noted
-create or replace function spanmq_core.take_out(this_queue int, msg_ids bigint[], fence bigint, for_good boolean default false) returns spanmq_core.run[]
+create or replace function spanmq_core.take_out(
+    this_queue int, msg_ids bigint[], fence bigint, for_good boolean default false
+) returns spanmq_core.run[]
 language plpgsql as $$
 declare
     n_asked int := cardinality(msg_ids);
@@ -23,8 +26,10 @@ begin
     if spanmq_core.is_sequence(msg_ids) then
         while next_id <= last_id loop
             delete from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and (h.lease_id = fence or fence is null and h.lease_id >= 0)
-                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key, h.priority, h.lost, h.alone into run;
+                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id
+                and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+                returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at, h.group_hash, h.group_key,
+                h.priority, h.lost, h.alone into run;
             exit when not found;
             runs := runs || run;
             has_leased := has_leased or run.n > 1 and run.lease_id > 0;
@@ -32,7 +37,8 @@ begin
         end loop;
         -- A new statement, under the locks: messages may have been deleted from these runs one by one.
         if has_leased and (not spanmq_core.sees_now() or exists (
-                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id)) then
+                select from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= first_id
+                    and d.msg_id < next_id)) then
             runs := spanmq_core.without_done(this_queue, runs);
         end if;
         if next_id > last_id then
@@ -40,7 +46,8 @@ begin
         end if;
     end if;
     -- No message has the highest number that there is, nor can a range end behind it.
-    asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id where id > 0 and id < 9223372036854775807);
+    asked := (select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
+              where id > 0 and id < 9223372036854775807);
     asked := coalesce(asked, '{}');
     if next_id > first_id then
         asked := asked - int8multirange(int8range(first_id, next_id));
@@ -136,7 +143,8 @@ begin
         select h.lo, h.n, h.lease_id, false, range_agg(a * int8range(h.lo, h.lo + h.n))
         from unnest(asked) a cross join lateral (
             (select * from spanmq_core.held h
-             where h.queue_id = this_queue and h.lo <= lower(a) and h.lo >= lower(a) / 256 * 256 order by h.queue_id desc, h.lo desc limit 1)
+             where h.queue_id = this_queue and h.lo <= lower(a) and h.lo >= lower(a) / 256 * 256
+             order by h.queue_id desc, h.lo desc limit 1)
             union all
             (select * from spanmq_core.held h where h.queue_id = this_queue and h.lo > lower(a) and h.lo < upper(a))) h
         where h.lo + h.n > lower(a) and (h.lease_id = fence or fence is null and h.lease_id >= 0)
@@ -145,7 +153,8 @@ begin
         select f.lo, f.n, 0::bigint, true, range_agg(a * int8range(f.lo, f.lo + f.n))
         from unnest(asked) a cross join lateral (
             (select * from spanmq_core.fresh f
-             where f.queue_id = this_queue and f.lo <= lower(a) and f.lo >= lower(a) / 256 * 256 order by f.queue_id desc, f.lo desc limit 1)
+             where f.queue_id = this_queue and f.lo <= lower(a) and f.lo >= lower(a) / 256 * 256
+             order by f.queue_id desc, f.lo desc limit 1)
             union all
             (select * from spanmq_core.fresh f where f.queue_id = this_queue and f.lo > lower(a) and f.lo < upper(a))) f
         where f.lo + f.n > lower(a) and coalesce(fence, 0) = 0
@@ -166,11 +175,13 @@ declare
 begin
     if due_at is not null then
         select * into this from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null) and h.vt <= due_at
+            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null)
+            and h.vt <= due_at
               and (wanted is null or h.lo + h.n >= upper(wanted)) for update skip locked;
     else
         select * into this from spanmq_core.held h
-            where h.queue_id = this_queue and h.lo = this_lo and (h.lease_id = fence or fence is null and h.lease_id >= 0)
+            where h.queue_id = this_queue and h.lo = this_lo
+            and (h.lease_id = fence or fence is null and h.lease_id >= 0)
               and (wanted is null or h.lo + h.n >= upper(wanted)) for update;
     end if;
     if not found then
@@ -183,8 +194,10 @@ begin
     end if;
     delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo;
     -- Messages that stay leased hide none, and need not be cut.
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at, this.priority, this.group_hash, this.group_key
+    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                  group_hash, group_key)
+        select this_queue, t.lo, t.n, this.lease_id, this.attempts, this.lost, this.alone, this.vt, this.last_read_at,
+        this.priority, this.group_hash, this.group_key
         from unnest(ids - wanted) r
         cross join lateral (
             select lower(r) as lo, (upper(r) - lower(r))::int as n where this.lease_id <> 0
@@ -201,13 +214,15 @@ declare
     this spanmq_core.fresh;
     ids int8multirange;
 begin
-    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo and f.lo + f.n >= upper(wanted) returning f.* into this;
+    delete from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = this_lo and f.lo + f.n >= upper(wanted)
+        returning f.* into this;
     if not found then
         return null;
     end if;
     ids := spanmq_core.ids_of(this.lo, this.n);
     insert into spanmq_core.fresh (queue_id, lo, n, priority, group_hash, group_key)
-        select this_queue, lower(r), upper(r) - lower(r), this.priority, this.group_hash, this.group_key from unnest(ids - wanted) r;
+        select this_queue, lower(r), upper(r) - lower(r), this.priority, this.group_hash, this.group_key
+        from unnest(ids - wanted) r;
     return spanmq_core.pieces(spanmq_core.run_of(this), ids * wanted);
 end $$;
 
@@ -223,7 +238,8 @@ begin
     -- A shared lock for all transactions that add notes. A transaction that takes the whole run waits for them, or
     -- skips it.
     select * into this from spanmq_core.held h
-        where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease and h.lo + h.n >= upper(wanted) for key share;
+        where h.queue_id = this_queue and h.lo = this_lo and h.lease_id = lease and h.lo + h.n >= upper(wanted)
+        for key share;
     if not found then
         return null;
     end if;
@@ -249,9 +265,11 @@ declare
 begin
     -- Locked by its number, and only if it has the message: a lower run would be locked out of order.
     select h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run from spanmq_core.held h
-        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0) and h.lo + h.n > id and h.lo = (
+        where h.queue_id = this_queue and h.n > 1 and (h.lease_id = fence or fence is null and h.lease_id > 0)
+        and h.lo + h.n > id and h.lo = (
             select c.lo from spanmq_core.held c
-            where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc limit 1)
+            where c.queue_id = this_queue and c.lo <= id and c.lo >= id / 256 * 256 order by c.queue_id desc, c.lo desc
+            limit 1)
         for key share;
     if not found then
         return null;
@@ -287,7 +305,8 @@ begin
     end if;
     return spanmq_core.without_done(this_queue, array[
                (first_id, next_id - first_id, 0, 1, null, null, null, null, null, 0, 0)::spanmq_core.run])
-           || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence, true);
+           || spanmq_core.take_out(this_queue, array(select id from unnest(msg_ids) id where id >= next_id), fence,
+                                   true);
 end $$;
 
 -- Deletes a leased run all of whose messages are done. Never waits: its holder may be waiting for a note of this
@@ -295,10 +314,12 @@ end $$;
 create or replace function spanmq_core.sweep_run(this_queue int, this_lo bigint, n int) returns boolean
 language plpgsql as $$
 begin
-    if (select count(*) from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= this_lo and d.msg_id < this_lo + n) < n then
+    if (select count(*) from spanmq_core.done d where d.queue_id = this_queue and d.msg_id >= this_lo
+        and d.msg_id < this_lo + n) < n then
         return false;
     end if;
-    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.n = sweep_run.n and h.lease_id <> 0 for update skip locked;
+    perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = this_lo and h.n = sweep_run.n
+        and h.lease_id <> 0 for update skip locked;
     if not found then
         return false;
     end if;
@@ -313,7 +334,8 @@ create or replace function spanmq_core.count_left(this spanmq_core.held) returns
 language sql stable as $$
     select case when this.n = 1 or this.lease_id = 0 then this.n
                 else this.n - (select count(*) from spanmq_core.done d
-                               where d.queue_id = this.queue_id and d.msg_id >= this.lo and d.msg_id < this.lo + this.n)::int end
+                               where d.queue_id = this.queue_id and d.msg_id >= this.lo
+                               and d.msg_id < this.lo + this.n)::int end
 $$;
 
 -- Gives messages back that were taken: visible at once, or hidden until the vt of their run. Never fresh again, and ten
@@ -322,8 +344,10 @@ create or replace function spanmq_core.give_back(this_queue int, runs spanmq_cor
 language plpgsql set jit = off as $$
 begin
     perform spanmq_core.heed_clock(this_queue);
-    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash, group_key)
-        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()), r.last_read_at, r.priority, r.group_hash, r.group_key
+    insert into spanmq_core.held (queue_id, lo, n, attempts, lost, alone, vt, last_read_at, priority, group_hash,
+                                  group_key)
+        select this_queue, t.lo, t.n, r.attempts, r.lost, r.alone & 1, greatest(r.vt, clock_timestamp()),
+        r.last_read_at, r.priority, r.group_hash, r.group_key
         from unnest(runs) r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t;
 end $$;
 
@@ -356,7 +380,8 @@ begin
                     is_waiting := true;
                     for run_lo in
                         select h.lo from spanmq_core.held h where h.queue_id = this_queue and h.lo > locked_to
-                        union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue and f.lo > locked_to order by 1
+                        union all select f.lo from spanmq_core.fresh f where f.queue_id = this_queue
+                        and f.lo > locked_to order by 1
                     loop
                         perform from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = run_lo for update;
                         perform from spanmq_core.held h where h.queue_id = this_queue and h.lo = run_lo for update;
@@ -365,24 +390,31 @@ begin
                     is_waiting := false;
                 end if;
                 with doomed as (
-                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo <= locked_to order by h.lo for update nowait),
-                gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d) returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
+                    select h.ctid from spanmq_core.held h where h.queue_id = this_queue and h.lo <= locked_to
+                        order by h.lo for update nowait),
+                gone as (delete from spanmq_core.held h where h.ctid in (select d.ctid from doomed d)
+                         returning h.n, h.lease_id, spanmq_core.run_of(h) as run),
                 doomed_fresh as (
-                    select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo <= locked_to order by f.lo for update nowait),
-                gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d) returning f.n)
+                    select f.ctid from spanmq_core.fresh f where f.queue_id = this_queue and f.lo <= locked_to
+                        order by f.lo for update nowait),
+                gone_fresh as (delete from spanmq_core.fresh f where f.ctid in (select d.ctid from doomed_fresh d)
+                               returning f.n)
                 select (select sum(g.n) from gone g), (select sum(g.n) from gone_fresh g),
                        (select array_agg(g.run) from gone g where g.lease_id <> 0 and g.n > 1),
-                       exists (select from spanmq_core.held h where h.queue_id = this_queue) or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
+                       exists (select from spanmq_core.held h where h.queue_id = this_queue)
+                       or exists (select from spanmq_core.fresh f where f.queue_id = this_queue),
                        pg_current_snapshot(),
                        -- Ids of bulk writes that are reserved and not published: of these and the runs one statement
                        -- sees one.
                        (select coalesce(range_agg(int8range(b.lo, b.hi, '[]')), '{}') from spanmq_core.bulk_block b
-                        where b.queue_id = coalesce((select p.log_id from spanmq_core.subscription p where p.queue_id = this_queue), this_queue))
+                        where b.queue_id = coalesce((select p.log_id from spanmq_core.subscription p
+                                                     where p.queue_id = this_queue), this_queue))
                     into n, n_fresh, runs, sees_any, seen_in, unpublished;
                 exit when not sees_any;
                 -- A new statement, under the locks: what was deleted from these runs one by one before was not in the
                 -- queue.
-                purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) + spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
+                purged := purged + coalesce(n, 0) + coalesce(n_fresh, 0) - spanmq_core.count_runs(runs) +
+                    spanmq_core.count_runs(spanmq_core.without_done(this_queue, runs));
             end loop;
             exit;
         exception when lock_not_available then
@@ -395,10 +427,12 @@ begin
     end loop;
     if purged > 0 then
         insert into spanmq_core.upkeep (queue_id, purged_in, purged_by, purged_on, spared)
-            values (this_queue, seen_in, pg_current_xact_id(), (select c.system_identifier from pg_control_system() c), unpublished)
+            values (this_queue, seen_in, pg_current_xact_id(), (select c.system_identifier from pg_control_system() c),
+                    unpublished)
             -- Messages that an earlier purge spared are seen or spared by this one.
             on conflict (queue_id) do update
-                set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on, spared = excluded.spared;
+                set purged_in = excluded.purged_in, purged_by = excluded.purged_by, purged_on = excluded.purged_on,
+                spared = excluded.spared;
     end if;
     return purged;
 end $$;

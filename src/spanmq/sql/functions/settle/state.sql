@@ -29,7 +29,8 @@ end $$;
 --   delayed      hidden until a time that was set when it was sent, or that set_vt set
 --   failed       waits for its backoff
 --   dead         among the dead letters
---   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the archive has it
+--   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the
+--                archive has it
 --   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
 create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -48,16 +49,19 @@ begin
         return case
             when this_run.lease_id <> 0 then 'processing'
             when this_run.attempts > 0 and exists (
-                select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'retrying' and f.retry_at = this_run.vt) then 'failed'
+                select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'retrying'
+                    and f.retry_at = this_run.vt) then 'failed'
             else 'delayed' end;
     elsif this_run.lo is not null then
         return 'pending';
     end if;
-    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null) then
+    if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id
+               and d.redriven_at is null) then
         return 'dead';
     end if;
     if spanmq_core.archive_of(this) is not null then
-        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq_core.archive_of(this)) into is_there using id;
+        execute format('select exists (select from %s a where a.msg_id = $1)', spanmq_core.archive_of(this))
+            into is_there using id;
     end if;
     if is_there then
         return 'completed';

@@ -19,8 +19,9 @@ language sql stable as $$
     select s.queue_id from spanmq_core.subscription s where s.log_id = queues_of.log_id
 $$;
 
--- True, or raises 40001: in a transaction whose statements all see what was there when it began, a subscription that came or went since
--- would be missed. Each writes the row of this lock, and PostgreSQL locks no row for such a transaction that was written since it began.
+-- True, or raises 40001: in a transaction whose statements all see what was there when it began, a subscription that
+-- came or went since would be missed. Each writes the row of this lock, and PostgreSQL locks no row for such a
+-- transaction that was written since it began.
 create or replace function spanmq_core.sees_subscriptions(log_id int) returns boolean
 language plpgsql as $$
 begin
@@ -60,13 +61,16 @@ end $$;
 
 -- Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
 -- that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
--- those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log has
--- them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits for the transactions that have sent and are still open
--- (MQ061 if one does not end), and keeps senders waiting until this one ends: commit it soon. An existing subscription
--- with this name and queue is left unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a
--- subscription of a subscription, MQ064 if the log does not have all since then, MQ002 for more than one of waiting,
--- since and since_id, and for a since_id below 1 or behind the next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
-create or replace function spanmq.create_subscription(name text, queue text, waiting boolean default false, since timestamptz default null, since_id bigint default null) returns void
+-- those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log
+-- has them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits
+-- for the transactions that have sent and are still open (MQ061 if one does not end), and keeps senders waiting until
+-- this one ends: commit it soon. An existing subscription with this name and queue is left unchanged, with a notice.
+-- Raises MQ060 for a name that is another queue's and for a subscription of a subscription, MQ064 if the log does not
+-- have all since then, MQ002 for more than one of waiting, since and since_id, and for a since_id below 1 or behind the
+-- next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
+create or replace function spanmq.create_subscription(
+    name text, queue text, waiting boolean default false, since timestamptz default null, since_id bigint default null
+) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     parent spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -75,21 +79,26 @@ declare
 begin
     perform spanmq_core.check_isolation('create_subscription()');
     perform spanmq_core.raise_if(waiting::int + (since is not null)::int + (since_id is not null)::int > 1,
-        'a subscription begins with what is waiting, at a time or at an id', 'Choose one of waiting, since and since_id.');
-    perform spanmq_core.raise_if(since_id < 1, format('since_id must be at least 1, got: %s', since_id), 'Ids of messages begin with 1.');
+        'a subscription begins with what is waiting, at a time or at an id',
+        'Choose one of waiting, since and since_id.');
+    perform spanmq_core.raise_if(since_id < 1, format('since_id must be at least 1, got: %s', since_id),
+                                 'Ids of messages begin with 1.');
     if parent.is_subscription then
         raise exception 'queue % is a subscription itself', parent.name
             using errcode = 'MQ060', hint = (
                 select format('Subscribe to queue %s: it gets the same messages.', q.name)
-                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id where s.queue_id = parent.queue_id);
+                from spanmq_core.subscription s join spanmq_core.queue q on q.queue_id = s.log_id
+                where s.queue_id = parent.queue_id);
     end if;
     perform pgmq.validate_queue_name(create_subscription.name);
     perform pgmq.format_table_name(create_subscription.name, 'q');
-    perform spanmq_core.lock(0, 'queue ' || n) from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
+    perform spanmq_core.lock(0, 'queue ' || n)
+        from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
     -- New statements: the last holder of the locks may have created the one or dropped the other.
     parent := spanmq_core.find_queue(queue);
     select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name);
-    if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id and s.log_id = parent.queue_id) then
+    if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id
+               and s.log_id = parent.queue_id) then
         raise notice 'subscription "%" already exists, skipping', this.name using errcode = '42P07';
         return;
     elsif this.queue_id is not null then
@@ -107,30 +116,40 @@ begin
     elsif since is not null or since_id is not null then
         perform spanmq_core.subscribe_to_past(parent, this, since, since_id);
         -- It never got any message before the first one that it holds.
-        drawn := coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 1),
-                                        (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id order by h.queue_id, h.lo limit 1))) - 1, drawn);
+        drawn
+            :=
+            coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id
+                                    order by f.queue_id, f.lo limit 1),
+                                        (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id
+                                         order by h.queue_id, h.lo limit 1))) - 1, drawn);
     end if;
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
 end $$;
 
--- Gives a new subscription what is unsettled in its queue, as if it had been sent just now. Retries and leases there don't matter here.
-create or replace function spanmq_core.subscribe_to_waiting(parent spanmq_core.queue, this spanmq_core.queue) returns void
+-- Gives a new subscription what is unsettled in its queue, as if it had been sent just now. Retries and leases there
+-- don't matter here.
+create or replace function spanmq_core.subscribe_to_waiting(
+    parent spanmq_core.queue, this spanmq_core.queue
+) returns void
 language plpgsql as $$
 begin
-    -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite before these runs are seen.
+    -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite
+    -- before these runs are seen.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
     -- Messages delivered there are new here. Those delayed there are delayed here.
     perform spanmq_core.publish_runs(this.queue_id, array(
         select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
         union all
-        select (piece.lo, piece.n, 0, 0, case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
+        select (piece.lo, piece.n, 0, 0,
+                case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
                 h.group_hash, h.group_key, h.priority, 0, 0)::spanmq_core.run
         from spanmq_core.held h
         cross join lateral unnest(spanmq_core.pieces(spanmq_core.run_of(h), (
             select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece
         where h.queue_id = parent.queue_id));
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
-        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id and not e.is_cancelled;
+        select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id
+        and not e.is_cancelled;
 end $$;
 
 -- The subscriptions of a queue, or of all (null).
@@ -149,20 +168,24 @@ begin
         order by p.name, q.name;
 end $$;
 
--- Whether another queue of the same log may still deliver this message, redrive it or, where the log is kept, replay it.
+-- Whether another queue of the same log may still deliver this message, redrive it or, where the log is kept, replay
+-- it.
 create or replace function spanmq_core.is_shared(this spanmq_core.queue, id bigint) returns boolean
 language plpgsql as $$
 declare
     other spanmq_core.queue;
-    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id), this.queue_id);
+    log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
+                           this.queue_id);
 begin
     if this.is_subscription and (spanmq_core.policy_of(log_id)).keep is not null then
         return true;
     end if;
-    for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id where q.queue_id <> this.queue_id loop
+    for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id
+        where q.queue_id <> this.queue_id loop
         -- In the order in which a message goes: from a run it becomes a dead letter, and a batch keeps it for a replay.
         if exists (select from spanmq_core.find_run(other.queue_id, id))
-           or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id and d.redriven_at is null)
+           or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id
+                      and d.redriven_at is null)
            or spanmq_core.is_kept(other.queue_id, id, id) then
             return true;
         end if;

@@ -1,5 +1,5 @@
--- Topics: a message sent with a routing key goes to every queue with a pattern that matches. `*` is one word, `#` any text:
--- as in PGMQ, logs.# does not match logs. Of these queues the sender reaches those into which it may send.
+-- Topics: a message sent with a routing key goes to every queue with a pattern that matches. `*` is one word, `#` any
+-- text: as in PGMQ, logs.# does not match logs. Of these queues the sender reaches those into which it may send.
 
 -- True, or raises MQ005.
 create or replace function pgmq.validate_routing_key(routing_key text) returns boolean
@@ -30,9 +30,12 @@ declare
         when given ~ '^[.]' then 'cannot start with a dot. Got: ' || given
         when given ~ '[.]$' then 'cannot end with a dot. Got: ' || given
         when given ~ '[.][.]' then 'cannot contain consecutive dots. Got: ' || given
-        when given ~ '[*][*]' then 'cannot contain consecutive stars (**). Use # for multi-segment matching. Got: ' || given
-        when given ~ '##' then 'cannot contain consecutive hashes (##). A single # already matches zero or more segments. Got: ' || given
-        when given ~ '[*]#|#[*]' then 'cannot contain adjacent wildcards (*# or #*). Separate wildcards with dots. Got: ' || given end;
+        when given ~ '[*][*]' then 'cannot contain consecutive stars (**). Use # for multi-segment matching. Got: ' ||
+        given
+        when given ~ '##' then 'cannot contain consecutive hashes (##). A single # already matches zero or more'
+                               ' segments. Got: ' || given
+        when given ~ '[*]#|#[*]' then 'cannot contain adjacent wildcards (*# or #*). Separate wildcards with'
+                                      ' dots. Got: ' || given end;
 begin
     if wrong is not null then
         raise exception '% %', what, wrong
@@ -47,9 +50,12 @@ declare
     this spanmq_core.queue;
 begin
     perform pgmq.validate_topic_pattern(pattern);
-    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
-    perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)), '42P01',
-        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name), 'pgmq.list_queues() lists the queues.');
+    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001',
+                                      'queue_name cannot be NULL or empty', 'Name the queue.');
+    perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q
+                                                  where q.folded_name = lower(queue_name)), '42P01',
+        format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name),
+        'pgmq.list_queues() lists the queues.');
     this := spanmq_core.find_target(queue_name);
     perform spanmq_core.hold_queue(this);
     insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
@@ -62,14 +68,18 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set plan
 begin
     perform spanmq_core.raise_as_pgmq(pattern is null or pattern = '', 'MQ005',
         'pattern cannot be NULL or empty', 'Use words separated by dots, * for one word and # for any number.');
-    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001', 'queue_name cannot be NULL or empty', 'Name the queue.');
+    perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001',
+                                      'queue_name cannot be NULL or empty', 'Name the queue.');
     delete from pgmq.topic_bindings b using spanmq_core.queue q
-        where q.folded_name = lower(unbind_topic.queue_name) and b.queue_name = q.name and b.pattern = unbind_topic.pattern;
+        where q.folded_name = lower(unbind_topic.queue_name) and b.queue_name = q.name
+        and b.pattern = unbind_topic.pattern;
     return found;
 end $$;
 
 -- The bindings that a key matches, of queues into which the caller may look.
-create or replace function pgmq.test_routing(routing_key text) returns table (pattern text, queue_name text, compiled_regex text)
+create or replace function pgmq.test_routing(
+    routing_key text
+) returns table (pattern text, queue_name text, compiled_regex text)
 language plpgsql stable as $$
 begin
     perform pgmq.validate_routing_key(routing_key);
@@ -81,13 +91,15 @@ end $$;
 create or replace function pgmq.list_topic_bindings()
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable as $$
-    select b.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_bindings(n) b order by b.bound_at desc, b.pattern, b.queue_name
+    select b.* from spanmq_call.names_for('look') n cross join lateral spanmq.list_bindings(n) b
+        order by b.bound_at desc, b.pattern, b.queue_name
 $$;
 
 create or replace function pgmq.list_topic_bindings(queue_name text)
 returns table (pattern text, queue_name text, bound_at timestamptz, compiled_regex text)
 language sql stable as $$
-    select b.* from spanmq_call.names_for('look', array[list_topic_bindings.queue_name]) n cross join lateral spanmq.list_bindings(n) b
+    select b.* from spanmq_call.names_for('look', array[list_topic_bindings.queue_name]) n
+        cross join lateral spanmq.list_bindings(n) b
         order by b.bound_at desc, b.pattern
 $$;
 
@@ -98,13 +110,15 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp a
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b where b.queue_name = this.name;
+    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
+        where b.queue_name = this.name;
 end $$;
 
--- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are matched
--- that begin with this key's.
+-- The queues that a routing key reaches, each once, by name. Of patterns that begin with a literal word only those are
+-- matched that begin with this key's.
 create or replace function spanmq_call.routed_queues(routing_key text) returns setof text
-language plpgsql stable rows 5 security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable rows 5 security definer set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan as $$
 begin
     return query
         select distinct b.queue_name from (
@@ -122,11 +136,15 @@ create or replace function spanmq_call.targets_of(routing_key text) returns seto
 language plpgsql stable as $$
 begin
     perform pgmq.validate_routing_key(routing_key);
-    return query select * from spanmq_call.names_for('send', array(select * from spanmq_call.routed_queues(routing_key))) n order by n;
+    return query select *
+        from spanmq_call.names_for('send', array(select * from spanmq_call.routed_queues(routing_key))) n order by n;
 end $$;
 
--- Raises MQ002 for a delay that is null or negative, and for a batch that is empty or has as many headers as it has not messages: also where no queue is bound.
-create or replace function spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer default 0) returns void
+-- Raises MQ002 for a delay that is null or negative, and for a batch that is empty or has as many headers as it has not
+-- messages: also where no queue is bound.
+create or replace function spanmq_call.check_topic_send(
+    messages jsonb[], headers jsonb[], delay integer default 0
+) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.check_batch(messages, headers);
@@ -145,7 +163,8 @@ begin
             using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass a JSON value; JSON has a null of its own.';
     end if;
     perform spanmq_call.check_topic_send(array[msg], null::pg_catalog.jsonb[], delay);
-    select count(*) into n from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send(t, msg, headers, delay) s;
+    select count(*) into n from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send(t, msg, headers, delay) s;
     return n;
 end $$;
 
@@ -181,7 +200,8 @@ returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
     perform spanmq_call.check_topic_send(msgs, headers);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, headers) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay integer)
@@ -189,7 +209,8 @@ returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
     perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[], delay);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], delay timestamptz)
@@ -197,7 +218,8 @@ returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
     perform spanmq_call.check_topic_send(msgs, null::pg_catalog.jsonb[]);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, delay) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay integer)
@@ -205,7 +227,8 @@ returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
     perform spanmq_call.check_topic_send(msgs, headers, delay);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
 end $$;
 
 create or replace function pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[], delay timestamptz)
@@ -213,5 +236,6 @@ returns table (queue_name text, msg_id bigint)
 language plpgsql as $$
 begin
     perform spanmq_call.check_topic_send(msgs, headers);
-    return query select t, s from spanmq_call.targets_of(routing_key) t cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
+    return query select t, s from spanmq_call.targets_of(routing_key) t
+        cross join lateral pgmq.send_batch(t, msgs, headers, delay) s;
 end $$;

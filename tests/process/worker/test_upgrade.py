@@ -21,13 +21,14 @@ from spanmq import Client, schema
 ROOT = Path(__file__).parents[3]
 # What workers call most gains an argument, and a column where it returns any: each function is dropped and made again.
 CHANGES = {
-    "receive/receive.sql": [
-        ("slots integer default 1, alone boolean default false\n)", "{}, later text default null\n)")
-    ],
+    "receive/receive.sql": [("alone boolean default false\n)", "{}, later text default null\n)")],
     "send/send.sql": [("spanmq_call.send(queue_name text, msg jsonb)", "{}, later text default null)")],
     "settle/message.sql": [
-        ("spanmq_call.ack(queue text, lease_id bigint, msg_ids bigint[])", "{}, later text default null)"),
-        ("later text default null) returns table (msg_id bigint, outcome text)", "{}, of_later text)"),
+        (
+            "spanmq_call.ack(\n    queue text, lease_id bigint, msg_ids bigint[]\n)",
+            "{}, later text default null\n)",
+        ),
+        ("later text default null\n) returns table (msg_id bigint, outcome text)", "{}, of_later text)"),
         ("return query select generate_series(first_id, last_id), 'acked'", "{}, 'later'"),
         (
             "return query select * from spanmq_core.ack_any",

@@ -72,10 +72,13 @@ def test_archive_that_waited_puts_nothing_into_the_archive_of_a_queue_of_the_sam
     later = two.waiting(f"select pgmq.{call}", first)
     race.main.rows(DROP)
     race.main.rows("select pgmq.create('jobs')")
+    # The new archive has a message of the same id.
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', %s)", first - 1)
+    race.main.rows("select pgmq.archive('jobs', pgmq.send('jobs', '0'))")
     one.rollback()
     assert sqlstate_of(race.main.connection, later.rows) == "42P01"
     two.rollback()
-    assert race.main.rows("select msg_id from pgmq.a_jobs") == []
+    assert race.main.rows("select msg_id, message from pgmq.a_jobs") == [(first, 0)]
 
 
 @pytest.mark.parametrize("call", OVERVIEWS)

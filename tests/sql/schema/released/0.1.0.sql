@@ -4666,7 +4666,7 @@ begin
     select q.queue_id, q.log_name, q.folded_name, q.archive into this from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
           and archive.msg_id > q.log_lo and archive.msg_id <= q.log_hi
-          and q.archive = to_regclass('pgmq.' || quote_ident('a_' || q.folded_name));
+          and q.archive = to_regclass(spanmq_core.archive_name(q.folded_name));
     if found then
         -- As in delete().
         delete from spanmq_core.held h
@@ -4676,7 +4676,7 @@ begin
             run := spanmq_core.note_one(this.queue_id, archive.msg_id, null);
         end if;
         if run.lo is not null then
-            perform spanmq_core.archive_range(this.folded_name, this.log_name, run);
+            perform spanmq_core.archive_range(this.folded_name, this.archive, this.log_name, run);
             perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, this.archive);
             return true;
         end if;
@@ -10453,6 +10453,11 @@ begin
 end $$;
 
 
+CREATE FUNCTION spanmq_core.archive_name(folded_name text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$ select 'pgmq.' || quote_ident('a_' || folded_name) $$;
+
+
 CREATE FUNCTION spanmq_core.archive_of(this spanmq_core.queue) RETURNS regclass
     LANGUAGE sql STABLE
     AS $$
@@ -10460,15 +10465,16 @@ CREATE FUNCTION spanmq_core.archive_of(this spanmq_core.queue) RETURNS regclass
 $$;
 
 
-CREATE FUNCTION spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run) RETURNS void
+CREATE FUNCTION spanmq_core.archive_range(folded_name text, place regclass, log_name text, range spanmq_core.run) RETURNS void
     LANGUAGE plpgsql
     AS $_$
 begin
     execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from'
-                   ' spanmq_core.%I'
-                   ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
-        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
+                   ' where msg_id >= $1 and msg_id < $2 and to_regclass($6) = $7 order by msg_id',
+                   'a_' || folded_name, log_name)
+        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt,
+              spanmq_core.archive_name(folded_name), place;
 end $_$;
 
 
@@ -12076,12 +12082,13 @@ begin
         update spanmq_core.queue q set archive = place where q.queue_id = this.queue_id;
     end if;
     if range.lo > this.log_lo and range.lo + range.n - 1 <= this.log_hi then
-        perform spanmq_core.archive_range(this.folded_name, this.log_name, range);
+        perform spanmq_core.archive_range(this.folded_name, place, this.log_name, range);
     else
         execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
                        ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)', 'a_' || this.folded_name)
-            using this.queue_id, runs;
+                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)'
+                       ' where to_regclass($3) = $4', 'a_' || this.folded_name)
+            using this.queue_id, runs, spanmq_core.archive_name(this.folded_name), place;
     end if;
     perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, place);
 end $_$;
@@ -16301,7 +16308,7 @@ CREATE FUNCTION spanmq_core.raise_if_dropped(this_queue integer, folded_name tex
     LANGUAGE plpgsql
     AS $$
 begin
-    if to_regclass('pgmq.' || quote_ident('a_' || folded_name)) is distinct from place
+    if to_regclass(spanmq_core.archive_name(folded_name)) is distinct from place
        or not exists (select from spanmq_core.queue q where q.queue_id = this_queue) then
         raise exception 'relation "pgmq.a_%" does not exist', folded_name
             using errcode = '42P01', hint = 'The queue was dropped meanwhile.';
@@ -22746,26 +22753,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.578962+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.584901+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.567237+00', '2026-11-28 15:36:37.607847+00', '2029-08-24 15:36:37.567237+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.135469+00', '2026-11-28 16:03:21.14292+00', '2029-08-24 16:03:21.135469+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.135469+00', '2026-11-28 16:03:21.14292+00', '2029-08-24 16:03:21.135469+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.135469+00', '2026-11-28 16:03:21.14292+00', '2029-08-24 16:03:21.135469+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.135469+00', '2026-11-28 16:03:21.14292+00', '2029-08-24 16:03:21.135469+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.135469+00', '2026-11-28 16:03:21.149041+00', '2029-08-24 16:03:21.135469+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.135469+00', '2026-11-28 16:03:21.161798+00', '2029-08-24 16:03:21.135469+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 15:36:37.858781+00', NULL, '2026-11-28 15:36:37.872209+00', '2026-11-28 15:36:37.858781+00', '0', NULL),
-	(16385, 0, '2026-11-28 15:36:37.858781+00', NULL, '2026-11-28 15:36:37.872209+00', '2026-11-28 15:36:37.858781+00', '1', NULL),
-	(16386, 0, '2026-11-28 15:36:37.858781+00', NULL, '2026-11-28 15:36:37.872209+00', '2026-11-28 15:36:37.858781+00', '2', NULL);
+	(16384, 0, '2026-11-28 16:03:21.352725+00', NULL, '2026-11-28 16:03:21.367093+00', '2026-11-28 16:03:21.352725+00', '0', NULL),
+	(16385, 0, '2026-11-28 16:03:21.352725+00', NULL, '2026-11-28 16:03:21.367093+00', '2026-11-28 16:03:21.352725+00', '1', NULL),
+	(16386, 0, '2026-11-28 16:03:21.352725+00', NULL, '2026-11-28 16:03:21.367093+00', '2026-11-28 16:03:21.352725+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 15:36:37.880066+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 16:03:21.374572+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQ0KQUGW7VVAHTPS', 'Nq66y6AvyIR85k1gOo2x2eiVFAJSuBFTHAhJnXzy', '{jobs}', '{send}', '2026-11-28 15:36:38.131592+00', NULL);
+	('SPANMQJNN0ZDOH50R4Q8', '5dgyEI-fYkp_bUHwIlWT6Q0FZSY9FCOzWKiXgUqV', '{jobs}', '{send}', '2026-11-28 16:03:21.629234+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -22777,12 +22784,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713246707705276815, NULL, NULL, '{"at": "2026-11-28T15:36:37.840877+00:00", "seen": "800:800:", "since": "2026-11-28T15:36:37.840877+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T15:36:37.842519+00:00", "seen": "800:800:", "since": "2026-11-28T15:36:37.842519+00:00", "starts": [], "prepared": []}', '2026-11-28 15:36:37.84258+00');
+	(38, 7713253598679585974, NULL, NULL, '{"at": "2026-11-28T16:03:21.337616+00:00", "seen": "800:800:", "since": "2026-11-28T16:03:21.337616+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T16:03:21.339122+00:00", "seen": "800:800:", "since": "2026-11-28T16:03:21.339122+00:00", "starts": [], "prepared": []}', '2026-11-28 16:03:21.339183+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 15:36:37.988807+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 15:36:37.990874+00', '2026-11-28 15:36:38.281042+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 16:03:21.485793+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 16:03:21.487825+00', '2026-11-28 16:03:21.74484+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -22798,27 +22805,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 15:36:37.244832+00', 1, '2026-11-28 15:36:38.28428+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 15:36:38.221059+00', 1004, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 15:36:38.221059+00', 1, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 15:36:38.221059+00', 1, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 15:36:38.221059+00', 2, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
-	(38, 30, 17379, '2026-11-28 15:36:38.221059+00', 17383, '2026-11-28 15:36:38.347501+00', 0, '{}', '{}'),
-	(39, 130, 20, '2026-11-28 15:36:38.444585+00', 69, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
-	(40, 131, 16, '2026-11-28 15:36:38.444585+00', 60, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
-	(1, 135, 37, '2026-11-28 15:36:38.444585+00', 38, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
-	(34, 136, 21, '2026-11-28 15:36:37.624855+00', 69, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
-	(35, 137, 2, '2026-11-28 15:36:37.676686+00', 12, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
-	(36, 138, 2, '2026-11-28 15:36:38.444585+00', 5, '2026-11-28 15:36:38.466937+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 16:03:20.838935+00', 1, '2026-11-28 16:03:21.746171+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 16:03:21.697018+00', 1004, '2026-11-28 16:03:21.795324+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 16:03:21.697018+00', 1, '2026-11-28 16:03:21.795324+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 16:03:21.697018+00', 1, '2026-11-28 16:03:21.795324+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 16:03:21.697018+00', 2, '2026-11-28 16:03:21.795324+00', 0, '{}', '{}'),
+	(38, 30, 17379, '2026-11-28 16:03:21.697018+00', 17383, '2026-11-28 16:03:21.795324+00', 0, '{}', '{}'),
+	(39, 130, 20, '2026-11-28 16:03:21.901923+00', 69, '2026-11-28 16:03:21.925215+00', 0, '{}', '{}'),
+	(40, 131, 16, '2026-11-28 16:03:21.901923+00', 60, '2026-11-28 16:03:21.925215+00', 0, '{}', '{}'),
+	(1, 135, 37, '2026-11-28 16:03:21.901923+00', 38, '2026-11-28 16:03:21.925215+00', 0, '{}', '{}'),
+	(34, 136, 21, '2026-11-28 16:03:21.174402+00', 69, '2026-11-28 16:03:21.925215+00', 0, '{}', '{}'),
+	(35, 137, 2, '2026-11-28 16:03:21.226765+00', 12, '2026-11-28 16:03:21.925215+00', 0, '{}', '{}'),
+	(36, 138, 2, '2026-11-28 16:03:21.901923+00', 5, '2026-11-28 16:03:21.925215+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 15:36:37.70806+00');
+	(36, 'worker', '2026-11-29 16:03:21.255086+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 15:36:37.943433+00');
+	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 16:03:21.439135+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -22826,7 +22833,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 15:36:37.943214+00');
+	(3, 40, 'writer', 2, '2026-11-28 16:03:21.438925+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -22855,44 +22862,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 15:36:37.217003+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 15:36:37.532342+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 15:36:37.536259+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 15:36:37.545721+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 15:36:37.548398+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 15:36:37.553875+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 15:36:37.560011+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 15:36:37.651709+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 15:36:37.653829+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 15:36:37.692826+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 15:36:37.696404+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 15:36:37.728707+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 15:36:37.733274+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 15:36:37.756745+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 15:36:37.88129+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 15:36:37.893691+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 15:36:37.914503+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 15:36:37.966369+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 15:36:37.977801+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 15:36:37.982449+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 15:36:37.985333+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 15:36:37.987187+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 15:36:38.063597+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 15:36:38.093932+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 15:36:38.127013+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 15:36:38.128395+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 15:36:38.132039+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQ0KQUGW7VVAHTPS"}'),
-	(60, '2026-11-28 15:36:38.148179+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 15:36:38.167538+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 15:36:38.257339+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 16:03:20.903327+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 16:03:21.1141+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 16:03:21.118308+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 16:03:21.123228+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 16:03:21.125415+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 16:03:21.127017+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 16:03:21.128888+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 16:03:21.202135+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 16:03:21.204198+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 16:03:21.243632+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 16:03:21.247242+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 16:03:21.269463+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 16:03:21.273746+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 16:03:21.287614+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 16:03:21.375644+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 16:03:21.387993+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 16:03:21.410198+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 16:03:21.463333+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 16:03:21.475419+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 16:03:21.479832+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 16:03:21.482471+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 16:03:21.484205+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 16:03:21.560123+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 16:03:21.590642+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 16:03:21.624734+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 16:03:21.625924+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 16:03:21.629562+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQJNN0ZDOH50R4Q8"}'),
+	(60, '2026-11-28 16:03:21.646898+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 16:03:21.666631+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 16:03:21.731464+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', '2026-11-28 15:36:37.590158+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 15:36:37.657434+00', '2026-11-28 15:36:37.679623+00', '2026-11-28 15:36:37.679623+00', '2026-11-28 15:36:37.679623+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:36:37.633484+00:00"}', NULL, NULL, 0, '2026-11-28 15:36:37.632734+00', '2026-11-28 15:36:37.796972+00', '2026-11-28 15:36:37.796972+00', '2026-11-28 15:36:37.796972+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 15:36:37.563437+00', '2026-11-28 15:36:37.604684+00', '2026-11-28 15:36:37.800892+00', '2026-11-28 15:36:37.800892+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T15:36:37.604684+00:00", "failed_at": "2026-11-28T15:36:37.604684+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T15:36:37.625394+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.153441+00', '2026-11-28 16:03:21.153441+00', '2026-11-28 16:03:21.153441+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.153441+00', '2026-11-28 16:03:21.153441+00', '2026-11-28 16:03:21.153441+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 16:03:21.207264+00', '2026-11-28 16:03:21.229829+00', '2026-11-28 16:03:21.229829+00', '2026-11-28 16:03:21.229829+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T16:03:21.183574+00:00"}', NULL, NULL, 0, '2026-11-28 16:03:21.182824+00', '2026-11-28 16:03:21.312836+00', '2026-11-28 16:03:21.312836+00', '2026-11-28 16:03:21.312836+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 16:03:21.131905+00', '2026-11-28 16:03:21.159967+00', '2026-11-28 16:03:21.315829+00', '2026-11-28 16:03:21.315829+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T16:03:21.159967+00:00", "failed_at": "2026-11-28T16:03:21.159967+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T16:03:21.174914+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -22903,7 +22910,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 15:36:37.634898+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 16:03:21.184909+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -22911,22 +22918,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 15:36:38.503711+00', NULL);
+	(45, 'dropped', '2026-11-28 16:03:21.962053+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 15:36:37.611659+00', true),
-	(34, 66, '2029-08-24 15:36:37.633771+00', false),
-	(39, 66, '2029-08-24 15:36:37.633771+00', false),
-	(43, 1, '2026-11-29 15:36:38.180682+00', false);
+	(34, 13, '2026-11-28 16:03:21.165527+00', true),
+	(34, 66, '2029-08-24 16:03:21.183832+00', false),
+	(39, 66, '2029-08-24 16:03:21.183832+00', false),
+	(43, 1, '2026-11-29 16:03:21.680823+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 15:36:37.597477+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 15:36:37.597477+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 15:36:37.604684+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 15:36:37.604684+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 15:36:37.625394+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 15:36:37.677949+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 15:36:37.677949+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 16:03:21.156775+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 16:03:21.156775+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 16:03:21.159967+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 16:03:21.159967+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 16:03:21.174914+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 16:03:21.228241+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 16:03:21.228241+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -27077,18 +27084,18 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883116873956982787, 1, 0, 0, '2029-08-24 15:36:37.483996+00', '2026-11-28 15:36:37.483996+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 15:36:37.597477+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883116874044014596, 1, 0, 0, '2029-08-24 15:36:37.567237+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883116874044014596, 1, 0, 0, '2029-08-24 15:36:37.567237+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 15:36:37.624855+00', '2026-11-28 15:36:37.567237+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 15:36:37.62887+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883116874139435015, 1, 0, 0, '2029-08-24 15:36:37.657963+00', '2026-11-28 15:36:37.657963+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 15:36:37.676686+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 15:36:37.677949+00', '2026-11-28 15:36:37.657963+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883116874183475208, 1, 0, 0, '2029-08-24 15:36:37.699687+00', '2026-11-28 15:36:37.699687+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 15:36:37.62887+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883116874426744844, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 15:36:37.932223+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883118555452407811, 1, 0, 0, '2029-08-24 16:03:21.083256+00', '2026-11-28 16:03:21.083256+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 16:03:21.156775+00', '2026-11-28 16:03:21.135469+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883118555506933764, 1, 0, 0, '2029-08-24 16:03:21.135469+00', '2026-11-28 16:03:21.135469+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883118555506933764, 1, 0, 0, '2029-08-24 16:03:21.135469+00', '2026-11-28 16:03:21.135469+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 16:03:21.174402+00', '2026-11-28 16:03:21.135469+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 16:03:21.178692+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883118555583479815, 1, 0, 0, '2029-08-24 16:03:21.207823+00', '2026-11-28 16:03:21.207823+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 16:03:21.226765+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 16:03:21.228241+00', '2026-11-28 16:03:21.207823+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883118555628568584, 1, 0, 0, '2029-08-24 16:03:21.250518+00', '2026-11-28 16:03:21.250518+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 16:03:21.178692+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883118555815215116, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 16:03:21.428509+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
@@ -27100,7 +27107,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('31bed9ca-320e-4617-9bb5-e8a748875b40', 49, 'spanmq_b20e24728b624beebc0cbacb33abacd5', '{41}', '867', '2026-11-28 15:38:07.996331+00');
+	('e3169057-fc51-44ae-962b-ebc2c275dee0', 33, 'spanmq_2431eec67ed940d196979193ac41476d', '{41}', '867', '2026-11-28 16:04:51.493402+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -27219,453 +27226,453 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 15:36:37.481749+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 15:36:37.481749+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 15:36:37.481749+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 15:36:37.481749+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 15:36:37.481749+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 16:03:21.082138+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 16:03:21.082138+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 16:03:21.082138+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 16:03:21.082138+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 16:03:21.082138+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 15:36:37.563437+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 15:36:37.629265+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 15:36:37.629265+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 15:36:37.629265+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 15:36:37.631441+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 15:36:37.632734+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T15:36:37.633484+00:00"}'),
-	(66, '2026-11-28 15:36:37.633912+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T15:36:37.633771+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 15:36:37.63655+00', '{"once": true}', NULL),
-	(68, '2026-11-28 15:36:37.637533+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 15:36:37.637533+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 16:03:21.131905+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 16:03:21.179122+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 16:03:21.179122+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 16:03:21.179122+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 16:03:21.181577+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 16:03:21.182824+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T16:03:21.183574+00:00"}'),
+	(66, '2026-11-28 16:03:21.18397+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T16:03:21.183832+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 16:03:21.186449+00', '{"once": true}', NULL),
+	(68, '2026-11-28 16:03:21.187255+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 16:03:21.187255+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 15:36:37.654812+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 15:36:37.654812+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 15:36:37.654812+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 15:36:37.656161+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 15:36:37.656161+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 15:36:37.656161+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 15:36:37.656847+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 15:36:37.656847+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 15:36:37.656847+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 15:36:37.657434+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 15:36:37.657434+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 15:36:37.657434+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 16:03:21.204976+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 16:03:21.204976+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 16:03:21.204976+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 16:03:21.206109+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 16:03:21.206109+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 16:03:21.206109+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 16:03:21.206727+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 16:03:21.206727+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 16:03:21.206727+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 16:03:21.207264+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 16:03:21.207264+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 16:03:21.207264+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 15:36:37.698798+00', '0', NULL),
-	(2, '2026-11-28 15:36:37.698798+00', '1', NULL),
-	(3, '2026-11-28 15:36:37.698798+00', '2', NULL),
-	(4, '2026-11-28 15:36:37.698798+00', '3', NULL),
-	(5, '2026-11-28 15:36:37.698798+00', '4', NULL);
+	(1, '2026-11-28 16:03:21.249657+00', '0', NULL),
+	(2, '2026-11-28 16:03:21.249657+00', '1', NULL),
+	(3, '2026-11-28 16:03:21.249657+00', '2', NULL),
+	(4, '2026-11-28 16:03:21.249657+00', '3', NULL),
+	(5, '2026-11-28 16:03:21.249657+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 15:36:37.730939+00', 'null', NULL);
+	(1, '2026-11-28 16:03:21.271685+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_47 VALUES
-	(17152, '2026-11-28 15:36:37.858781+00', '768', NULL),
-	(17153, '2026-11-28 15:36:37.858781+00', '769', NULL),
-	(17154, '2026-11-28 15:36:37.858781+00', '770', NULL),
-	(17155, '2026-11-28 15:36:37.858781+00', '771', NULL),
-	(17156, '2026-11-28 15:36:37.858781+00', '772', NULL),
-	(17157, '2026-11-28 15:36:37.858781+00', '773', NULL),
-	(17158, '2026-11-28 15:36:37.858781+00', '774', NULL),
-	(17159, '2026-11-28 15:36:37.858781+00', '775', NULL),
-	(17160, '2026-11-28 15:36:37.858781+00', '776', NULL),
-	(17161, '2026-11-28 15:36:37.858781+00', '777', NULL),
-	(17162, '2026-11-28 15:36:37.858781+00', '778', NULL),
-	(17163, '2026-11-28 15:36:37.858781+00', '779', NULL),
-	(17164, '2026-11-28 15:36:37.858781+00', '780', NULL),
-	(17165, '2026-11-28 15:36:37.858781+00', '781', NULL),
-	(17166, '2026-11-28 15:36:37.858781+00', '782', NULL),
-	(17167, '2026-11-28 15:36:37.858781+00', '783', NULL),
-	(17168, '2026-11-28 15:36:37.858781+00', '784', NULL),
-	(17169, '2026-11-28 15:36:37.858781+00', '785', NULL),
-	(17170, '2026-11-28 15:36:37.858781+00', '786', NULL),
-	(17171, '2026-11-28 15:36:37.858781+00', '787', NULL),
-	(17172, '2026-11-28 15:36:37.858781+00', '788', NULL),
-	(17173, '2026-11-28 15:36:37.858781+00', '789', NULL),
-	(17174, '2026-11-28 15:36:37.858781+00', '790', NULL),
-	(17175, '2026-11-28 15:36:37.858781+00', '791', NULL),
-	(17176, '2026-11-28 15:36:37.858781+00', '792', NULL),
-	(17177, '2026-11-28 15:36:37.858781+00', '793', NULL),
-	(17178, '2026-11-28 15:36:37.858781+00', '794', NULL),
-	(17179, '2026-11-28 15:36:37.858781+00', '795', NULL),
-	(17180, '2026-11-28 15:36:37.858781+00', '796', NULL),
-	(17181, '2026-11-28 15:36:37.858781+00', '797', NULL),
-	(17182, '2026-11-28 15:36:37.858781+00', '798', NULL),
-	(17183, '2026-11-28 15:36:37.858781+00', '799', NULL),
-	(17184, '2026-11-28 15:36:37.858781+00', '800', NULL),
-	(17185, '2026-11-28 15:36:37.858781+00', '801', NULL),
-	(17186, '2026-11-28 15:36:37.858781+00', '802', NULL),
-	(17187, '2026-11-28 15:36:37.858781+00', '803', NULL),
-	(17188, '2026-11-28 15:36:37.858781+00', '804', NULL),
-	(17189, '2026-11-28 15:36:37.858781+00', '805', NULL),
-	(17190, '2026-11-28 15:36:37.858781+00', '806', NULL),
-	(17191, '2026-11-28 15:36:37.858781+00', '807', NULL),
-	(17192, '2026-11-28 15:36:37.858781+00', '808', NULL),
-	(17193, '2026-11-28 15:36:37.858781+00', '809', NULL),
-	(17194, '2026-11-28 15:36:37.858781+00', '810', NULL),
-	(17195, '2026-11-28 15:36:37.858781+00', '811', NULL),
-	(17196, '2026-11-28 15:36:37.858781+00', '812', NULL),
-	(17197, '2026-11-28 15:36:37.858781+00', '813', NULL),
-	(17198, '2026-11-28 15:36:37.858781+00', '814', NULL),
-	(17199, '2026-11-28 15:36:37.858781+00', '815', NULL),
-	(17200, '2026-11-28 15:36:37.858781+00', '816', NULL),
-	(17201, '2026-11-28 15:36:37.858781+00', '817', NULL),
-	(17202, '2026-11-28 15:36:37.858781+00', '818', NULL),
-	(17203, '2026-11-28 15:36:37.858781+00', '819', NULL),
-	(17204, '2026-11-28 15:36:37.858781+00', '820', NULL),
-	(17205, '2026-11-28 15:36:37.858781+00', '821', NULL),
-	(17206, '2026-11-28 15:36:37.858781+00', '822', NULL),
-	(17207, '2026-11-28 15:36:37.858781+00', '823', NULL),
-	(17208, '2026-11-28 15:36:37.858781+00', '824', NULL),
-	(17209, '2026-11-28 15:36:37.858781+00', '825', NULL),
-	(17210, '2026-11-28 15:36:37.858781+00', '826', NULL),
-	(17211, '2026-11-28 15:36:37.858781+00', '827', NULL),
-	(17212, '2026-11-28 15:36:37.858781+00', '828', NULL),
-	(17213, '2026-11-28 15:36:37.858781+00', '829', NULL),
-	(17214, '2026-11-28 15:36:37.858781+00', '830', NULL),
-	(17215, '2026-11-28 15:36:37.858781+00', '831', NULL),
-	(17216, '2026-11-28 15:36:37.858781+00', '832', NULL),
-	(17217, '2026-11-28 15:36:37.858781+00', '833', NULL),
-	(17218, '2026-11-28 15:36:37.858781+00', '834', NULL),
-	(17219, '2026-11-28 15:36:37.858781+00', '835', NULL),
-	(17220, '2026-11-28 15:36:37.858781+00', '836', NULL),
-	(17221, '2026-11-28 15:36:37.858781+00', '837', NULL),
-	(17222, '2026-11-28 15:36:37.858781+00', '838', NULL),
-	(17223, '2026-11-28 15:36:37.858781+00', '839', NULL),
-	(17224, '2026-11-28 15:36:37.858781+00', '840', NULL),
-	(17225, '2026-11-28 15:36:37.858781+00', '841', NULL),
-	(17226, '2026-11-28 15:36:37.858781+00', '842', NULL),
-	(17227, '2026-11-28 15:36:37.858781+00', '843', NULL),
-	(17228, '2026-11-28 15:36:37.858781+00', '844', NULL),
-	(17229, '2026-11-28 15:36:37.858781+00', '845', NULL),
-	(17230, '2026-11-28 15:36:37.858781+00', '846', NULL),
-	(17231, '2026-11-28 15:36:37.858781+00', '847', NULL),
-	(17232, '2026-11-28 15:36:37.858781+00', '848', NULL),
-	(17233, '2026-11-28 15:36:37.858781+00', '849', NULL),
-	(17234, '2026-11-28 15:36:37.858781+00', '850', NULL),
-	(17235, '2026-11-28 15:36:37.858781+00', '851', NULL),
-	(17236, '2026-11-28 15:36:37.858781+00', '852', NULL),
-	(17237, '2026-11-28 15:36:37.858781+00', '853', NULL),
-	(17238, '2026-11-28 15:36:37.858781+00', '854', NULL),
-	(17239, '2026-11-28 15:36:37.858781+00', '855', NULL),
-	(17240, '2026-11-28 15:36:37.858781+00', '856', NULL),
-	(17241, '2026-11-28 15:36:37.858781+00', '857', NULL),
-	(17242, '2026-11-28 15:36:37.858781+00', '858', NULL),
-	(17243, '2026-11-28 15:36:37.858781+00', '859', NULL),
-	(17244, '2026-11-28 15:36:37.858781+00', '860', NULL),
-	(17245, '2026-11-28 15:36:37.858781+00', '861', NULL),
-	(17246, '2026-11-28 15:36:37.858781+00', '862', NULL),
-	(17247, '2026-11-28 15:36:37.858781+00', '863', NULL),
-	(17248, '2026-11-28 15:36:37.858781+00', '864', NULL),
-	(17249, '2026-11-28 15:36:37.858781+00', '865', NULL),
-	(17250, '2026-11-28 15:36:37.858781+00', '866', NULL),
-	(17251, '2026-11-28 15:36:37.858781+00', '867', NULL),
-	(17252, '2026-11-28 15:36:37.858781+00', '868', NULL),
-	(17253, '2026-11-28 15:36:37.858781+00', '869', NULL),
-	(17254, '2026-11-28 15:36:37.858781+00', '870', NULL),
-	(17255, '2026-11-28 15:36:37.858781+00', '871', NULL),
-	(17256, '2026-11-28 15:36:37.858781+00', '872', NULL),
-	(17257, '2026-11-28 15:36:37.858781+00', '873', NULL),
-	(17258, '2026-11-28 15:36:37.858781+00', '874', NULL),
-	(17259, '2026-11-28 15:36:37.858781+00', '875', NULL),
-	(17260, '2026-11-28 15:36:37.858781+00', '876', NULL),
-	(17261, '2026-11-28 15:36:37.858781+00', '877', NULL),
-	(17262, '2026-11-28 15:36:37.858781+00', '878', NULL),
-	(17263, '2026-11-28 15:36:37.858781+00', '879', NULL),
-	(17264, '2026-11-28 15:36:37.858781+00', '880', NULL),
-	(17265, '2026-11-28 15:36:37.858781+00', '881', NULL),
-	(17266, '2026-11-28 15:36:37.858781+00', '882', NULL),
-	(17267, '2026-11-28 15:36:37.858781+00', '883', NULL),
-	(17268, '2026-11-28 15:36:37.858781+00', '884', NULL),
-	(17269, '2026-11-28 15:36:37.858781+00', '885', NULL),
-	(17270, '2026-11-28 15:36:37.858781+00', '886', NULL),
-	(17271, '2026-11-28 15:36:37.858781+00', '887', NULL),
-	(17272, '2026-11-28 15:36:37.858781+00', '888', NULL),
-	(17273, '2026-11-28 15:36:37.858781+00', '889', NULL),
-	(17274, '2026-11-28 15:36:37.858781+00', '890', NULL),
-	(17275, '2026-11-28 15:36:37.858781+00', '891', NULL),
-	(17276, '2026-11-28 15:36:37.858781+00', '892', NULL),
-	(17277, '2026-11-28 15:36:37.858781+00', '893', NULL),
-	(17278, '2026-11-28 15:36:37.858781+00', '894', NULL),
-	(17279, '2026-11-28 15:36:37.858781+00', '895', NULL),
-	(17280, '2026-11-28 15:36:37.858781+00', '896', NULL),
-	(17281, '2026-11-28 15:36:37.858781+00', '897', NULL),
-	(17282, '2026-11-28 15:36:37.858781+00', '898', NULL),
-	(17283, '2026-11-28 15:36:37.858781+00', '899', NULL),
-	(17284, '2026-11-28 15:36:37.858781+00', '900', NULL),
-	(17285, '2026-11-28 15:36:37.858781+00', '901', NULL),
-	(17286, '2026-11-28 15:36:37.858781+00', '902', NULL),
-	(17287, '2026-11-28 15:36:37.858781+00', '903', NULL),
-	(17288, '2026-11-28 15:36:37.858781+00', '904', NULL),
-	(17289, '2026-11-28 15:36:37.858781+00', '905', NULL),
-	(17290, '2026-11-28 15:36:37.858781+00', '906', NULL),
-	(17291, '2026-11-28 15:36:37.858781+00', '907', NULL),
-	(17292, '2026-11-28 15:36:37.858781+00', '908', NULL),
-	(17293, '2026-11-28 15:36:37.858781+00', '909', NULL),
-	(17294, '2026-11-28 15:36:37.858781+00', '910', NULL),
-	(17295, '2026-11-28 15:36:37.858781+00', '911', NULL),
-	(17296, '2026-11-28 15:36:37.858781+00', '912', NULL),
-	(17297, '2026-11-28 15:36:37.858781+00', '913', NULL),
-	(17298, '2026-11-28 15:36:37.858781+00', '914', NULL),
-	(17299, '2026-11-28 15:36:37.858781+00', '915', NULL),
-	(17300, '2026-11-28 15:36:37.858781+00', '916', NULL),
-	(17301, '2026-11-28 15:36:37.858781+00', '917', NULL),
-	(17302, '2026-11-28 15:36:37.858781+00', '918', NULL),
-	(17303, '2026-11-28 15:36:37.858781+00', '919', NULL),
-	(17304, '2026-11-28 15:36:37.858781+00', '920', NULL),
-	(17305, '2026-11-28 15:36:37.858781+00', '921', NULL),
-	(17306, '2026-11-28 15:36:37.858781+00', '922', NULL),
-	(17307, '2026-11-28 15:36:37.858781+00', '923', NULL),
-	(17308, '2026-11-28 15:36:37.858781+00', '924', NULL),
-	(17309, '2026-11-28 15:36:37.858781+00', '925', NULL),
-	(17310, '2026-11-28 15:36:37.858781+00', '926', NULL),
-	(17311, '2026-11-28 15:36:37.858781+00', '927', NULL),
-	(17312, '2026-11-28 15:36:37.858781+00', '928', NULL),
-	(17313, '2026-11-28 15:36:37.858781+00', '929', NULL),
-	(17314, '2026-11-28 15:36:37.858781+00', '930', NULL),
-	(17315, '2026-11-28 15:36:37.858781+00', '931', NULL),
-	(17316, '2026-11-28 15:36:37.858781+00', '932', NULL),
-	(17317, '2026-11-28 15:36:37.858781+00', '933', NULL),
-	(17318, '2026-11-28 15:36:37.858781+00', '934', NULL),
-	(17319, '2026-11-28 15:36:37.858781+00', '935', NULL),
-	(17320, '2026-11-28 15:36:37.858781+00', '936', NULL),
-	(17321, '2026-11-28 15:36:37.858781+00', '937', NULL),
-	(17322, '2026-11-28 15:36:37.858781+00', '938', NULL),
-	(17323, '2026-11-28 15:36:37.858781+00', '939', NULL),
-	(17324, '2026-11-28 15:36:37.858781+00', '940', NULL),
-	(17325, '2026-11-28 15:36:37.858781+00', '941', NULL),
-	(17326, '2026-11-28 15:36:37.858781+00', '942', NULL),
-	(17327, '2026-11-28 15:36:37.858781+00', '943', NULL),
-	(17328, '2026-11-28 15:36:37.858781+00', '944', NULL),
-	(17329, '2026-11-28 15:36:37.858781+00', '945', NULL),
-	(17330, '2026-11-28 15:36:37.858781+00', '946', NULL),
-	(17331, '2026-11-28 15:36:37.858781+00', '947', NULL),
-	(17332, '2026-11-28 15:36:37.858781+00', '948', NULL),
-	(17333, '2026-11-28 15:36:37.858781+00', '949', NULL),
-	(17334, '2026-11-28 15:36:37.858781+00', '950', NULL),
-	(17335, '2026-11-28 15:36:37.858781+00', '951', NULL),
-	(17336, '2026-11-28 15:36:37.858781+00', '952', NULL),
-	(17337, '2026-11-28 15:36:37.858781+00', '953', NULL),
-	(17338, '2026-11-28 15:36:37.858781+00', '954', NULL),
-	(17339, '2026-11-28 15:36:37.858781+00', '955', NULL),
-	(17340, '2026-11-28 15:36:37.858781+00', '956', NULL),
-	(17341, '2026-11-28 15:36:37.858781+00', '957', NULL),
-	(17342, '2026-11-28 15:36:37.858781+00', '958', NULL),
-	(17343, '2026-11-28 15:36:37.858781+00', '959', NULL),
-	(17344, '2026-11-28 15:36:37.858781+00', '960', NULL),
-	(17345, '2026-11-28 15:36:37.858781+00', '961', NULL),
-	(17346, '2026-11-28 15:36:37.858781+00', '962', NULL),
-	(17347, '2026-11-28 15:36:37.858781+00', '963', NULL),
-	(17348, '2026-11-28 15:36:37.858781+00', '964', NULL),
-	(17349, '2026-11-28 15:36:37.858781+00', '965', NULL),
-	(17350, '2026-11-28 15:36:37.858781+00', '966', NULL),
-	(17351, '2026-11-28 15:36:37.858781+00', '967', NULL),
-	(17352, '2026-11-28 15:36:37.858781+00', '968', NULL),
-	(17353, '2026-11-28 15:36:37.858781+00', '969', NULL),
-	(17354, '2026-11-28 15:36:37.858781+00', '970', NULL),
-	(17355, '2026-11-28 15:36:37.858781+00', '971', NULL),
-	(17356, '2026-11-28 15:36:37.858781+00', '972', NULL),
-	(17357, '2026-11-28 15:36:37.858781+00', '973', NULL),
-	(17358, '2026-11-28 15:36:37.858781+00', '974', NULL),
-	(17359, '2026-11-28 15:36:37.858781+00', '975', NULL),
-	(17360, '2026-11-28 15:36:37.858781+00', '976', NULL),
-	(17361, '2026-11-28 15:36:37.858781+00', '977', NULL),
-	(17362, '2026-11-28 15:36:37.858781+00', '978', NULL),
-	(17363, '2026-11-28 15:36:37.858781+00', '979', NULL),
-	(17364, '2026-11-28 15:36:37.858781+00', '980', NULL),
-	(17365, '2026-11-28 15:36:37.858781+00', '981', NULL),
-	(17366, '2026-11-28 15:36:37.858781+00', '982', NULL),
-	(17367, '2026-11-28 15:36:37.858781+00', '983', NULL),
-	(17368, '2026-11-28 15:36:37.858781+00', '984', NULL),
-	(17369, '2026-11-28 15:36:37.858781+00', '985', NULL),
-	(17370, '2026-11-28 15:36:37.858781+00', '986', NULL),
-	(17371, '2026-11-28 15:36:37.858781+00', '987', NULL),
-	(17372, '2026-11-28 15:36:37.858781+00', '988', NULL),
-	(17373, '2026-11-28 15:36:37.858781+00', '989', NULL),
-	(17374, '2026-11-28 15:36:37.858781+00', '990', NULL),
-	(17375, '2026-11-28 15:36:37.858781+00', '991', NULL),
-	(17376, '2026-11-28 15:36:37.858781+00', '992', NULL),
-	(17377, '2026-11-28 15:36:37.858781+00', '993', NULL),
-	(17378, '2026-11-28 15:36:37.858781+00', '994', NULL),
-	(17379, '2026-11-28 15:36:37.858781+00', '995', NULL),
-	(17380, '2026-11-28 15:36:37.858781+00', '996', NULL),
-	(17381, '2026-11-28 15:36:37.858781+00', '997', NULL),
-	(17382, '2026-11-28 15:36:37.858781+00', '998', NULL),
-	(17383, '2026-11-28 15:36:37.858781+00', '999', NULL);
+	(17152, '2026-11-28 16:03:21.352725+00', '768', NULL),
+	(17153, '2026-11-28 16:03:21.352725+00', '769', NULL),
+	(17154, '2026-11-28 16:03:21.352725+00', '770', NULL),
+	(17155, '2026-11-28 16:03:21.352725+00', '771', NULL),
+	(17156, '2026-11-28 16:03:21.352725+00', '772', NULL),
+	(17157, '2026-11-28 16:03:21.352725+00', '773', NULL),
+	(17158, '2026-11-28 16:03:21.352725+00', '774', NULL),
+	(17159, '2026-11-28 16:03:21.352725+00', '775', NULL),
+	(17160, '2026-11-28 16:03:21.352725+00', '776', NULL),
+	(17161, '2026-11-28 16:03:21.352725+00', '777', NULL),
+	(17162, '2026-11-28 16:03:21.352725+00', '778', NULL),
+	(17163, '2026-11-28 16:03:21.352725+00', '779', NULL),
+	(17164, '2026-11-28 16:03:21.352725+00', '780', NULL),
+	(17165, '2026-11-28 16:03:21.352725+00', '781', NULL),
+	(17166, '2026-11-28 16:03:21.352725+00', '782', NULL),
+	(17167, '2026-11-28 16:03:21.352725+00', '783', NULL),
+	(17168, '2026-11-28 16:03:21.352725+00', '784', NULL),
+	(17169, '2026-11-28 16:03:21.352725+00', '785', NULL),
+	(17170, '2026-11-28 16:03:21.352725+00', '786', NULL),
+	(17171, '2026-11-28 16:03:21.352725+00', '787', NULL),
+	(17172, '2026-11-28 16:03:21.352725+00', '788', NULL),
+	(17173, '2026-11-28 16:03:21.352725+00', '789', NULL),
+	(17174, '2026-11-28 16:03:21.352725+00', '790', NULL),
+	(17175, '2026-11-28 16:03:21.352725+00', '791', NULL),
+	(17176, '2026-11-28 16:03:21.352725+00', '792', NULL),
+	(17177, '2026-11-28 16:03:21.352725+00', '793', NULL),
+	(17178, '2026-11-28 16:03:21.352725+00', '794', NULL),
+	(17179, '2026-11-28 16:03:21.352725+00', '795', NULL),
+	(17180, '2026-11-28 16:03:21.352725+00', '796', NULL),
+	(17181, '2026-11-28 16:03:21.352725+00', '797', NULL),
+	(17182, '2026-11-28 16:03:21.352725+00', '798', NULL),
+	(17183, '2026-11-28 16:03:21.352725+00', '799', NULL),
+	(17184, '2026-11-28 16:03:21.352725+00', '800', NULL),
+	(17185, '2026-11-28 16:03:21.352725+00', '801', NULL),
+	(17186, '2026-11-28 16:03:21.352725+00', '802', NULL),
+	(17187, '2026-11-28 16:03:21.352725+00', '803', NULL),
+	(17188, '2026-11-28 16:03:21.352725+00', '804', NULL),
+	(17189, '2026-11-28 16:03:21.352725+00', '805', NULL),
+	(17190, '2026-11-28 16:03:21.352725+00', '806', NULL),
+	(17191, '2026-11-28 16:03:21.352725+00', '807', NULL),
+	(17192, '2026-11-28 16:03:21.352725+00', '808', NULL),
+	(17193, '2026-11-28 16:03:21.352725+00', '809', NULL),
+	(17194, '2026-11-28 16:03:21.352725+00', '810', NULL),
+	(17195, '2026-11-28 16:03:21.352725+00', '811', NULL),
+	(17196, '2026-11-28 16:03:21.352725+00', '812', NULL),
+	(17197, '2026-11-28 16:03:21.352725+00', '813', NULL),
+	(17198, '2026-11-28 16:03:21.352725+00', '814', NULL),
+	(17199, '2026-11-28 16:03:21.352725+00', '815', NULL),
+	(17200, '2026-11-28 16:03:21.352725+00', '816', NULL),
+	(17201, '2026-11-28 16:03:21.352725+00', '817', NULL),
+	(17202, '2026-11-28 16:03:21.352725+00', '818', NULL),
+	(17203, '2026-11-28 16:03:21.352725+00', '819', NULL),
+	(17204, '2026-11-28 16:03:21.352725+00', '820', NULL),
+	(17205, '2026-11-28 16:03:21.352725+00', '821', NULL),
+	(17206, '2026-11-28 16:03:21.352725+00', '822', NULL),
+	(17207, '2026-11-28 16:03:21.352725+00', '823', NULL),
+	(17208, '2026-11-28 16:03:21.352725+00', '824', NULL),
+	(17209, '2026-11-28 16:03:21.352725+00', '825', NULL),
+	(17210, '2026-11-28 16:03:21.352725+00', '826', NULL),
+	(17211, '2026-11-28 16:03:21.352725+00', '827', NULL),
+	(17212, '2026-11-28 16:03:21.352725+00', '828', NULL),
+	(17213, '2026-11-28 16:03:21.352725+00', '829', NULL),
+	(17214, '2026-11-28 16:03:21.352725+00', '830', NULL),
+	(17215, '2026-11-28 16:03:21.352725+00', '831', NULL),
+	(17216, '2026-11-28 16:03:21.352725+00', '832', NULL),
+	(17217, '2026-11-28 16:03:21.352725+00', '833', NULL),
+	(17218, '2026-11-28 16:03:21.352725+00', '834', NULL),
+	(17219, '2026-11-28 16:03:21.352725+00', '835', NULL),
+	(17220, '2026-11-28 16:03:21.352725+00', '836', NULL),
+	(17221, '2026-11-28 16:03:21.352725+00', '837', NULL),
+	(17222, '2026-11-28 16:03:21.352725+00', '838', NULL),
+	(17223, '2026-11-28 16:03:21.352725+00', '839', NULL),
+	(17224, '2026-11-28 16:03:21.352725+00', '840', NULL),
+	(17225, '2026-11-28 16:03:21.352725+00', '841', NULL),
+	(17226, '2026-11-28 16:03:21.352725+00', '842', NULL),
+	(17227, '2026-11-28 16:03:21.352725+00', '843', NULL),
+	(17228, '2026-11-28 16:03:21.352725+00', '844', NULL),
+	(17229, '2026-11-28 16:03:21.352725+00', '845', NULL),
+	(17230, '2026-11-28 16:03:21.352725+00', '846', NULL),
+	(17231, '2026-11-28 16:03:21.352725+00', '847', NULL),
+	(17232, '2026-11-28 16:03:21.352725+00', '848', NULL),
+	(17233, '2026-11-28 16:03:21.352725+00', '849', NULL),
+	(17234, '2026-11-28 16:03:21.352725+00', '850', NULL),
+	(17235, '2026-11-28 16:03:21.352725+00', '851', NULL),
+	(17236, '2026-11-28 16:03:21.352725+00', '852', NULL),
+	(17237, '2026-11-28 16:03:21.352725+00', '853', NULL),
+	(17238, '2026-11-28 16:03:21.352725+00', '854', NULL),
+	(17239, '2026-11-28 16:03:21.352725+00', '855', NULL),
+	(17240, '2026-11-28 16:03:21.352725+00', '856', NULL),
+	(17241, '2026-11-28 16:03:21.352725+00', '857', NULL),
+	(17242, '2026-11-28 16:03:21.352725+00', '858', NULL),
+	(17243, '2026-11-28 16:03:21.352725+00', '859', NULL),
+	(17244, '2026-11-28 16:03:21.352725+00', '860', NULL),
+	(17245, '2026-11-28 16:03:21.352725+00', '861', NULL),
+	(17246, '2026-11-28 16:03:21.352725+00', '862', NULL),
+	(17247, '2026-11-28 16:03:21.352725+00', '863', NULL),
+	(17248, '2026-11-28 16:03:21.352725+00', '864', NULL),
+	(17249, '2026-11-28 16:03:21.352725+00', '865', NULL),
+	(17250, '2026-11-28 16:03:21.352725+00', '866', NULL),
+	(17251, '2026-11-28 16:03:21.352725+00', '867', NULL),
+	(17252, '2026-11-28 16:03:21.352725+00', '868', NULL),
+	(17253, '2026-11-28 16:03:21.352725+00', '869', NULL),
+	(17254, '2026-11-28 16:03:21.352725+00', '870', NULL),
+	(17255, '2026-11-28 16:03:21.352725+00', '871', NULL),
+	(17256, '2026-11-28 16:03:21.352725+00', '872', NULL),
+	(17257, '2026-11-28 16:03:21.352725+00', '873', NULL),
+	(17258, '2026-11-28 16:03:21.352725+00', '874', NULL),
+	(17259, '2026-11-28 16:03:21.352725+00', '875', NULL),
+	(17260, '2026-11-28 16:03:21.352725+00', '876', NULL),
+	(17261, '2026-11-28 16:03:21.352725+00', '877', NULL),
+	(17262, '2026-11-28 16:03:21.352725+00', '878', NULL),
+	(17263, '2026-11-28 16:03:21.352725+00', '879', NULL),
+	(17264, '2026-11-28 16:03:21.352725+00', '880', NULL),
+	(17265, '2026-11-28 16:03:21.352725+00', '881', NULL),
+	(17266, '2026-11-28 16:03:21.352725+00', '882', NULL),
+	(17267, '2026-11-28 16:03:21.352725+00', '883', NULL),
+	(17268, '2026-11-28 16:03:21.352725+00', '884', NULL),
+	(17269, '2026-11-28 16:03:21.352725+00', '885', NULL),
+	(17270, '2026-11-28 16:03:21.352725+00', '886', NULL),
+	(17271, '2026-11-28 16:03:21.352725+00', '887', NULL),
+	(17272, '2026-11-28 16:03:21.352725+00', '888', NULL),
+	(17273, '2026-11-28 16:03:21.352725+00', '889', NULL),
+	(17274, '2026-11-28 16:03:21.352725+00', '890', NULL),
+	(17275, '2026-11-28 16:03:21.352725+00', '891', NULL),
+	(17276, '2026-11-28 16:03:21.352725+00', '892', NULL),
+	(17277, '2026-11-28 16:03:21.352725+00', '893', NULL),
+	(17278, '2026-11-28 16:03:21.352725+00', '894', NULL),
+	(17279, '2026-11-28 16:03:21.352725+00', '895', NULL),
+	(17280, '2026-11-28 16:03:21.352725+00', '896', NULL),
+	(17281, '2026-11-28 16:03:21.352725+00', '897', NULL),
+	(17282, '2026-11-28 16:03:21.352725+00', '898', NULL),
+	(17283, '2026-11-28 16:03:21.352725+00', '899', NULL),
+	(17284, '2026-11-28 16:03:21.352725+00', '900', NULL),
+	(17285, '2026-11-28 16:03:21.352725+00', '901', NULL),
+	(17286, '2026-11-28 16:03:21.352725+00', '902', NULL),
+	(17287, '2026-11-28 16:03:21.352725+00', '903', NULL),
+	(17288, '2026-11-28 16:03:21.352725+00', '904', NULL),
+	(17289, '2026-11-28 16:03:21.352725+00', '905', NULL),
+	(17290, '2026-11-28 16:03:21.352725+00', '906', NULL),
+	(17291, '2026-11-28 16:03:21.352725+00', '907', NULL),
+	(17292, '2026-11-28 16:03:21.352725+00', '908', NULL),
+	(17293, '2026-11-28 16:03:21.352725+00', '909', NULL),
+	(17294, '2026-11-28 16:03:21.352725+00', '910', NULL),
+	(17295, '2026-11-28 16:03:21.352725+00', '911', NULL),
+	(17296, '2026-11-28 16:03:21.352725+00', '912', NULL),
+	(17297, '2026-11-28 16:03:21.352725+00', '913', NULL),
+	(17298, '2026-11-28 16:03:21.352725+00', '914', NULL),
+	(17299, '2026-11-28 16:03:21.352725+00', '915', NULL),
+	(17300, '2026-11-28 16:03:21.352725+00', '916', NULL),
+	(17301, '2026-11-28 16:03:21.352725+00', '917', NULL),
+	(17302, '2026-11-28 16:03:21.352725+00', '918', NULL),
+	(17303, '2026-11-28 16:03:21.352725+00', '919', NULL),
+	(17304, '2026-11-28 16:03:21.352725+00', '920', NULL),
+	(17305, '2026-11-28 16:03:21.352725+00', '921', NULL),
+	(17306, '2026-11-28 16:03:21.352725+00', '922', NULL),
+	(17307, '2026-11-28 16:03:21.352725+00', '923', NULL),
+	(17308, '2026-11-28 16:03:21.352725+00', '924', NULL),
+	(17309, '2026-11-28 16:03:21.352725+00', '925', NULL),
+	(17310, '2026-11-28 16:03:21.352725+00', '926', NULL),
+	(17311, '2026-11-28 16:03:21.352725+00', '927', NULL),
+	(17312, '2026-11-28 16:03:21.352725+00', '928', NULL),
+	(17313, '2026-11-28 16:03:21.352725+00', '929', NULL),
+	(17314, '2026-11-28 16:03:21.352725+00', '930', NULL),
+	(17315, '2026-11-28 16:03:21.352725+00', '931', NULL),
+	(17316, '2026-11-28 16:03:21.352725+00', '932', NULL),
+	(17317, '2026-11-28 16:03:21.352725+00', '933', NULL),
+	(17318, '2026-11-28 16:03:21.352725+00', '934', NULL),
+	(17319, '2026-11-28 16:03:21.352725+00', '935', NULL),
+	(17320, '2026-11-28 16:03:21.352725+00', '936', NULL),
+	(17321, '2026-11-28 16:03:21.352725+00', '937', NULL),
+	(17322, '2026-11-28 16:03:21.352725+00', '938', NULL),
+	(17323, '2026-11-28 16:03:21.352725+00', '939', NULL),
+	(17324, '2026-11-28 16:03:21.352725+00', '940', NULL),
+	(17325, '2026-11-28 16:03:21.352725+00', '941', NULL),
+	(17326, '2026-11-28 16:03:21.352725+00', '942', NULL),
+	(17327, '2026-11-28 16:03:21.352725+00', '943', NULL),
+	(17328, '2026-11-28 16:03:21.352725+00', '944', NULL),
+	(17329, '2026-11-28 16:03:21.352725+00', '945', NULL),
+	(17330, '2026-11-28 16:03:21.352725+00', '946', NULL),
+	(17331, '2026-11-28 16:03:21.352725+00', '947', NULL),
+	(17332, '2026-11-28 16:03:21.352725+00', '948', NULL),
+	(17333, '2026-11-28 16:03:21.352725+00', '949', NULL),
+	(17334, '2026-11-28 16:03:21.352725+00', '950', NULL),
+	(17335, '2026-11-28 16:03:21.352725+00', '951', NULL),
+	(17336, '2026-11-28 16:03:21.352725+00', '952', NULL),
+	(17337, '2026-11-28 16:03:21.352725+00', '953', NULL),
+	(17338, '2026-11-28 16:03:21.352725+00', '954', NULL),
+	(17339, '2026-11-28 16:03:21.352725+00', '955', NULL),
+	(17340, '2026-11-28 16:03:21.352725+00', '956', NULL),
+	(17341, '2026-11-28 16:03:21.352725+00', '957', NULL),
+	(17342, '2026-11-28 16:03:21.352725+00', '958', NULL),
+	(17343, '2026-11-28 16:03:21.352725+00', '959', NULL),
+	(17344, '2026-11-28 16:03:21.352725+00', '960', NULL),
+	(17345, '2026-11-28 16:03:21.352725+00', '961', NULL),
+	(17346, '2026-11-28 16:03:21.352725+00', '962', NULL),
+	(17347, '2026-11-28 16:03:21.352725+00', '963', NULL),
+	(17348, '2026-11-28 16:03:21.352725+00', '964', NULL),
+	(17349, '2026-11-28 16:03:21.352725+00', '965', NULL),
+	(17350, '2026-11-28 16:03:21.352725+00', '966', NULL),
+	(17351, '2026-11-28 16:03:21.352725+00', '967', NULL),
+	(17352, '2026-11-28 16:03:21.352725+00', '968', NULL),
+	(17353, '2026-11-28 16:03:21.352725+00', '969', NULL),
+	(17354, '2026-11-28 16:03:21.352725+00', '970', NULL),
+	(17355, '2026-11-28 16:03:21.352725+00', '971', NULL),
+	(17356, '2026-11-28 16:03:21.352725+00', '972', NULL),
+	(17357, '2026-11-28 16:03:21.352725+00', '973', NULL),
+	(17358, '2026-11-28 16:03:21.352725+00', '974', NULL),
+	(17359, '2026-11-28 16:03:21.352725+00', '975', NULL),
+	(17360, '2026-11-28 16:03:21.352725+00', '976', NULL),
+	(17361, '2026-11-28 16:03:21.352725+00', '977', NULL),
+	(17362, '2026-11-28 16:03:21.352725+00', '978', NULL),
+	(17363, '2026-11-28 16:03:21.352725+00', '979', NULL),
+	(17364, '2026-11-28 16:03:21.352725+00', '980', NULL),
+	(17365, '2026-11-28 16:03:21.352725+00', '981', NULL),
+	(17366, '2026-11-28 16:03:21.352725+00', '982', NULL),
+	(17367, '2026-11-28 16:03:21.352725+00', '983', NULL),
+	(17368, '2026-11-28 16:03:21.352725+00', '984', NULL),
+	(17369, '2026-11-28 16:03:21.352725+00', '985', NULL),
+	(17370, '2026-11-28 16:03:21.352725+00', '986', NULL),
+	(17371, '2026-11-28 16:03:21.352725+00', '987', NULL),
+	(17372, '2026-11-28 16:03:21.352725+00', '988', NULL),
+	(17373, '2026-11-28 16:03:21.352725+00', '989', NULL),
+	(17374, '2026-11-28 16:03:21.352725+00', '990', NULL),
+	(17375, '2026-11-28 16:03:21.352725+00', '991', NULL),
+	(17376, '2026-11-28 16:03:21.352725+00', '992', NULL),
+	(17377, '2026-11-28 16:03:21.352725+00', '993', NULL),
+	(17378, '2026-11-28 16:03:21.352725+00', '994', NULL),
+	(17379, '2026-11-28 16:03:21.352725+00', '995', NULL),
+	(17380, '2026-11-28 16:03:21.352725+00', '996', NULL),
+	(17381, '2026-11-28 16:03:21.352725+00', '997', NULL),
+	(17382, '2026-11-28 16:03:21.352725+00', '998', NULL),
+	(17383, '2026-11-28 16:03:21.352725+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_49 VALUES
-	(1, '2026-11-28 15:36:37.918653+00', '0', NULL),
-	(2, '2026-11-28 15:36:37.918653+00', '1', NULL),
-	(3, '2026-11-28 15:36:37.918653+00', '2', NULL),
-	(4, '2026-11-28 15:36:37.918653+00', '3', NULL),
-	(5, '2026-11-28 15:36:37.918653+00', '4', NULL),
-	(6, '2026-11-28 15:36:37.918653+00', '5', NULL),
-	(7, '2026-11-28 15:36:37.918653+00', '6', NULL),
-	(8, '2026-11-28 15:36:37.918653+00', '7', NULL),
-	(9, '2026-11-28 15:36:37.918653+00', '8', NULL),
-	(10, '2026-11-28 15:36:37.918653+00', '9', NULL),
-	(11, '2026-11-28 15:36:37.918653+00', '10', NULL),
-	(12, '2026-11-28 15:36:37.918653+00', '11', NULL),
-	(13, '2026-11-28 15:36:37.918653+00', '12', NULL),
-	(14, '2026-11-28 15:36:37.918653+00', '13', NULL),
-	(15, '2026-11-28 15:36:37.918653+00', '14', NULL),
-	(16, '2026-11-28 15:36:37.918653+00', '15', NULL),
-	(17, '2026-11-28 15:36:37.918653+00', '16', NULL),
-	(18, '2026-11-28 15:36:37.918653+00', '17', NULL),
-	(19, '2026-11-28 15:36:37.918653+00', '18', NULL),
-	(20, '2026-11-28 15:36:37.918653+00', '19', NULL),
-	(21, '2026-11-28 15:36:37.918653+00', '20', NULL),
-	(22, '2026-11-28 15:36:37.918653+00', '21', NULL),
-	(23, '2026-11-28 15:36:37.918653+00', '22', NULL),
-	(24, '2026-11-28 15:36:37.918653+00', '23', NULL),
-	(25, '2026-11-28 15:36:37.918653+00', '24', NULL),
-	(26, '2026-11-28 15:36:37.918653+00', '25', NULL),
-	(27, '2026-11-28 15:36:37.918653+00', '26', NULL),
-	(28, '2026-11-28 15:36:37.918653+00', '27', NULL),
-	(29, '2026-11-28 15:36:37.918653+00', '28', NULL),
-	(30, '2026-11-28 15:36:37.918653+00', '29', NULL),
-	(31, '2026-11-28 15:36:37.935774+00', '31', NULL),
-	(32, '2026-11-28 15:36:37.935774+00', '32', NULL),
-	(33, '2026-11-28 15:36:37.935774+00', '33', NULL),
-	(34, '2026-11-28 15:36:37.935774+00', '34', NULL),
-	(35, '2026-11-28 15:36:37.935774+00', '35', NULL),
-	(36, '2026-11-28 15:36:37.935774+00', '36', NULL),
-	(37, '2026-11-28 15:36:37.935774+00', '37', NULL),
-	(38, '2026-11-28 15:36:37.935774+00', '38', NULL),
-	(39, '2026-11-28 15:36:37.935774+00', '39', NULL),
-	(40, '2026-11-28 15:36:37.935774+00', '40', NULL),
-	(41, '2026-11-28 15:36:37.941348+00', '41', NULL),
-	(42, '2026-11-28 15:36:37.941348+00', '42', NULL),
-	(43, '2026-11-28 15:36:37.941348+00', '43', NULL),
-	(44, '2026-11-28 15:36:37.941348+00', '44', NULL),
-	(45, '2026-11-28 15:36:37.941348+00', '45', NULL),
-	(46, '2026-11-28 15:36:37.941348+00', '46', NULL),
-	(47, '2026-11-28 15:36:37.941348+00', '47', NULL),
-	(48, '2026-11-28 15:36:37.941348+00', '48', NULL),
-	(49, '2026-11-28 15:36:37.941348+00', '49', NULL),
-	(50, '2026-11-28 15:36:37.941348+00', '50', NULL),
-	(51, '2026-11-28 15:36:37.943421+00', '51', NULL),
-	(52, '2026-11-28 15:36:37.943421+00', '52', NULL),
-	(53, '2026-11-28 15:36:37.943421+00', '53', NULL),
-	(54, '2026-11-28 15:36:37.943421+00', '54', NULL),
-	(55, '2026-11-28 15:36:37.943421+00', '55', NULL),
-	(56, '2026-11-28 15:36:37.943421+00', '56', NULL),
-	(57, '2026-11-28 15:36:37.943421+00', '57', NULL),
-	(58, '2026-11-28 15:36:37.943421+00', '58', NULL),
-	(59, '2026-11-28 15:36:37.943421+00', '59', NULL),
-	(60, '2026-11-28 15:36:37.943421+00', '60', NULL);
+	(1, '2026-11-28 16:03:21.414438+00', '0', NULL),
+	(2, '2026-11-28 16:03:21.414438+00', '1', NULL),
+	(3, '2026-11-28 16:03:21.414438+00', '2', NULL),
+	(4, '2026-11-28 16:03:21.414438+00', '3', NULL),
+	(5, '2026-11-28 16:03:21.414438+00', '4', NULL),
+	(6, '2026-11-28 16:03:21.414438+00', '5', NULL),
+	(7, '2026-11-28 16:03:21.414438+00', '6', NULL),
+	(8, '2026-11-28 16:03:21.414438+00', '7', NULL),
+	(9, '2026-11-28 16:03:21.414438+00', '8', NULL),
+	(10, '2026-11-28 16:03:21.414438+00', '9', NULL),
+	(11, '2026-11-28 16:03:21.414438+00', '10', NULL),
+	(12, '2026-11-28 16:03:21.414438+00', '11', NULL),
+	(13, '2026-11-28 16:03:21.414438+00', '12', NULL),
+	(14, '2026-11-28 16:03:21.414438+00', '13', NULL),
+	(15, '2026-11-28 16:03:21.414438+00', '14', NULL),
+	(16, '2026-11-28 16:03:21.414438+00', '15', NULL),
+	(17, '2026-11-28 16:03:21.414438+00', '16', NULL),
+	(18, '2026-11-28 16:03:21.414438+00', '17', NULL),
+	(19, '2026-11-28 16:03:21.414438+00', '18', NULL),
+	(20, '2026-11-28 16:03:21.414438+00', '19', NULL),
+	(21, '2026-11-28 16:03:21.414438+00', '20', NULL),
+	(22, '2026-11-28 16:03:21.414438+00', '21', NULL),
+	(23, '2026-11-28 16:03:21.414438+00', '22', NULL),
+	(24, '2026-11-28 16:03:21.414438+00', '23', NULL),
+	(25, '2026-11-28 16:03:21.414438+00', '24', NULL),
+	(26, '2026-11-28 16:03:21.414438+00', '25', NULL),
+	(27, '2026-11-28 16:03:21.414438+00', '26', NULL),
+	(28, '2026-11-28 16:03:21.414438+00', '27', NULL),
+	(29, '2026-11-28 16:03:21.414438+00', '28', NULL),
+	(30, '2026-11-28 16:03:21.414438+00', '29', NULL),
+	(31, '2026-11-28 16:03:21.432099+00', '31', NULL),
+	(32, '2026-11-28 16:03:21.432099+00', '32', NULL),
+	(33, '2026-11-28 16:03:21.432099+00', '33', NULL),
+	(34, '2026-11-28 16:03:21.432099+00', '34', NULL),
+	(35, '2026-11-28 16:03:21.432099+00', '35', NULL),
+	(36, '2026-11-28 16:03:21.432099+00', '36', NULL),
+	(37, '2026-11-28 16:03:21.432099+00', '37', NULL),
+	(38, '2026-11-28 16:03:21.432099+00', '38', NULL),
+	(39, '2026-11-28 16:03:21.432099+00', '39', NULL),
+	(40, '2026-11-28 16:03:21.432099+00', '40', NULL),
+	(41, '2026-11-28 16:03:21.437245+00', '41', NULL),
+	(42, '2026-11-28 16:03:21.437245+00', '42', NULL),
+	(43, '2026-11-28 16:03:21.437245+00', '43', NULL),
+	(44, '2026-11-28 16:03:21.437245+00', '44', NULL),
+	(45, '2026-11-28 16:03:21.437245+00', '45', NULL),
+	(46, '2026-11-28 16:03:21.437245+00', '46', NULL),
+	(47, '2026-11-28 16:03:21.437245+00', '47', NULL),
+	(48, '2026-11-28 16:03:21.437245+00', '48', NULL),
+	(49, '2026-11-28 16:03:21.437245+00', '49', NULL),
+	(50, '2026-11-28 16:03:21.437245+00', '50', NULL),
+	(51, '2026-11-28 16:03:21.439125+00', '51', NULL),
+	(52, '2026-11-28 16:03:21.439125+00', '52', NULL),
+	(53, '2026-11-28 16:03:21.439125+00', '53', NULL),
+	(54, '2026-11-28 16:03:21.439125+00', '54', NULL),
+	(55, '2026-11-28 16:03:21.439125+00', '55', NULL),
+	(56, '2026-11-28 16:03:21.439125+00', '56', NULL),
+	(57, '2026-11-28 16:03:21.439125+00', '57', NULL),
+	(58, '2026-11-28 16:03:21.439125+00', '58', NULL),
+	(59, '2026-11-28 16:03:21.439125+00', '59', NULL),
+	(60, '2026-11-28 16:03:21.439125+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_50 VALUES
-	(1001, '2026-11-28 15:36:37.986188+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T15:36:37.986071+00:00"}'),
-	(1002, '2026-11-28 15:36:37.987699+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 15:36:37.987699+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 15:36:38.280082+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 16:03:21.483237+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T16:03:21.483127+00:00"}'),
+	(1002, '2026-11-28 16:03:21.484756+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 16:03:21.484756+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 16:03:21.743842+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_51 VALUES
-	(1, '2026-11-28 15:36:38.174576+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 16:03:21.674261+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_52 VALUES
-	(1, '2026-11-28 15:36:38.181508+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T15:36:38.180682+00:00"}');
+	(1, '2026-11-28 16:03:21.681507+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T16:03:21.680823+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_53 VALUES
-	(1, '2026-11-28 15:36:38.261617+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "I6myrYcFawNqxfEmPBJsXr7niunC/XWC", "nonce": "odv37H10bgM2a/cu", "data_key": "cY8bokbEERU71vySd3jMkHxIjCmkz1ZeH70FskKl/GsBoulhEtXq5GMaUfO/Ak3TazjS1LvMQupwu65t"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 15:36:38.261617+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "v4NQR89O1dVLhUAOV30RQS46JXsmO1pmennVnA==", "nonce": "6rfhxhkYIy3RmKYz", "data_key": "cY8bokbEERU71vySd3jMkHxIjCmkz1ZeH70FskKl/GsBoulhEtXq5GMaUfO/Ak3TazjS1LvMQupwu65t"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 16:03:21.733576+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "xqq2tUeXxC/ftR5de5cI17HP40ReTAE7", "nonce": "rXaaL9eW9jI4vToO", "data_key": "A0DH+vmAtztDGKE0CJdDPpA9K4Mjuhcc3mvK9551eZW4WXhPwBEmMxPiP9HtdXjZpKFZypm14huuH3Co"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 16:03:21.733576+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "x2+oPyeI0jiEfbSzPJHkpp/0nJqA7ksuGL3C4w==", "nonce": "W0vFo+EKpXbnPg1O", "data_key": "A0DH+vmAtztDGKE0CJdDPpA9K4Mjuhcc3mvK9551eZW4WXhPwBEmMxPiP9HtdXjZpKFZypm14huuH3Co"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 15:36:36.957839+00'),
-	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 15:36:36.967905+00'),
-	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 15:36:36.976676+00'),
-	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 15:36:36.996714+00'),
-	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 15:36:37.008252+00'),
-	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 15:36:37.020106+00'),
-	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 15:36:37.02654+00');
+	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 16:03:20.644749+00'),
+	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 16:03:20.655735+00'),
+	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 16:03:20.666136+00'),
+	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 16:03:20.690389+00'),
+	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 16:03:20.70376+00'),
+	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 16:03:20.717193+00'),
+	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 16:03:20.724715+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 15:36:37.473997+00'),
-	(1, 2, '2026-11-28 15:36:37.474077+00'),
-	(1, 3, '2026-11-28 15:36:37.474079+00'),
-	(1, 4, '2026-11-28 15:36:37.474079+00'),
-	(1, 5, '2026-11-28 15:36:37.47408+00');
+	(1, 1, '2026-11-28 16:03:21.075743+00'),
+	(1, 2, '2026-11-28 16:03:21.075847+00'),
+	(1, 3, '2026-11-28 16:03:21.075849+00'),
+	(1, 4, '2026-11-28 16:03:21.07585+00'),
+	(1, 5, '2026-11-28 16:03:21.07585+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
 	('function', 'spanmq_call.known_queues()', '610f58e46c411bca9aaf32608c98a5523a43ffddcac21387cf305079e7b5eb73', 16),
 	('function', 'spanmq_call.number_of(queue_name text)', '8a0c495f3192c1aa416e7dc1eac8dd6bf0cbf9e7edc9ef3dddbc49cd36b20568', 16),
-	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
+	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
 	('function', 'spanmq.note_change(action text, queue text, actor text, details jsonb)', '7e859966331c31a08e11ee947525bfe26cbbe57f1ad240c6304fa8425f70cbab', 16),
 	('function', 'spanmq_call.note_change(action text, queue text, actor text, details jsonb, of_caller uuid)', '3be3f5d2556b8c6b8dbc72c88273de016883fbc6f37de91847941c002aaacafa', 16),
 	('function', 'spanmq_core.lock_log(log_name text, mode text)', '4b5420d9bfe76245caa1475b3eaf1958c48e5fc41fa21d214d06337b083b97cb', 16),
@@ -27713,6 +27720,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.check_topic_send(messages jsonb[], headers jsonb[], delay integer)', '44ead6c4fb1fb868cc67179f108bf61c495845ebd18900d63006bbf0a2eca704', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer)', '8284547ac1b4e937b5da0168f3857802a7bebbb1b5b459c2b2af89e0e811b5d3', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb)', 'b344a6a634afc6e363a4983d741e365640dfa0b3f4f8a1db73faddfcc690a8a5', 16),
+	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
 	('function', 'pgmq.send_topic(routing_key text, msg jsonb, delay integer)', '0d8ef27e1a51826d3b8da29360d91180df5935b50c1b654329591356b37ad603', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[])', 'bb10d854a30e6eba8bbd759639f4c71586e0c11d23b3b2070db3dccfff49f73a', 16),
 	('function', 'pgmq.send_batch_topic(routing_key text, msgs jsonb[], headers jsonb[])', 'd901e6f931161174a04f8b5f368fe379c53b05fd92f60629f23671195654fe89', 16),
@@ -27888,13 +27896,13 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.append_run_by_lane(lane integer, first_id bigint, last_id bigint, sent_at timestamp with time zone, messages jsonb[])', 'd3947c1727542a7172031c9562c3b02a1790baf2fd65c252eb94fd1a82ee6774', 16),
 	('function', 'spanmq_core.apply_change(this_queue integer, pending spanmq_core.view_change)', '1cc7e74927c3d518b92a0d760b6060654d556759334e25b9e17dd763b1ef67e7', 16),
 	('function', 'spanmq_core.archive_messages(queue_name text, msg_ids bigint[])', '7a8d7558e5ab55dad5c9b31d8e0e1e04aa97a55beb77172de510fd3b9c34a5f1', 16),
+	('function', 'spanmq_core.archive_name(folded_name text)', '3d2c9b4d7958d9d626bbd17a9951cbb112eb7001d18c6c017cdd1d968661098e', 16),
 	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', 'f09ea65c3d2fba350f38c5531cedf8552f3f154672c347c287ce7f002a0d092a', 16),
-	('function', 'spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)', '91bfcd2e1b52ddea0c19fc3fd795008575737ad1ff02a63255bc85e4332a0161', 16),
+	('function', 'spanmq_core.archive_range(folded_name text, place regclass, log_name text, range spanmq_core.run)', '7ab422cf721ad6ec0acb509e049843692db9835f22f8aa550913d9de0b3744b8', 16),
 	('function', 'spanmq_core.are_progress(progress jsonb)', '16ceab67d28a0b1c426aaadd1958d4ff95366b40b0053b8a5db0e003b1b96946', 16),
 	('function', 'spanmq_core.are_reports(reports jsonb)', 'eb34a7cc266182529ef7c10bdf1e1a0baee0e1f6c016afec511fcc02c8c26aa9', 16),
 	('function', 'spanmq_core.are_times(times jsonb)', '029c81d477691e07871c347983148ff0d623b13ec8a59cdd6890454a0c883ac0', 16),
 	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '69dc6a4d953bf34a3c4b97c9979fabb8d11d69bce169b17ce8268c68ca3ecdd7', 16),
-	('function', 'spanmq_core.check_category(category text)', 'ce69f8f059a221e8e2d423614bff866bc9857ba4d46871942fbf662a479066b0', 16),
 	('function', 'spanmq_core.as_path(match text)', '13c77cef356e942e57783c79dee0e3a4f1bfea495ccb49ddb3a4ff7c25f0f562', 16),
 	('function', 'spanmq_core.as_range(runs spanmq_core.run[], own_vt boolean)', '53517303e501fe8d10a62d28f20f46b2c68f1b40ad9379b496e3270b92823d45', 16),
 	('function', 'spanmq_core.attempts_of(policy spanmq_core.policy)', '9c934f0967570ece469298fda8b6a6461b6b743509659c389dfb51dbbbb573b4', 16),
@@ -27908,7 +27916,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.bounded(reason spanmq_core.reason)', 'd247f75a81906c435abca473cbbe4ee6e5ef32429b00df372a3324477b7ebd7e', 16),
 	('function', 'spanmq_core.breaker_open_until(this_queue integer)', 'b22bad3ff27773ea4195655916846e97cb9b70927542670ba9f581ac9154a06f', 16),
 	('function', 'spanmq_core.bucket_ns(rate double precision, burst double precision)', '111d8f1265048366f9a69a9bb5cab43c378e3b0bd0bebaa3279e01b3693bfa7e', 16),
-	('function', 'spanmq_core.forget_dedup_ids(this_queue integer)', 'f8931c635c8d750647c2eb6cf99c33148fc876aa6cdb2482c9212f2a3fce1246', 16),
+	('function', 'spanmq_core.check_category(category text)', 'ce69f8f059a221e8e2d423614bff866bc9857ba4d46871942fbf662a479066b0', 16),
 	('function', 'spanmq_core.bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone, reason spanmq_core.reason)', '67d18d2a3c93aca6b5665ccd016db5fa85e4fe01fd56bc6d725526a637ab1fc1', 16),
 	('function', 'spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamp with time zone)', '9f4e187dff03a1ddff30d8200e7271cac8db12e3d8856a3840840f568ac907b7', 16),
 	('function', 'spanmq_core.bury_spent(this spanmq_core.queue, at_ timestamp with time zone, least_attempts integer)', '4060c91892ecba2d90db84fcd685cba821a86cb3913219126734a6625e23d209', 16),
@@ -27922,7 +27930,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.check_batch(messages jsonb[], headers jsonb[])', '116128218dfb35e2724f70539968f6d775fe01256d77633362d3f580c789616b', 16),
 	('function', 'spanmq_core.check_batch(this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid)', '165b6c282f3af0b68fe5efbac3a34645870adb4802a97e978e02438109430eae', 16),
 	('function', 'spanmq_core.check_bodies(this spanmq_core.queue, messages jsonb[], what text)', 'ee546d1b54bbd345630d900073a772c707a4675d1a63f401ea85ac3162b65c15', 16),
-	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
 	('function', 'spanmq_core.check_horizon()', 'ecdca5956c225fcb3206a6e9a48109f41409a382ba953984b4d0f2ab8bb8bb40', 16),
 	('function', 'spanmq_core.check_isolation(what text)', 'b6d7bee83d3d7211cc3ac0c07c3d8c67543866dde0f437592bfaa47f3ff90657', 16),
 	('function', 'spanmq_core.check_kept(this spanmq_core.queue, first_id bigint)', '224c9ac7664debb43cddd93b686ae7783c712af485490f47f6c6a2105fb340ba', 16),
@@ -27965,7 +27972,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.commit_durably()', '36fb72061fb484c9eadd034e9b0ed933326c62e150f1ec12c1cc47e75e684010', 16),
 	('function', 'spanmq_core.copy_alive(this_queue integer, first_id bigint, last_id bigint, from_name text, to_name text)', '02bd003aa1169292c7d6555894c7ea384b43c9ea802becb0b5bbb6a8665d5e87', 16),
 	('function', 'spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment)', 'e58830677cf8b77ebcf73c5b38842bcd560e9e1d4b3c6cbc27a879f129c2c939', 16),
-	('function', 'spanmq_core.copy_to_archive(this spanmq_core.queue, runs spanmq_core.run[])', 'f14b94d89af83cf0905b6519897ace3467b57927033167baadb9422398d18e72', 16),
+	('function', 'spanmq_core.copy_to_archive(this spanmq_core.queue, runs spanmq_core.run[])', '41856a10894b44044c862a110ff1b26959ab758d2e070f4654603d77194e051a', 16),
 	('function', 'spanmq_core.count_alive(this_queue integer, first_id bigint, last_id bigint)', '25d4dc9dd993586c4fb86e3163abe1b5e7dcc0f1585f8982c06affb1f68014d5', 16),
 	('function', 'spanmq_core.count_failed(this_queue integer, since timestamp with time zone)', '88e0a2a728b071941f478c6b60b2ab18793c7e828585401ced342b5476275296', 16),
 	('function', 'spanmq_core.count_left_among(this spanmq_core.held, ids int8range)', 'e6b5066d9aee7b2ac329d02ac4ace105f94d72f1df905a5f2261caa57a223acd', 16),
@@ -27997,22 +28004,19 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_core.drop_wrappers(this_queue integer)', '4f682a62ea3e7ed0ba8a8a9bcb1c71b335e5f65291424d995f3afba82aae3fd5', 16),
 	('function', 'spanmq_core.end_batch(this_batch bigint, OUT has_ended boolean, OUT trouble text)', '9716e9848ef54eb03d4b9d6fdefcb1fa89879e7368c0758fd93ad4633c8cc6d3', 16),
-	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', '447072d67001295518d40fb5fcc9f21b4bf8492c1dfe88cafc83023d385144f7', 16),
+	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
 	('function', 'spanmq_core.end_batches(budget integer)', 'ebfe733d3c8d78cc0a823fc38300b872ba709ead1936b9ea8bbd61edd3688be4', 16),
 	('function', 'spanmq_core.end_cancelled(this spanmq_core.queue, runs spanmq_core.run[])', '29ae845c6d9e30806e96d19cbca5df82f7d77e0c2a174a89c4d484551cbe0345', 16),
 	('function', 'spanmq_core.end_change_of_view()', 'e35c5aaff1242437202672c28bc0586786c3d3160381c2093c561191fba8d853', 16),
-	('function', 'spanmq_core.end_quiet(this_queue integer)', '37f978309189dc8f09459d61d4f32e38cbc997e7cc7693b8a997132863181a9e', 16),
 	('function', 'spanmq_core.endless_ref(root jsonb)', '0b8807c533958075501593d10565ddbf77d1bbd5569f22ffc67adc1737045828', 16),
 	('function', 'spanmq_core.enqueued_at(this_queue integer, id bigint)', '149bfc1e63f10b5a431e99833dd0e04258b6a5542086ec85243e115b26eb16fa', 16),
 	('function', 'spanmq_core.enter_segment(this_queue integer, id bigint, size integer)', 'eae609c2958e74769cfcc09cf1136458bddc7ef68c5528b5a48f678754d1cd1f', 16),
-	('function', 'spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer)', '33868e68a08cd20205fc186871529ad59ca2af33e380e0b6554028c767ef5e47', 16),
 	('function', 'spanmq_core.entry_text(inner_function regprocedure, schema_name text, verb text, finder text)', 'd5216db48d17a04b479ec93ef3ae194db5740ddfda5e99f41666a54dbbd41423', 16),
-	('function', 'spanmq_core.error_pattern(error text)', '87f1b2277f6fc4ef8741874ffc957b10698e2e8ab6d4ffa6c3fbf358595b7acb', 16),
 	('function', 'spanmq_core.exhausted(this spanmq_core.queue, runs spanmq_core.run[], max_attempts integer, spare integer)', 'd3dc69565e2639629db37162dc2ec0b2bd1b6bbcb9e44cb623bc20a271b5f9d1', 16),
+	('function', 'spanmq_core.expand(this spanmq_core.failure)', 'a1bae66970cb1413abe49c53788064b5b4ab2dc0a544c54f67d54c45eb561f13', 16),
 	('function', 'spanmq_core.expand_runs(runs spanmq_core.run[])', '3e47bc3d7118143a73b2424a6df0b15f2a6222fe4629b3bdcb1bc938ed77e9d8', 16),
 	('function', 'spanmq_core.expire(this spanmq_core.queue, at_ timestamp with time zone, at_most integer)', '73debcb1988788318e8df1121c4a4389ab379ec4b74637eac7765c8cde92dc98', 16),
-	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', 'b0f55319dc8e0f78654d408d1565935862c910c2cb3f2d2f1f8d840df8f9ce27', 16),
-	('function', 'spanmq_core.find_target(queue_name text)', '8808cd015d98cfc74b4fbdfaf9337999f617edfd64272b7c642c9114b2be34cd', 16),
+	('function', 'spanmq_core.failing_causes(this_queue integer, n_failing numeric, has_more boolean, sample integer)', '33868e68a08cd20205fc186871529ad59ca2af33e380e0b6554028c767ef5e47', 16),
 	('function', 'spanmq_core.failing_of(this_queue integer, filters text[], msg_ids bigint[], after bigint, hidden_at timestamp with time zone, qty integer)', 'd64a73961fc3b5172203045b1cad236f88704fe591f88a5085d4137297506625', 16),
 	('function', 'spanmq_core.failures_of(this_queue integer, id bigint)', '471099c110136c0da08e6753509d0ad8af4cf1faeb937225301bea754438ab8c', 16),
 	('function', 'spanmq_core.fetch_by_lane(lane integer, first_id bigint, end_id bigint, at_ timestamp with time zone, until timestamp with time zone)', 'd74fa9e36246f1a677932123114b4bc460e9ded76ff60cf84bf3d0c8cb04b855', 16),
@@ -28023,12 +28027,14 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.find_archive(queue text)', '9ae3dc5f4b074cd91757aff2cd6899d79f685c042a619335931bff5ab2830d4c', 16),
 	('function', 'spanmq_core.find_dead_letters(this_queue integer, given spanmq_core.letter_filter, after bigint, qty integer, by text, locking text)', 'd8060994a7228962b77dc1ad62fe4772db9bb4f39293e0343a2024e9591254e9', 16),
 	('function', 'spanmq_core.find_listener(key uuid)', '12000a78e43367465ea60b99bc521df59b6fa58b25203db46443953475abe0c1', 16),
+	('function', 'spanmq_core.ids_of_runs(runs spanmq_core.run[])', '8f49a8ab0c94eb9320ac92af213485cab002c4cffc3842fde857ccc6857f97a5', 16),
 	('function', 'spanmq_core.find_misfit(body jsonb, schema jsonb, root jsonb, INOUT steps integer, OUT fault text)', 'a8129d589ee9a3a4cfa203584c4559541f5a7c7d0998790030389b6a6f437dcb', 16),
 	('function', 'spanmq_core.find_queue(queue_name text)', '37c3ae945af0126dcfa1810c18befeac7fb06970a6d12da8d8fe578373d007f9', 16),
 	('function', 'spanmq_core.find_queue_to_notify(queue_name text, text_of_unknown text)', '354e28e19362b45b02f031a8a0df0678902b3ce7bbe4b3662aa88bba2acf6304', 16),
 	('function', 'spanmq_core.find_receiver(this spanmq_core.queue, receiver text)', '584c9eb97706e2aba630027ca0ec289e35e1b777d099ffad10232507e7cdd8c0', 16),
 	('function', 'spanmq_core.find_run(this_queue integer, id bigint)', '31833cdef8b96bdfca80221ae352e1d5395e0a05bf6637c494f01a8b52857051', 16),
-	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
+	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', 'b0f55319dc8e0f78654d408d1565935862c910c2cb3f2d2f1f8d840df8f9ce27', 16),
+	('function', 'spanmq_core.find_target(queue_name text)', '8808cd015d98cfc74b4fbdfaf9337999f617edfd64272b7c642c9114b2be34cd', 16),
 	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', 'b6881c482f75e07df4704ff96448c1b1f0030153909051038108116a75b7bd3b', 16),
 	('function', 'spanmq_core.fire_schedules(budget integer)', 'f33cade3f73ba4ed2cf59cadca3087085eddd2641a7a5335cf61392812f39196', 16),
 	('function', 'spanmq_core.first_kept(this_queue integer)', 'd68bfcf8453613d3f78e284f18bc0101138d8f98aed5eb1bb4658124f363443c', 16),
@@ -28036,6 +28042,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.follow(this spanmq_core.queue)', 'fd148478bb63a8257020061af92d61983beba06d489c43c3d5472132ec8dd509', 16),
 	('function', 'spanmq_core.follow_changes(budget integer)', '7c91a14b9baa38e6cec7b19fdf9bf11c5992ff4f7b315e92b5aeb6ae0a120c22', 16),
 	('function', 'spanmq_core.forget_bounds(this_queue integer)', 'b5a34003a483733f18c3d394106c542af37118ff6cd7604b8a6a8e3e1ea39622', 16),
+	('function', 'spanmq_core.forget_dedup_ids(this_queue integer)', 'f8931c635c8d750647c2eb6cf99c33148fc876aa6cdb2482c9212f2a3fce1246', 16),
+	('function', 'spanmq_core.is_of_cause(filters text[], task text, category text, error_class text, error text)', '447072d67001295518d40fb5fcc9f21b4bf8492c1dfe88cafc83023d385144f7', 16),
 	('function', 'spanmq_core.forget_done(this_queue integer, first_id bigint, n integer)', '2cc26d50f9161a0a2c331aaa810c772d9dcc2db03cb47a42596b314e779b2747', 16),
 	('function', 'spanmq_core.forget_duplicates(this_queue integer, budget integer)', '42317e4e8de401a18499645f59deee769887633b31a83995ea74c0388ef63619', 16),
 	('function', 'spanmq_core.forget_failures(this_queue integer, last_id bigint)', '398452397b91d979553ee3fd79a74d53d644405299cc5c36a8c424c7ec90e2fe', 16),
@@ -28144,7 +28152,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.note_use(this spanmq_core.queue, of_priority boolean, of_limits boolean)', '894699d6b4e800cbcc98187108326fa1e3fde5f459884ad19417ff157baa1d86', 16),
 	('function', 'spanmq_core.notify(this spanmq_core.queue)', '99291a1a8f158973520e28ee92848fb0fe044e49d27ddd5e1ca4c5c0044f73dc', 16),
 	('function', 'spanmq_core.notify_channel(channel text, payload text)', '4570c2ecd20c526714cbc62fcb471ca06a56efca8c2fce83a791db493f463db7', 16),
-	('function', 'spanmq_core.raise_if_dropped(this_queue integer, folded_name text, place regclass)', '7a57f8b6eadee01ddd13785ca116dc536e7a321b62e829134aa1e2006dbd3cda', 16),
+	('function', 'spanmq_core.raise_if_dropped(this_queue integer, folded_name text, place regclass)', 'f0d4c89b661989a9493fe6a0c9e91fa3b699c2469f349adb8132455880cd4d6b', 16),
 	('function', 'spanmq_core.raise_misfit(this spanmq_core.queue, what text, fault text)', 'de371c3c124e22967904afbaf6fc7a298cc1bb26f2464fe488faa46e5246abb3', 16),
 	('function', 'spanmq_core.oldest_groups(this_queue integer, mode text, bound spanmq_core.bound, at_ timestamp with time zone, n_runs integer, OUT hashes bigint[], OUT n bigint, OUT has_more boolean)', 'f4f8f8e82e73cf72a2b252a64597632ef076695efce0d7fdbac2b9e709e2d26e', 16),
 	('function', 'spanmq_core.oldest_snapshot_at()', '18806a76503763fd6ebd9fd51f90fd34e49d700def0bcc6a20cc8aed103f348c', 16),
@@ -28171,6 +28179,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.queues_of(log_id integer)', 'c0aa531858de41a585985eb585431bc61c759eb20de63d4136f7c036a708a655', 16),
 	('function', 'spanmq_core.queues_to_follow()', '7e6f328c38301ea2090cf3412e9d619814303f10d35c40d2f7f4d9ed0df785a0', 16),
 	('function', 'spanmq_core.raise_as_pgmq(is_wrong boolean, code text, message text, hint text)', 'e55dcc8be62e4424a008d10577eef80ff55eeb60964ed937ee11824ebb6c5997', 16),
+	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay timestamp with time zone)', 'd0477f9f2555317c60e941311134b4bb206e9238741993f37980cbe53b4b395e', 16),
 	('function', 'spanmq_core.raise_not_redriven(source text, destination text)', '46b3071c2dd30c83474ed8f49194102cc16efdc006bb187d661c3f0bb6705c3d', 16),
 	('function', 'spanmq_core.raise_unknown_position(queue text)', '963059c7bbd456679a94ea8c5b0e95205144e6a2d0029ac85aed1c7e05d2b8f1', 16),
 	('function', 'spanmq_core.raise_verb(verb text)', '6a86451d8de38b1191fd44801978769511818838392451caaa5c2dde62a384f5', 16),
@@ -28257,7 +28266,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '47f15f606043d3dddbc4045952874f3c97d119af0b665d3438459139c78bd0a0', 16),
 	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', '61d6defed99e95bc7bf4486262ef111883d5ddf54fcda8846a05a6a898359775', 16),
 	('function', 'spanmq_core.take_caller(of_caller uuid)', '749b2fe6cdc77f434f5d99d38f27ba2eec5ef282150f99303651f946bf1a6360', 16),
-	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'f474a3efa2779f393e7e285c89d06561320f06af13b25eb36a18286fe6a619d1', 16),
 	('function', 'spanmq_core.take_failing(this spanmq_core.queue, filters text[], msg_ids bigint[])', '63a96f34c7af34cac55972c19bc388e4119951daaa7a9f1cfc5ff93c6839b864', 16),
 	('function', 'spanmq_core.take_fresh_at(this_queue integer, los bigint[])', 'e2c6c57e6a6ecb4b929c6b67d2a1b7bb3992d41623ed8b4547ba2e4abb1833aa', 16),
 	('function', 'spanmq_core.take_from_fresh(this_queue integer, this_lo bigint, wanted int8multirange)', '531fbc563a15a6891091bc6b2ebcf0661241cb1c9f042a27b64d70ddee944d1d', 16),
@@ -28299,7 +28307,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.until_token(this_queue integer, rate double precision, burst double precision)', '4078fcf1bbb88ce0f6edd7c9c5061077bd49c2f9179f69d30e9253413ea6fd6b', 16),
 	('function', 'spanmq_core.usual_queue(queue_name text, at_ timestamp with time zone)', 'ec3062e862c4bdd88f8800d3a9105a349209a654c9e494a1043dd4afb523e41d', 16),
 	('function', 'spanmq_core.value_at(body jsonb, keys text[])', 'ca06beaa3936af7c618267921e096c4f7cbd732034415fdb19d2ef85e006453a', 16),
-	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
 	('function', 'spanmq_core.was_purged(this_queue integer, id bigint, written_by xid)', '1c8cc7a878d38e656e9e9f49fb00e6a98a33da38d4be12c3484f03d1f40d2b43', 16),
 	('function', 'spanmq_core.verbs_by_privileges(this_queue integer)', 'f6f4e19ca2bd842ffae33ac8dead991a72901854a82e27615d370c29e8f444c9', 16),
 	('function', 'spanmq_core.verbs_of(verb text)', 'e47dbb01087190ebd80d490073440c16798d0d3d42c6270849f7c6047f2a26b8', 16),
@@ -28358,7 +28365,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[])', 'd30b913b9c286ed930b232fd909ed0b1c489ca473d449661fbf5c1a5a0362de2', 16),
 	('function', 'spanmq_call.adopt_receiver(queue text, receiver text)', '60c8eef2741ac9824d119a144e679739edd3702807bf938a8c0b20795c5acbfd', 16),
 	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', 'eedf8e1fe916a6eb5616408f102ac93746675b66ec652abb0c67557a360a4d99', 16),
-	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', '1cd23e894ee54503bb7f9cbdc6099319cf1326edff0f0c4838dcd3b7bfeb3216', 16),
+	('function', 'spanmq_call.archive(queue_name text, msg_id bigint)', '059bb78766735d21fff11d01b8222d9a03180ffddd7a5becb2d2c36c0fe82841', 16),
 	('function', 'spanmq_call.archive(queue_name text, msg_ids bigint[])', 'bb41107b77a3fa680a364461dbef7532d8bf76a966183bb43359b4cd01da50c7', 16),
 	('function', 'spanmq_call.archive_piece(queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint)', '7dc6ef585ee3a498beaa3863b00e7adff75f3e7f0b3604b55aea576808c1d685', 16),
 	('function', 'spanmq_call.archive_position(queue text, from_position jsonb)', '493ab83b40f36625b3e50e1702f382ce71e3f38997c53dd03cc22a1deb6ec902', 16),
@@ -28392,6 +28399,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.delete(queue_name text, msg_id bigint)', '64c70219f3c8bdf4236bc76f6d52a4e22f40453bd3f45dbacf1d0c297d6599f6', 16),
 	('function', 'spanmq_call.delete(queue_name text, msg_ids bigint[])', 'bcd89ebfc218a5e6b5cd0334ca4727c66f8bcaa3231e55179d319a39f9e37b2a', 16),
 	('function', 'spanmq_call.disable_notify_insert(queue_name text)', 'd34a4148a9f0108e49fc980b8a4ebce661d27b9d1db9ae0b2c61332d424ef906', 16),
+	('function', 'spanmq_call.drop_category_rule(name text, queue text)', 'f474a3efa2779f393e7e285c89d06561320f06af13b25eb36a18286fe6a619d1', 16),
+	('function', 'spanmq_call.drop_queue(queue_name text)', '5162f236d78c815cee45e3330c41562d64096f243d9465f8ff86ad81515d3acf', 16),
 	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '8421a0399f7201e952fc40b468c005756565023c19ea18a41b18decaa424574f', 16),
 	('function', 'spanmq_call.enable_notify_insert(queue_name text, throttle_interval_ms integer)', '47021e399c03079f1ab8dd7947e5675ef5cf86208df7975804af71650c6bdfe4', 16),
 	('function', 'spanmq_call.end_pipeline_run(of_queue text, run_id bigint, report jsonb, error text, of_caller uuid)', '6d25bd9880d91cb3e1fa33de03be1e64111509a4ab3969a9a7893eb6994dcaba', 16),
@@ -28438,7 +28447,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.note_position(queue text, follows uuid, witnesses uuid[], of_caller uuid)', 'b6b4f30e99b42ac01d1cb779531e63be5506bd7067f65bb7fe83b72b15b173e9', 16),
 	('function', 'spanmq_call.pause(queue text)', '96ddb84fb50124b671eb50f918c5ad7939a7d6b49fe2910991dfee3875926dd1', 16),
 	('function', 'spanmq_call.pause_schedule(of_queue text, name text)', '2cbc8ba14d9d4dd4d7fc19d1460c18b0fa0c43004aab3dc6f2872c2a1f90b547', 16),
-	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
 	('function', 'spanmq_call.peek(queue text, qty integer, after bigint, body_bytes_max integer)', 'e30be4f22eb71ddc6fc2259f1202d9cc112387bba183b8af219fdb4720c9558f', 16),
 	('function', 'spanmq_call.peek_archive(queue text, qty integer, after bigint, body_bytes_max integer)', '11c0a65f42e3de741a17c2d6af7a3b517b25db0ded5bc8ce8c6cd5de7f52eb4e', 16),
 	('function', 'spanmq_call.plan_schedule(of_queue text, name text, planned_until timestamp with time zone, times timestamp with time zone[], new_until timestamp with time zone)', '510c5d03a98f357dc9cd95d93099166f6dd38001f87da522377c634288622e0e', 16),
@@ -28476,7 +28484,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.run_schedule(of_queue text, name text)', '6148537ef152840dcdbc00c3955ac10930f3e06cebe96585c13cfbae86a92ab8', 16),
 	('function', 'spanmq_call.schedule(name text, queue text, cron text, body jsonb, time_zone text, headers jsonb, catch_up boolean, of_caller uuid)', '4eea5d9a76507c6e8ae69078e8e4e60838d1dbb5caeb0e4d68a31f3b60509783', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb)', '324f6a5533ecc3c0cc30e931d1b72dc620be171d95503cb9e41530d0ac3c360e', 16),
-	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
 	('function', 'spanmq_call.send(queue_name text, msg jsonb, delay integer)', '554202d61ff24d9a79049025a02cb2e05b042e2e9600f7cbe5d1f9a2386dbc8a', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer)', '36e609727ff6a2777b8bd912a932b090690121a8d7f8d4719943c70be483a67d', 16),
@@ -28527,7 +28534,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('table', 'spanmq_core.group_lock', 'fed976583e76b9f66f21e35e820a2ca41d61e50c19d10f4e1c5c5abc1a123088', 16),
 	('sequence', 'spanmq_core.lease_number', '34bbf0bc98028d2f6435fa01d3f136c0f5e697d3c95d6df930a1e6377b341798', 16),
 	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
-	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
+	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
+	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
 	('table', 'spanmq_core.followed_grant', '7a0c54a8bb53aa084417366edf1875714ec9fa01f2982a406b9fff2c56382c02', 16),
 	('type', 'spanmq_core.view_change', '18e1f2d62beac6d03d36ba84713bc6b168f702665e314bada3c0ddc8f1094096', 16),
 	('type', 'spanmq_core.run', '58458be07b56ee5ebe5361f4565ce80329d53b001ba4edb48520f16ff28d859c', 16),
@@ -28607,8 +28615,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 15:36:37.950905+00', '2026-11-28 15:36:37.952327+00', NULL, '2026-11-28 15:36:37.952327+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 15:36:37.952828+00', '2026-11-28 15:36:37.952828+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 16:03:21.446598+00', '2026-11-28 16:03:21.448048+00', NULL, '2026-11-28 16:03:21.448048+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 16:03:21.448523+00', '2026-11-28 16:03:21.448523+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -28619,60 +28627,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('4226a942-43d7-4dbb-b3a2-4650fdf021c8', 1, 34, '4226a942-43d7-4dbb-b3a2-4650fdf021c8', 'postgres', '2026-11-28 15:36:37.945823+00');
+	('5b7ee8fa-e81e-4530-aa4e-85a6b16dacd2', 1, 34, '5b7ee8fa-e81e-4530-aa4e-85a6b16dacd2', 'postgres', '2026-11-28 16:03:21.441502+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 15:36:37.19419+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 15:36:37.639274+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 15:36:37.680876+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 15:36:37.712225+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 15:36:37.733737+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 15:36:37.881707+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 15:36:37.505963+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 15:36:37.90084+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 15:36:38.132407+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 15:36:38.148718+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 15:36:38.237691+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 15:36:37.953226+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 562949953421312, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 16:03:20.883562+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 16:03:21.18898+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 16:03:21.231128+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 16:03:21.256788+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 16:03:21.274127+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 16:03:21.376056+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 16:03:21.09407+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 16:03:21.395481+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 16:03:21.629926+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 16:03:21.647711+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 16:03:21.709537+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 16:03:21.448965+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 8589934592, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('135a188b-d7bd-4175-b93f-cc3fca2a72f2', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 15:36:37.920435+00', '2026-11-28 15:36:37.920435+00', '2026-11-28 15:36:37.924849+00');
+	('3ad8f9b8-5a62-4c56-93af-f50718b08d0e', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 16:03:21.41644+00', '2026-11-28 16:03:21.41644+00', '2026-11-28 16:03:21.421163+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('135a188b-d7bd-4175-b93f-cc3fca2a72f2', 2, 40, -1883116874425696267, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '6d981b15-a0a4-4ec1-bedc-4c83ae7e6210', '04994220-9b60-4953-ac1e-05372c40e759'),
-	('135a188b-d7bd-4175-b93f-cc3fca2a72f2', 3, 40, -1883116874426744844, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '3bec2ccf-e668-4695-a78f-0ce592ea43bd', '6d981b15-a0a4-4ec1-bedc-4c83ae7e6210');
+	('3ad8f9b8-5a62-4c56-93af-f50718b08d0e', 2, 40, -1883118555813117963, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', 'adcd0cbe-20cf-40f8-8c1a-9b08715cc18d', '57e64c42-62bf-4ff6-920c-df5ad11bd381'),
+	('3ad8f9b8-5a62-4c56-93af-f50718b08d0e', 3, 40, -1883118555815215116, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '8feae1fa-e6d1-44fb-9ac9-4b2aa9e52307', 'adcd0cbe-20cf-40f8-8c1a-9b08715cc18d');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', 'daa9cf5057b8f12c2d399984e6c7542afba938eee6fcdc3d09c391605713c98c', '2026-11-28 15:36:37.14025+00', 'postgres');
+	(1, '0.1.0', '2800df32a4d008f66260a3121d42a72e2115152d25242b4e0fc9f20fa3c85935', '2026-11-28 16:03:20.842977+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 15:36:37.586675+00', '2026-12-28 15:36:37.586674+00'),
-	(41, 1002, '[1, null]', '2026-11-28 15:36:37.992149+00', '2026-12-28 15:36:37.992149+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 16:03:21.150831+00', '2026-12-28 16:03:21.15083+00'),
+	(41, 1002, '[1, null]', '2026-11-28 16:03:21.489015+00', '2026-12-28 16:03:21.489015+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 15:34:38.313948+00', 1, 0, 0),
-	(39, '2026-11-28 15:36:38.470266+00', 69, 47, 0),
-	(40, '2026-11-28 15:36:38.471769+00', 60, 30, 5),
-	(41, '2026-11-28 15:36:38.472821+00', 1004, 4, 0),
-	(43, '2026-11-28 15:36:38.47368+00', 1, 1, 0),
-	(44, '2026-11-28 15:36:38.474256+00', 2, 2, 0),
-	(1, '2026-11-28 15:36:38.474831+00', 38, 4, 2),
-	(34, '2026-11-28 15:36:38.476147+00', 69, 57, 7),
-	(35, '2026-11-28 15:36:38.476892+00', 12, 11, 1),
-	(36, '2026-11-28 15:36:38.477551+00', 5, 5, 1),
-	(37, '2026-11-28 15:36:38.478125+00', 1, 1, 0),
-	(38, '2026-11-28 15:36:38.479106+00', 17383, 5, 0);
+	(42, '2026-11-28 16:01:21.766866+00', 1, 0, 0),
+	(39, '2026-11-28 16:03:21.928813+00', 69, 47, 0),
+	(40, '2026-11-28 16:03:21.930444+00', 60, 30, 5),
+	(41, '2026-11-28 16:03:21.931473+00', 1004, 4, 0),
+	(43, '2026-11-28 16:03:21.932428+00', 1, 1, 0),
+	(44, '2026-11-28 16:03:21.933015+00', 2, 2, 0),
+	(1, '2026-11-28 16:03:21.933608+00', 38, 4, 2),
+	(34, '2026-11-28 16:03:21.934922+00', 69, 57, 7),
+	(35, '2026-11-28 16:03:21.935676+00', 12, 11, 1),
+	(36, '2026-11-28 16:03:21.936413+00', 5, 5, 1),
+	(37, '2026-11-28 16:03:21.937002+00', 1, 1, 0),
+	(38, '2026-11-28 16:03:21.938003+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 15:36:37.977432+00', '2027-11-29 15:36:37.978442+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 15:36:37.982316+00', '2027-11-29 15:36:37.982756+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 16:03:21.475068+00', '2027-11-29 16:03:21.47613+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 16:03:21.479663+00', '2027-11-29 16:03:21.480104+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -28681,33 +28689,33 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 15:36:37.215172+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 15:36:37.53055+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 15:36:37.651021+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 15:36:37.692184+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 15:36:37.72804+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 15:36:37.781671+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 15:36:37.796631+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 15:36:37.808644+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 15:36:37.818267+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 15:36:37.832877+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 15:36:37.866594+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 15:36:37.870104+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 15:36:37.914116+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 15:36:37.96599+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 15:36:38.146247+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 15:36:38.165598+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 15:36:38.252843+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 15:36:38.304891+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 15:36:38.309624+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 15:36:38.31366+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 15:36:38.321832+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 15:36:38.326336+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 15:36:38.334636+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 16:03:20.901503+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 16:03:21.112271+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 16:03:21.201475+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 16:03:21.242996+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 16:03:21.268807+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 16:03:21.30321+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 16:03:21.31262+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 16:03:21.32194+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 16:03:21.326114+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 16:03:21.330062+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 16:03:21.361333+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 16:03:21.365076+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 16:03:21.409805+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 16:03:21.462907+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 16:03:21.645028+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 16:03:21.664825+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 16:03:21.726374+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 16:03:21.75769+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 16:03:21.762314+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 16:03:21.766561+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 16:03:21.770832+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 16:03:21.775445+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 16:03:21.782821+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'a472e6a7351e7e748288daf0e852b076551cc9dab50ee852bc58a206782b8f0b', '2026-11-28 15:36:38.130078+00', '2026-11-29 15:36:38.129209+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'cdc47eadc8264815968003edb69774b755cbd9fb77bcba5282bd2f52db229d88', '2026-11-28 16:03:21.627899+00', '2026-11-29 16:03:21.626911+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -28715,29 +28723,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('ea42333f-1a1d-43fb-9f47-479d15653b43', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 15:36:38.185148+00', NULL, '2026-11-28 15:36:38.185148+00');
+	('82157b59-9d5b-4468-b501-18b572f06439', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 16:03:21.685084+00', NULL, '2026-11-28 16:03:21.685084+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 15:36:38.174576+00', 3, '2026-11-29 15:36:38.183851+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 16:03:21.674261+00', 3, '2026-11-29 16:03:21.683768+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 15:36:38.169803+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 16:03:21.669331+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 15:36:38.470266+00', 120.175185, 0, 0, 0, 0, 0, 47, 44, 0, 0.906829),
-	(40, '2026-11-28 15:36:38.471769+00', 120.166446, 0, 0, 0, 0, 0, 30, 25, 5, 0.553116),
-	(41, '2026-11-28 15:36:38.472821+00', 120.16289, 0, 0, 0, 0, 0, 4, 4, 0, 0.486633),
-	(43, '2026-11-28 15:36:38.47368+00', 120.151266, 0, 0, 0, 0, 0, 1, 1, 0, 0.292172),
-	(44, '2026-11-28 15:36:38.474256+00', 120.147643, 0, 0, 0, 0, 0, 2, 2, 0, 0.212639),
-	(1, '2026-11-28 15:36:38.474831+00', 120.689539, 0, 0, 0, 0, 0, 4, 2, 2, 0.993082),
-	(34, '2026-11-28 15:36:38.476147+00', 120.672879, 0, 8, 0, 8, 4, 57, 45, 7, 0.91271),
-	(35, '2026-11-28 15:36:38.476892+00', 120.667809, 0, 2, 0, 2, 1, 11, 9, 1, 0.82208),
-	(36, '2026-11-28 15:36:38.477551+00', 120.658863, 0, 0, 0, 0, 0, 5, 4, 1, 0.778753),
-	(37, '2026-11-28 15:36:38.478125+00', 120.644806, 0, 0, 0, 0, 0, 1, 1, 0, 0.747186),
-	(38, '2026-11-28 15:36:38.479106+00', 120.634946, 1000, 995, 995, 0, 0, 5, 5, 0, 0.620325);
+	(39, '2026-11-28 16:03:21.928813+00', 120.176211, 0, 0, 0, 0, 0, 47, 44, 0, 0.796908),
+	(40, '2026-11-28 16:03:21.930444+00', 120.172419, 0, 0, 0, 0, 0, 30, 25, 5, 0.516006),
+	(41, '2026-11-28 16:03:21.931473+00', 120.168865, 0, 0, 0, 0, 0, 4, 4, 0, 0.448236),
+	(43, '2026-11-28 16:03:21.932428+00', 120.161063, 0, 0, 0, 0, 0, 1, 1, 0, 0.250921),
+	(44, '2026-11-28 16:03:21.933015+00', 120.157276, 0, 0, 0, 0, 0, 2, 2, 0, 0.199439),
+	(1, '2026-11-28 16:03:21.933608+00', 120.627197, 0, 0, 0, 0, 0, 4, 2, 2, 0.85147),
+	(34, '2026-11-28 16:03:21.934922+00', 120.617214, 0, 8, 0, 8, 4, 57, 45, 7, 0.803017),
+	(35, '2026-11-28 16:03:21.935676+00', 120.613421, 0, 2, 0, 2, 1, 11, 9, 1, 0.7307),
+	(36, '2026-11-28 16:03:21.936413+00', 120.610005, 0, 0, 0, 0, 0, 5, 4, 1, 0.686756),
+	(37, '2026-11-28 16:03:21.937002+00', 120.606698, 0, 0, 0, 0, 0, 1, 1, 0, 0.665317),
+	(38, '2026-11-28 16:03:21.938003+00', 120.597275, 1000, 995, 995, 0, 0, 5, 5, 0, 0.585278);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -28745,11 +28753,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 15:36:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 16:03:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', 'a472e6a7351e7e748288daf0e852b076551cc9dab50ee852bc58a206782b8f0b', '8c410bad59098a873496060df7b5115217e57a706b69f532331e2a8b8b4630a6', '2029-08-24 15:36:38.127749+00', '{*}', '{look,send}', '2026-11-28 15:36:38.126553+00', NULL, '2026-11-28 15:36:38.128045+00');
+	(1, 'shop', 'cdc47eadc8264815968003edb69774b755cbd9fb77bcba5282bd2f52db229d88', '7233408dd0b2d789bdc4e52bbff6a0b2820bc9c6a9508fe296d868d433710af9', '2029-08-24 16:03:21.625404+00', '{*}', '{look,send}', '2026-11-28 16:03:21.624292+00', NULL, '2026-11-28 16:03:21.625599+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -28757,14 +28765,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 15:36:37.802948+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 15:36:37.808967+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 15:36:38.352625+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 16:03:21.317464+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 16:03:21.322169+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 16:03:21.800722+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 15:35:37.992723+00', '2026-11-28 15:36:37.992723+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 16:02:21.489746+00', '2026-11-28 16:03:21.489746+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -28884,7 +28892,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_31', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_32', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_33', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_33', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_34', 0, false);
@@ -28935,7 +28943,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_47', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_48', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_49', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_49', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_5', 0, false);
@@ -29013,13 +29021,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795880198466937, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795881801925215, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795880197566, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795881801134, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -29031,7 +29039,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218044397700670000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218046001251477000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);
@@ -30892,10 +30900,13 @@ REVOKE ALL ON FUNCTION spanmq_core.apply_change(this_queue integer, pending span
 REVOKE ALL ON FUNCTION spanmq_core.archive_messages(queue_name text, msg_ids bigint[]) FROM PUBLIC;
 
 
+REVOKE ALL ON FUNCTION spanmq_core.archive_name(folded_name text) FROM PUBLIC;
+
+
 REVOKE ALL ON FUNCTION spanmq_core.archive_of(this spanmq_core.queue) FROM PUBLIC;
 
 
-REVOKE ALL ON FUNCTION spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run) FROM PUBLIC;
+REVOKE ALL ON FUNCTION spanmq_core.archive_range(folded_name text, place regclass, log_name text, range spanmq_core.run) FROM PUBLIC;
 
 
 REVOKE ALL ON FUNCTION spanmq_core.are_progress(progress jsonb) FROM PUBLIC;

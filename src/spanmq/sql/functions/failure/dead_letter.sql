@@ -3,7 +3,7 @@
 -- Filters as they were given to a call. Raises MQ002 and MQ020 for what no filter can be.
 create or replace function spanmq_core.letter_filter(
     category text, error text, error_class text, since timestamptz, until timestamptz, payload jsonb, match text,
-        dead_letter_ids bigint[], redriven boolean
+    dead_letter_ids bigint[], redriven boolean
 ) returns spanmq_core.letter_filter
 language plpgsql volatile as $$
 begin
@@ -152,7 +152,7 @@ end $$;
 -- path.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null,
-        since timestamptz default null,
+    since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null,
     dead_letter_ids bigint[] default null,
     redriven boolean default false, qty integer default 1000, dry_run boolean default false

@@ -144,7 +144,7 @@ end $$;
 -- messages above `after` until it has enough.
 create or replace function spanmq_call.failing_messages(
     queue text, task text default null, category text default null, error_class text default null,
-        error text default null, after bigint default 0,
+    error text default null, after bigint default 0,
     qty integer default 100
 ) returns setof spanmq.failing_message
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -235,7 +235,7 @@ end $$;
 -- ones are left alone. Their attempts stay.
 create or replace function spanmq_call.retry_failing(
     queue text, task text default null, category text default null, error_class text default null,
-        error text default null,
+    error text default null,
     msg_ids bigint[] default null, qty integer default 1000
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -261,7 +261,7 @@ end $$;
 -- are left alone.
 create or replace function spanmq_call.reject_failing(
     queue text, task text default null, category text default null, error_class text default null,
-        error text default null,
+    error text default null,
     msg_ids bigint[] default null, qty integer default 1000
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$

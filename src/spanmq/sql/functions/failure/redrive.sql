@@ -32,7 +32,7 @@ end $$;
 -- their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null,
-        since timestamptz default null,
+    since timestamptz default null,
     until timestamptz default null, payload jsonb default null, match text default null,
     dead_letter_ids bigint[] default null,
     patch jsonb default null, new_messages jsonb[] default null, qty integer default 1000,
@@ -139,7 +139,7 @@ $$;
 -- another queue of the same log (a subscription) still has: it is one message. Else as redrive().
 create or replace function spanmq_call.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null,
-        delay double precision default null
+    delay double precision default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -181,7 +181,7 @@ end $$;
 -- of their messages; whether there may be more runs.
 create or replace function spanmq_core.oldest_groups(
     this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_runs int, out hashes bigint[], out n bigint,
-        out has_more boolean
+    out has_more boolean
 ) language plpgsql as $$
 begin
     select coalesce(array_agg(g.group_hash order by g.lo)
@@ -272,7 +272,7 @@ end $$;
 -- of the transaction.
 create or replace function spanmq_core.take_group(
     this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int,
-        alone boolean
+    alone boolean
 ) returns spanmq_core.run[]
 language plpgsql as $$
 declare

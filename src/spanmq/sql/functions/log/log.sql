@@ -212,7 +212,7 @@ end $$;
 -- attempts; read_at and hidden_until replace the run's own last_read_at and vt unless null.
 create or replace function spanmq_core.fetch(
     this_queue int, runs spanmq_core.run[], more_reads int, read_at timestamptz, hidden_until timestamptz,
-        sorted boolean
+    sorted boolean
 ) returns setof pgmq.message_record
 language plpgsql rows 100 as $$
 declare
@@ -234,7 +234,7 @@ end $$;
 -- else in that of the runs.
 create or replace function spanmq_core.fetch_leased(
     this_queue int, runs spanmq_core.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int,
-        sorted boolean
+    sorted boolean
 ) returns setof spanmq.leased_message
 language plpgsql rows 100 as $$
 declare
@@ -314,36 +314,43 @@ begin
         update spanmq_core.queue q set archive = place where q.queue_id = this.queue_id;
     end if;
     if range.lo > this.log_lo and range.lo + range.n - 1 <= this.log_hi then
-        perform spanmq_core.archive_range(this.folded_name, this.log_name, range);
+        perform spanmq_core.archive_range(this.folded_name, place, this.log_name, range);
     else
         execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
                        ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)', 'a_' || this.folded_name)
-            using this.queue_id, runs;
+                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)'
+                       ' where to_regclass($3) = $4', 'a_' || this.folded_name)
+            using this.queue_id, runs, spanmq_core.archive_name(this.folded_name), place;
     end if;
     perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, place);
 end $$;
 
 -- The same for messages that follow each other and are alike, in one segment. By its name: the number of an archive
--- that is dropped meanwhile would be an error of syntax.
-create or replace function spanmq_core.archive_range(folded_name text, log_name text, range spanmq_core.run)
-returns void
+-- that is dropped meanwhile would be an error of syntax. Nothing goes into an archive of that name that is not `place`.
+create or replace function spanmq_core.archive_range(
+    folded_name text, place regclass, log_name text, range spanmq_core.run
+) returns void
 language plpgsql as $$
 begin
     execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from'
-                   ' spanmq_core.%I'
-                   ' where msg_id >= $1 and msg_id < $2 order by msg_id', 'a_' || folded_name, log_name)
-        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt;
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
+                   ' where msg_id >= $1 and msg_id < $2 and to_regclass($6) = $7 order by msg_id',
+                   'a_' || folded_name, log_name)
+        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt,
+              spanmq_core.archive_name(folded_name), place;
 end $$;
 
--- Raises 42P01 if rows of a queue went into the archive of another one: an insert finds the archive by its name, and
--- the queue may have been dropped and created again while the caller waited for its messages. `place` is the queue's
--- own. After the insert, which has locked what it found.
-create or replace function spanmq_core.raise_if_dropped(this_queue int, folded_name text, place regclass) returns void
+create or replace function spanmq_core.archive_name(folded_name text) returns text
+language sql immutable as $$ select 'pgmq.' || quote_ident('a_' || folded_name) $$;
+
+-- Raises 42P01 if the archive of that name is not `place`, the queue's own: the queue may have been dropped and created
+-- again while the caller waited for its messages. After an insert, which has locked what it found.
+create or replace function spanmq_core.raise_if_dropped(
+    this_queue int, folded_name text, place regclass
+) returns void
 language plpgsql as $$
 begin
-    if to_regclass('pgmq.' || quote_ident('a_' || folded_name)) is distinct from place
+    if to_regclass(spanmq_core.archive_name(folded_name)) is distinct from place
        or not exists (select from spanmq_core.queue q where q.queue_id = this_queue) then
         raise exception 'relation "pgmq.a_%" does not exist', folded_name
             using errcode = '42P01', hint = 'The queue was dropped meanwhile.';

@@ -9,7 +9,7 @@
 -- and note (up to 200 characters). A queue that does not exist is left out. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
     queues text[], worker text, running_for double precision default null, slots integer default 0,
-        reports jsonb default '{}'
+    reports jsonb default '{}'
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

@@ -144,7 +144,7 @@ end $$;
 -- MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null,
-        max_bytes bigint default null,
+    max_bytes bigint default null,
     settled_token uuid default null, ahead boolean default false
 ) returns table (batch bigint, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
@@ -306,7 +306,7 @@ end $$;
 -- batch with this token.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true,
-        batch_token uuid default null
+    batch_token uuid default null
 )
 returns table (first_id bigint, last_id bigint, attempt integer)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -197,7 +197,7 @@ end $$;
 -- MQ002 for a bad path or quantity, MQ003 outside READ COMMITTED, MQ062 where into_queue has no room.
 create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null,
-        match text default null,
+    match text default null,
     after bigint default 0, qty bigint default null, dry_run boolean default false, msg_ids bigint[] default null,
     of_caller uuid default null
 ) returns table (n bigint, last_id bigint)

@@ -120,7 +120,7 @@ end $$;
 -- nothing has changed.
 create or replace function spanmq_call.set_category_rule(
     name text, category text, error text default null, error_class text default null, place integer default 100,
-        queue text default null
+    queue text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

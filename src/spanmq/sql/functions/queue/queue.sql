@@ -177,7 +177,7 @@ end $$;
 -- premake is checked and has no other effect: segments are always made ahead.
 create or replace function pgmq.create_partitioned(
     queue_name text, partition_interval text default '10000', retention_interval text default '100000',
-        premake integer default 4
+    premake integer default 4
 ) returns void
 language plpgsql as $$
 begin
@@ -229,7 +229,7 @@ end $$;
 -- In PGMQ: partitions the archive by pg_partman. Here: sets how long the archive is kept. The rows stay where they are.
 create or replace function spanmq_call.convert_archive_partitioned(
     table_name text, partition_interval text default '10000', retention_interval text default '100000',
-        leading_partition integer default 10
+    leading_partition integer default 10
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -7,7 +7,7 @@
 -- delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
 create or replace function spanmq_core.claim(
     this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int,
-        conditional jsonb default '{}',
+    conditional jsonb default '{}',
     mode text default null, waits boolean default null
 ) returns spanmq_core.run[]
 language plpgsql as $$

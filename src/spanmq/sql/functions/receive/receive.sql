@@ -143,7 +143,7 @@ end $$;
 -- begin_alone() returns it. Other callers get such a message alone, while no other one is in flight.
 create or replace function spanmq_call.receive(
     queue text, qty integer default 1, lease double precision default null, slots integer default 1,
-        alone boolean default false
+    alone boolean default false
 )
 returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$

@@ -8,7 +8,7 @@
 -- as that role may send there. Raises MQ002 for an invalid name, time zone or header.
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null,
-        catch_up boolean default false,
+    catch_up boolean default false,
     of_caller uuid default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -52,7 +52,7 @@ end $$;
 -- from visible_at on. PostgreSQL takes the number of rows of tens() for a million, and would compile the plan.
 create or replace function spanmq_core.publish(
     this_queue int, first_id bigint, last_id bigint, ids bigint[], groups text[], visible_at timestamptz,
-        priority int default null
+    priority int default null
 ) returns void
 language plpgsql set jit = off as $$
 declare

@@ -111,7 +111,7 @@ end $$;
 
 create or replace function spanmq_core.append_and_publish(
     this spanmq_core.queue, ids bigint[], messages jsonb[], headers jsonb[], sent_at timestamptz,
-        visible_at timestamptz,
+    visible_at timestamptz,
     priority int default null
 ) returns void
 language plpgsql as $$

@@ -25,7 +25,7 @@
 -- changed.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0,
-        priority integer default 0,
+    priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
     dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
 ) returns setof bigint
@@ -112,7 +112,7 @@ end $$;
 -- wrong.
 create or replace function spanmq_core.check_sending(
     n int, delay double precision, priority int, expires_in double precision, max_attempts int, dedup_ids text[],
-        dedup_for double precision,
+    dedup_for double precision,
     ordered boolean, fingerprint text
 ) returns void
 language plpgsql immutable as $$

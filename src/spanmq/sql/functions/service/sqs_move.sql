@@ -30,7 +30,7 @@ end $$;
 -- the source so, MQ002 for a rate out of range. Notifies the services.
 create or replace function spanmq.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null,
-        access_key_id text default null
+    access_key_id text default null
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -160,7 +160,7 @@ end $$;
 -- without the right to receive from the source and to send to the destination.
 create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[],
-        expires_in double precision,
+    expires_in double precision,
     task text default null
 ) returns setof bigint
 language plpgsql as $$

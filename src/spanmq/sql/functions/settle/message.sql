@@ -131,7 +131,7 @@ begin
     select q.queue_id, q.log_name, q.folded_name, q.archive into this from spanmq_core.queue q
         where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
           and archive.msg_id > q.log_lo and archive.msg_id <= q.log_hi
-          and q.archive = to_regclass('pgmq.' || quote_ident('a_' || q.folded_name));
+          and q.archive = to_regclass(spanmq_core.archive_name(q.folded_name));
     if found then
         -- As in delete().
         delete from spanmq_core.held h
@@ -141,7 +141,7 @@ begin
             run := spanmq_core.note_one(this.queue_id, archive.msg_id, null);
         end if;
         if run.lo is not null then
-            perform spanmq_core.archive_range(this.folded_name, this.log_name, run);
+            perform spanmq_core.archive_range(this.folded_name, this.archive, this.log_name, run);
             perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, this.archive);
             return true;
         end if;

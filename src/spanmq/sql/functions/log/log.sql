@@ -333,8 +333,8 @@ create or replace function spanmq_core.archive_range(
 language plpgsql as $$
 begin
     execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from spanmq_core.%I'
-                   ' where msg_id >= $1 and msg_id < $2 and to_regclass($6) = $7 order by msg_id',
+                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from'
+                   ' spanmq_core.%I where msg_id >= $1 and msg_id < $2 and to_regclass($6) = $7 order by msg_id',
                    'a_' || folded_name, log_name)
         using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt,
               spanmq_core.archive_name(folded_name), place;

@@ -37,7 +37,10 @@ end $$;
 create or replace function pgmq.metrics_all() returns setof pgmq.metrics_result
 language plpgsql as $$
 begin
-    return query select * from spanmq.metrics_all(null::pg_catalog.text[]);
+    return query
+        select m.queue_name, m.queue_length, m.newest_msg_age_sec, m.oldest_msg_age_sec, m.total_messages,
+               m.scrape_time, m.queue_visible_length, m.default_partition_length
+        from spanmq.metrics_all(null::pg_catalog.text[]) m;
 end $$;
 
 -- What metrics() returns. Most queues of many are empty: of those nothing is added up.

@@ -340,9 +340,6 @@ begin
               spanmq_core.archive_name(folded_name), place;
 end $$;
 
-create or replace function spanmq_core.archive_name(folded_name text) returns text
-language sql immutable as $$ select 'pgmq.' || quote_ident('a_' || folded_name) $$;
-
 -- Raises 42P01 if the archive of that name is not `place`, the queue's own: the queue may have been dropped and created
 -- again while the caller waited for its messages. After an insert, which has locked what it found.
 create or replace function spanmq_core.raise_if_dropped(

@@ -110,11 +110,16 @@ begin
     end if;
 end $$;
 
+create or replace function spanmq_core.archive_name(folded_name text) returns text
+language sql immutable as $$
+    select 'pgmq.' operator(pg_catalog.||) pg_catalog.quote_ident('a_' operator(pg_catalog.||) folded_name)
+$$;
+
 -- The table that bears the archive's name: it counts, as in PGMQ, where one was renamed and another made. Null where it
 -- was dropped.
 create or replace function spanmq_core.archive_of(this spanmq_core.queue) returns regclass
 language sql stable as $$
-    select pg_catalog.to_regclass(pg_catalog.format('pgmq.%I', 'a_' operator(pg_catalog.||) this.folded_name))
+    select pg_catalog.to_regclass(spanmq_core.archive_name(this.folded_name))
 $$;
 
 create or replace function spanmq_core.raise_no_archive(this spanmq_core.queue) returns void

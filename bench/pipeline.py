@@ -406,6 +406,8 @@ def serving(dsn: str | None) -> Iterator[tuple[str, str | None]]:
 def is_free(host: str, port: int) -> bool:
     """Return whether a server could listen there."""
     with socket.socket() as tried:
+        # As the server does: connections of one before may still be closing.
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind((host, port))
         except OSError:

@@ -21,6 +21,8 @@ class Reader:
         [(self.receiver, self.incarnation, self.settled)] = rows(connection, call, receiver, label)
         # Of each batch, as the checkpoint has it.
         self.tokens: dict[int, uuid.UUID | None] = {0: None}
+        # The number of messages that its last claim told.
+        self.n = 0
 
     def token(self, batch: int) -> uuid.UUID | None:
         """Return the token of a batch, of this reader or another of the same receiver."""
@@ -39,10 +41,10 @@ class Reader:
         *,
         ahead: bool = False,
     ) -> int:
-        call = "select batch, token from spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s, %s, %s)"
+        call = "select batch, token, n from spanmq.receiver_claim('orders', %s, %s, %s, %s, %s, %s, %s, %s)"
         limits, token = (quantity, last_id, max_bytes), self.token(settled)
         given = (self.receiver, self.incarnation, settled, *limits, token, ahead)
-        [(batch, self.tokens[batch])] = rows(self.connection, call, *given)
+        [(batch, self.tokens[batch], self.n)] = rows(self.connection, call, *given)
         return int(batch)
 
     def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[Any, ...]]:
@@ -70,7 +72,7 @@ def test_batch_has_at_most_so_many_bytes_and_one_message_at_least(
     client.send("orders", "x" * 8, headers={"a": "bcd"})
     client.send("orders", "x" * 998)
     reader = Reader(connection)
-    sizes = []
+    sizes, told = [], []
     batch = 0
     for quantity, max_bytes in (
         (2000, 15_000),
@@ -81,9 +83,10 @@ def test_batch_has_at_most_so_many_bytes_and_one_message_at_least(
         (9, 900),
     ):
         batch = reader.claim(batch, quantity, max_bytes=max_bytes)
+        told.append(reader.n)
         sizes.append(sum(last - first + 1 for first, last, _ in reader.ranges(batch - 1, batch)))
-    assert sizes == [1500, 10, 500, 1, 990, 1]
-    assert reader.claim(batch, max_bytes=1) == batch
+    assert sizes == told == [1500, 10, 500, 1, 990, 1]
+    assert (reader.claim(batch, max_bytes=1), reader.n) == (batch, 0)
     fails(connection, "MQ002", lambda: reader.claim(batch, max_bytes=0))
 
 
@@ -105,7 +108,7 @@ def test_batch_that_a_dead_driver_claimed_comes_next(client: Client, connection:
     first = Reader(connection)
     assert first.claim(0, 5) == 1
     again = Reader(connection, first.receiver)
-    assert again.claim(0, 1000) == 1
+    assert (again.claim(0, 1000), again.n) == (1, 5)
     assert again.ranges(0, 1) == [(6, 10, 1)]
 
 

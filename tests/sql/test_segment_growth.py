@@ -44,6 +44,18 @@ def test_segments_grow_where_they_fill_within_a_minute(race: Race) -> None:
     assert size_of_last(race) == LAST_SIZE
 
 
+@pytest.mark.parametrize(
+    ("create", "blocks"),
+    [("pgmq.create('bulk')", [2, 1, 1, 1]), ("pgmq.create_partitioned('bulk', '10240')", [5, 6, 6, 5])],
+)
+def test_bulk_write_has_segments_as_large_as_its_blocks_or_as_its_queue_says(
+    race: Race, create: str, blocks: list[int]
+) -> None:
+    race.main.rows(f"select {create}")
+    reserve = "select count(*)::int from spanmq.bulk_reserve('bulk', 'w', 0, 50000)"
+    assert [race.main.value(reserve) for _ in blocks] == blocks
+
+
 def test_segments_stay_as_they_are_where_they_take_longer(race: Race) -> None:
     assert size_of_last(race) == FIRST_SIZE
     for _ in range(3):

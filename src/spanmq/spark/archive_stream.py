@@ -74,10 +74,6 @@ class ArchiveStreamReader(Stream):
         newer = self._piece(start["position"], here, 0, UNLIMITED, is_limited=False)[1]
         return int(start["left"]) + newer
 
-    def size(self, start: Offset, end: Offset) -> int:
-        """Return how many messages are between two offsets."""
-        return 0 if start == end else int(end["rows"])
-
     def report(self) -> Offset | None:
         """Return how many archived messages the stream has not read; None before its first batch.
 

@@ -112,10 +112,9 @@ class QueuesStreamReader(Stream):
                 break
             self._check(name)
             try:
-                part = self._part(name)
-                end[name] = part.next(before[name], share)
+                end[name] = self._part(name).next(before[name], share)
                 if end[name] != before[name]:
-                    left -= part.size(before[name], end[name])
+                    left -= end[name]["rows"]
             except errors.NotFoundError as error:
                 self._lose(name, error)
                 del end[name]

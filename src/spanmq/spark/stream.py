@@ -55,6 +55,7 @@ REPORT_SECONDS: Final = 5.0
 UNLIMITED: Final = 2_000_000_000
 # The newest id of a queue, and the view of its log; None without the right to read it.
 LOG: Final = calls.columns("last_id", "log_table")
+CLAIM: Final = calls.columns("batch", "token", "n")
 
 Offset = dict[str, Any]
 
@@ -215,8 +216,8 @@ class StreamReader(Stream):
 
     def _claim(self, start: Offset, quantity: int, last_id: int | None) -> Offset:
         arguments = self._claim_arguments(start, quantity, last_id)
-        [(batch, token)] = self._call("receiver_claim", calls.columns("batch", "token"), *arguments)
-        return start if batch == start["lease"] else {**start, "lease": batch, "token": token}
+        [(batch, token, n)] = self._call("receiver_claim", CLAIM, *arguments)
+        return start if batch == start["lease"] else {**start, "lease": batch, "token": token, "rows": n}
 
     def _claim_arguments(self, start: Offset, quantity: int, last_id: int | None) -> list[Argument]:
         return [
@@ -279,10 +280,19 @@ class StreamReader(Stream):
         """Cut the batches after `start` up to `end` into ranges."""
         if not end or not start:
             return []
-        self._open(end)
+        incarnation = self._open(end)
         if start["lease"] == end["lease"]:
             return []
-        found = self._ranges(start, end, fail_on_loss=self._options.fail_on_data_loss)
+        arguments = (
+            argument.uuid("receiver", end["receiver"]),
+            argument.bigint("incarnation", incarnation),
+            argument.bigint("after", start["lease"]),
+            argument.bigint("batch", end["lease"]),
+            *argument.optional(argument.uuid, "batch_token", end["token"]),
+            argument.boolean("fail_on_loss", self._options.fail_on_data_loss),
+        )
+        read = calls.columns("first_id", "last_id", "attempt")
+        found = self._call("receiver_ranges", read, *arguments)
         with self._server() as server:
             # Without the right to read the log: the view, which has what is not settled yet.
             [(_, log)] = self._call("receiver_log", LOG)
@@ -291,22 +301,6 @@ class StreamReader(Stream):
             self._claim_ahead(end, self._quantity)
         # As the queue's name is written, which the option's need not be.
         return pack(found, replace(self._options, queue=end["queue"]), table)
-
-    def size(self, start: Offset, end: Offset) -> int:
-        """Return how many messages are between two offsets."""
-        return _count(self._ranges(start, end, fail_on_loss=False))
-
-    def _ranges(self, start: Offset, end: Offset, *, fail_on_loss: bool) -> list[rows.Run]:
-        arguments = (
-            argument.uuid("receiver", end["receiver"]),
-            argument.bigint("incarnation", self._open(end)),
-            argument.bigint("after", start["lease"]),
-            argument.bigint("batch", end["lease"]),
-            *argument.optional(argument.uuid, "batch_token", end["token"]),
-            argument.boolean("fail_on_loss", fail_on_loss),
-        )
-        read = calls.columns("first_id", "last_id", "attempt")
-        return self._call("receiver_ranges", read, *arguments)
 
     def begin(self, *, is_late: bool = False) -> Offset:  # noqa: ARG002 - all that waits is read in any case
         """Make the receiver, and hold nothing yet."""

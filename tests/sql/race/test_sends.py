@@ -78,6 +78,17 @@ def test_batch_does_not_wait_for_another_draw(race: Race) -> None:
     assert advisory_locks(two) == 0
 
 
+def test_tasks_of_one_bulk_write_draw_their_ids_in_turn(race: Race) -> None:
+    # Each run of ids is a block, which is copied by a statement of its own: two that drew at once would have thousands.
+    reserve = "select first_id, last_id from spanmq.bulk_reserve(%s, 'w', 0, 5000)"
+    race.main.rows(reserve, race.queue)
+    one, two = race.begun(), race.open()
+    [(_, last)] = one.rows(reserve, race.queue)
+    later = two.waiting(reserve, race.queue)
+    one.commit()
+    assert later.rows() == [(last + 1, last + 5000)]
+
+
 def test_cancelled_draw_leaves_nothing_locked(race: Race) -> None:
     one, two, three = race.open(), race.begun(), race.open()
     # A draw waits here while another transaction changes the sequence.

@@ -3487,7 +3487,7 @@ caller is a worker that handles nothing beside a message of slot 0, which has no
 begin_alone() returns it. Other callers get such a message alone, while no other one is in flight.';
 
 
-CREATE FUNCTION spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, settled_token uuid DEFAULT NULL::uuid, ahead boolean DEFAULT false) RETURNS TABLE(batch bigint, token uuid)
+CREATE FUNCTION spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, settled_token uuid DEFAULT NULL::uuid, ahead boolean DEFAULT false) RETURNS TABLE(batch bigint, token uuid, n bigint)
     LANGUAGE plpgsql
     AS $_$
 declare
@@ -3502,8 +3502,8 @@ end $_$;
 
 COMMENT ON FUNCTION spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an
 earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
-most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number and
-token, or `settled` itself where nothing waits. settled_token is the token of the batch `settled` (null before the
+most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
+token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the batch `settled` (null before the
 first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
 or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
 MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
@@ -5120,7 +5120,7 @@ begin
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq_core.bulk_write w
             where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch
-            for key share;
+            for no key update;
         exit when found;
         -- After the check above: publishing deletes the write and writes the ledger in one transaction.
         if exists (select from spanmq_core.bulk_ledger l
@@ -8118,7 +8118,7 @@ CREATE FUNCTION spanmq_call.receive_41(integer, double precision, integer, boole
     AS $_$begin return query select * from spanmq_call.receive('jobs', $1, $2, $3, $4); end$_$;
 
 
-CREATE FUNCTION spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, settled_token uuid DEFAULT NULL::uuid, ahead boolean DEFAULT false) RETURNS TABLE(batch bigint, token uuid)
+CREATE FUNCTION spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, settled_token uuid DEFAULT NULL::uuid, ahead boolean DEFAULT false) RETURNS TABLE(batch bigint, token uuid, n bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -8153,6 +8153,7 @@ begin
     perform spanmq_core.check_batch(this, reader, receiver_claim.settled, settled_token);
     batch := receiver_claim.settled;
     token := settled_token;
+    n := 0;
     if ahead is not true then
         perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
     elsif not this.is_plain then
@@ -8163,7 +8164,8 @@ begin
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
     if pending is not null then
         batch := pending;
-        token := spanmq_core.token_of_batch(receiver, pending);
+        select b.token, b.n into token, n from spanmq_core.receiver_batch b
+            where b.receiver_id = receiver and b.batch = pending;
         return next;
         return;
     end if;
@@ -8201,7 +8203,7 @@ begin
             values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1],
                     held.his[cardinality(held.his)],
                     held.los, held.his, held.attempts, settled_token)
-            returning receiver_batch.token into token;
+            returning receiver_batch.token, receiver_batch.n into token, n;
     end if;
     return next;
 end $$;
@@ -8209,14 +8211,14 @@ end $$;
 
 COMMENT ON FUNCTION spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an
 earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
-most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number and
-token, or `settled` itself where nothing waits. settled_token is the token of the batch `settled` (null before the
+most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
+token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the batch `settled` (null before the
 first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
 or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
 MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
 
 
-CREATE FUNCTION spanmq_call.receiver_claim_41(uuid, bigint, bigint, integer, bigint, bigint, uuid, boolean) RETURNS TABLE(batch bigint, token uuid)
+CREATE FUNCTION spanmq_call.receiver_claim_41(uuid, bigint, bigint, integer, bigint, bigint, uuid, boolean) RETURNS TABLE(batch bigint, token uuid, n bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$begin return query select * from spanmq_call.receiver_claim('jobs', $1, $2, $3, $4, $5, $6, $7, $8); end$_$;
@@ -12473,6 +12475,9 @@ declare
     ids bigint[];
     run record;
     block spanmq_core.bulk_block;
+    -- Room for several such blocks: a table more costs as much as thousands of rows.
+    size int := case when this.is_partitioned then this.segment_size
+                else greatest(this.segment_size, least(4 * n / 256 * 256, 262144)) end;
 begin
     if this.room is not null then
         perform spanmq_core.check_room(this, n);
@@ -12490,7 +12495,7 @@ begin
     loop
         block.lo := run.lo;
         while block.lo <= run.hi loop
-            segment := spanmq_core.enter_segment(this.queue_id, block.lo, this.segment_size);
+            segment := spanmq_core.enter_segment(this.queue_id, block.lo, size);
             block.hi := least(run.hi, segment.hi);
             block.log_name := segment.log_name;
             return next block;
@@ -22758,26 +22763,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.656506+00', '2026-11-28 16:33:05.662905+00', '2029-08-24 16:33:05.656506+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.656506+00', '2026-11-28 16:33:05.662905+00', '2029-08-24 16:33:05.656506+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.656506+00', '2026-11-28 16:33:05.662905+00', '2029-08-24 16:33:05.656506+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.656506+00', '2026-11-28 16:33:05.662905+00', '2029-08-24 16:33:05.656506+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.656506+00', '2026-11-28 16:33:05.668806+00', '2029-08-24 16:33:05.656506+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.656506+00', '2026-11-28 16:33:05.679742+00', '2029-08-24 16:33:05.656506+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.834761+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.845814+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 16:33:05.835573+00', NULL, '2026-11-28 16:33:05.845903+00', '2026-11-28 16:33:05.835573+00', '0', NULL),
-	(16385, 0, '2026-11-28 16:33:05.835573+00', NULL, '2026-11-28 16:33:05.845903+00', '2026-11-28 16:33:05.835573+00', '1', NULL),
-	(16386, 0, '2026-11-28 16:33:05.835573+00', NULL, '2026-11-28 16:33:05.845903+00', '2026-11-28 16:33:05.835573+00', '2', NULL);
+	(16384, 0, '2026-11-28 18:03:25.013201+00', NULL, '2026-11-28 18:03:25.025042+00', '2026-11-28 18:03:25.013201+00', '0', NULL),
+	(16385, 0, '2026-11-28 18:03:25.013201+00', NULL, '2026-11-28 18:03:25.025042+00', '2026-11-28 18:03:25.013201+00', '1', NULL),
+	(16386, 0, '2026-11-28 18:03:25.013201+00', NULL, '2026-11-28 18:03:25.025042+00', '2026-11-28 18:03:25.013201+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 16:33:05.852776+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 18:03:25.032246+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQN0AA853W8PQ4A3', 'bs7OuEEKm-vJ1mcV8TJ8VlAXiWAkgtUBYQtl4OPi', '{jobs}', '{send}', '2026-11-28 16:33:06.083138+00', NULL);
+	('SPANMQQVQA1K35NDNNQP', 'RllM5c-S_kSASOns4GZqW_JKyRT6QMfSbpt9ItyA', '{jobs}', '{send}', '2026-11-28 18:03:25.265224+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -22789,12 +22794,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713261263792737205, NULL, NULL, '{"at": "2026-11-28T16:33:05.821812+00:00", "seen": "800:800:", "since": "2026-11-28T16:33:05.821812+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T16:33:05.82332+00:00", "seen": "800:800:", "since": "2026-11-28T16:33:05.82332+00:00", "starts": [], "prepared": []}', '2026-11-28 16:33:05.823369+00');
+	(38, 7713284537366523505, NULL, NULL, '{"at": "2026-11-28T18:03:24.998913+00:00", "seen": "800:800:", "since": "2026-11-28T18:03:24.998913+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T18:03:25.000911+00:00", "seen": "800:800:", "since": "2026-11-28T18:03:25.000911+00:00", "starts": [], "prepared": []}', '2026-11-28 18:03:25.00096+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 16:33:05.947738+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 16:33:05.949797+00', '2026-11-28 16:33:06.20441+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 18:03:25.129375+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 18:03:25.131304+00', '2026-11-28 18:03:25.402019+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -22810,27 +22815,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 16:33:05.367608+00', 1, '2026-11-28 16:33:06.20554+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 16:33:06.166508+00', 1004, '2026-11-28 16:33:06.244572+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 16:33:06.166508+00', 1, '2026-11-28 16:33:06.244572+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 16:33:06.166508+00', 1, '2026-11-28 16:33:06.244572+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 16:33:06.166508+00', 2, '2026-11-28 16:33:06.244572+00', 0, '{}', '{}'),
-	(38, 30, 17379, '2026-11-28 16:33:06.166508+00', 17383, '2026-11-28 16:33:06.244572+00', 0, '{}', '{}'),
-	(39, 130, 20, '2026-11-28 16:33:06.327165+00', 69, '2026-11-28 16:33:06.347483+00', 0, '{}', '{}'),
-	(40, 131, 16, '2026-11-28 16:33:06.327165+00', 60, '2026-11-28 16:33:06.347483+00', 0, '{}', '{}'),
-	(1, 135, 37, '2026-11-28 16:33:06.327165+00', 38, '2026-11-28 16:33:06.347483+00', 0, '{}', '{}'),
-	(34, 136, 21, '2026-11-28 16:33:05.690655+00', 69, '2026-11-28 16:33:06.347483+00', 0, '{}', '{}'),
-	(35, 137, 2, '2026-11-28 16:33:05.734875+00', 12, '2026-11-28 16:33:06.347483+00', 0, '{}', '{}'),
-	(36, 138, 2, '2026-11-28 16:33:06.327165+00', 5, '2026-11-28 16:33:06.347483+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 18:03:24.517567+00', 1, '2026-11-28 18:03:25.403079+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 18:03:25.361352+00', 1004, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 18:03:25.361352+00', 1, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 18:03:25.361352+00', 1, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 18:03:25.361352+00', 2, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
+	(38, 30, 17379, '2026-11-28 18:03:25.361352+00', 17383, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
+	(39, 130, 20, '2026-11-28 18:03:25.534876+00', 69, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
+	(40, 131, 16, '2026-11-28 18:03:25.534876+00', 60, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
+	(1, 135, 37, '2026-11-28 18:03:25.534876+00', 38, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
+	(34, 136, 21, '2026-11-28 18:03:24.85815+00', 69, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
+	(35, 137, 2, '2026-11-28 18:03:24.904803+00', 12, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
+	(36, 138, 2, '2026-11-28 18:03:25.534876+00', 5, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 16:33:05.757953+00');
+	(36, 'worker', '2026-11-29 18:03:24.929069+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 16:33:05.905756+00');
+	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 18:03:25.08835+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -22838,7 +22843,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 16:33:05.905568+00');
+	(3, 40, 'writer', 2, '2026-11-28 18:03:25.087989+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -22867,44 +22872,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 16:33:05.459615+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 16:33:05.637571+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 16:33:05.641129+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 16:33:05.645546+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 16:33:05.647604+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 16:33:05.649136+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 16:33:05.650623+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 16:33:05.712251+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 16:33:05.71401+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 16:33:05.747919+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 16:33:05.750913+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 16:33:05.76846+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 16:33:05.772259+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 16:33:05.782346+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 16:33:05.853748+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 16:33:05.863136+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 16:33:05.879271+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 16:33:05.924704+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 16:33:05.937139+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 16:33:05.941826+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 16:33:05.944452+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 16:33:05.946216+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 16:33:06.019917+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 16:33:06.048312+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 16:33:06.07898+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 16:33:06.080106+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 16:33:06.083415+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQN0AA853W8PQ4A3"}'),
-	(60, '2026-11-28 16:33:06.09591+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 16:33:06.111656+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 16:33:06.191658+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 18:03:24.61626+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 18:03:24.803224+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 18:03:24.806932+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 18:03:24.811571+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 18:03:24.813666+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 18:03:24.815121+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 18:03:24.816707+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 18:03:24.881303+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 18:03:24.88301+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 18:03:24.918744+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 18:03:24.921877+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 18:03:24.940668+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 18:03:24.944975+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 18:03:24.956263+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 18:03:25.033296+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 18:03:25.043635+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 18:03:25.061774+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 18:03:25.108807+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 18:03:25.12007+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 18:03:25.123752+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 18:03:25.126195+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 18:03:25.127977+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 18:03:25.201451+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 18:03:25.229895+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 18:03:25.261311+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 18:03:25.262383+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 18:03:25.265499+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQQVQA1K35NDNNQP"}'),
+	(60, '2026-11-28 18:03:25.278777+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 18:03:25.295055+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 18:03:25.389848+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.672661+00', '2026-11-28 16:33:05.672661+00', '2026-11-28 16:33:05.672661+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.672661+00', '2026-11-28 16:33:05.672661+00', '2026-11-28 16:33:05.672661+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 16:33:05.716736+00', '2026-11-28 16:33:05.737513+00', '2026-11-28 16:33:05.737513+00', '2026-11-28 16:33:05.737513+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T16:33:05.698151+00:00"}', NULL, NULL, 0, '2026-11-28 16:33:05.697332+00', '2026-11-28 16:33:05.802992+00', '2026-11-28 16:33:05.802992+00', '2026-11-28 16:33:05.802992+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 16:33:05.653303+00', '2026-11-28 16:33:05.678278+00', '2026-11-28 16:33:05.805785+00', '2026-11-28 16:33:05.805785+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T16:33:05.678278+00:00", "failed_at": "2026-11-28T16:33:05.678278+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T16:33:05.691096+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 18:03:24.885727+00', '2026-11-28 18:03:24.907414+00', '2026-11-28 18:03:24.907414+00', '2026-11-28 18:03:24.907414+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T18:03:24.866223+00:00"}', NULL, NULL, 0, '2026-11-28 18:03:24.865409+00', '2026-11-28 18:03:24.977872+00', '2026-11-28 18:03:24.977872+00', '2026-11-28 18:03:24.977872+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.844429+00', '2026-11-28 18:03:24.981177+00', '2026-11-28 18:03:24.981177+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T18:03:24.844429+00:00", "failed_at": "2026-11-28T18:03:24.844429+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T18:03:24.858614+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -22915,7 +22920,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 16:33:05.699158+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 18:03:24.867127+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -22923,22 +22928,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 16:33:06.379741+00', NULL);
+	(45, 'dropped', '2026-11-28 18:03:25.587603+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 16:33:05.683084+00', true),
-	(34, 66, '2029-08-24 16:33:05.69828+00', false),
-	(39, 66, '2029-08-24 16:33:05.69828+00', false),
-	(43, 1, '2026-11-29 16:33:06.124273+00', false);
+	(34, 13, '2026-11-28 18:03:24.849156+00', true),
+	(34, 66, '2029-08-24 18:03:24.86626+00', false),
+	(39, 66, '2029-08-24 18:03:24.86626+00', false),
+	(43, 1, '2026-11-29 18:03:25.307421+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 16:33:05.675547+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 16:33:05.675547+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 16:33:05.678278+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 16:33:05.678278+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 16:33:05.691096+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 16:33:05.736006+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 16:33:05.736006+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 18:03:24.841518+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 18:03:24.841518+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 18:03:24.844429+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 18:03:24.844429+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 18:03:24.858614+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 18:03:24.905877+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 18:03:24.905877+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -27089,18 +27094,18 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883120426668785667, 1, 0, 0, '2029-08-24 16:33:05.613591+00', '2026-11-28 16:33:05.613591+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 16:33:05.675547+00', '2026-11-28 16:33:05.656506+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883120426713874436, 1, 0, 0, '2029-08-24 16:33:05.656506+00', '2026-11-28 16:33:05.656506+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883120426713874436, 1, 0, 0, '2029-08-24 16:33:05.656506+00', '2026-11-28 16:33:05.656506+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 16:33:05.690655+00', '2026-11-28 16:33:05.656506+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 16:33:05.694012+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883120426776788999, 1, 0, 0, '2029-08-24 16:33:05.717223+00', '2026-11-28 16:33:05.717223+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 16:33:05.734875+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 16:33:05.736006+00', '2026-11-28 16:33:05.717223+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883120426815586312, 1, 0, 0, '2029-08-24 16:33:05.753803+00', '2026-11-28 16:33:05.753803+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 16:33:05.694012+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883120426964484108, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 16:33:05.895603+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883126109073047555, 1, 0, 0, '2029-08-24 18:03:24.776851+00', '2026-11-28 18:03:24.776851+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 18:03:24.841518+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883126109121282052, 1, 0, 0, '2029-08-24 18:03:24.822615+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883126109121282052, 1, 0, 0, '2029-08-24 18:03:24.822615+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 18:03:24.85815+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 18:03:24.861687+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883126109187342343, 1, 0, 0, '2029-08-24 18:03:24.886198+00', '2026-11-28 18:03:24.886198+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 18:03:24.904803+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 18:03:24.905877+00', '2026-11-28 18:03:24.886198+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883126109228236808, 1, 0, 0, '2029-08-24 18:03:24.924794+00', '2026-11-28 18:03:24.924794+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 18:03:24.861687+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883126109387620364, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 18:03:25.077484+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
@@ -27112,7 +27117,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('eb2ca681-2a5c-43ef-96c6-ebb05c13af6d', 32, 'spanmq_54bd226f11c5494190f573924473478a', '{41}', '867', '2026-11-28 16:34:35.955417+00');
+	('9de55eea-934c-4904-9cab-5cf7e26fdbab', 9, 'spanmq_627d348d89d34dc8b17e38ccf37270d8', '{41}', '867', '2026-11-28 18:04:55.136778+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -27231,451 +27236,452 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 16:33:05.612404+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 16:33:05.612404+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 16:33:05.612404+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 16:33:05.612404+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 16:33:05.612404+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 18:03:24.775493+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 18:03:24.775493+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 18:03:24.775493+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 18:03:24.775493+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 18:03:24.775493+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 16:33:05.653303+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 16:33:05.69437+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 16:33:05.69437+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 16:33:05.69437+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 16:33:05.696357+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 16:33:05.697332+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T16:33:05.698151+00:00"}'),
-	(66, '2026-11-28 16:33:05.69837+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T16:33:05.69828+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 16:33:05.70109+00', '{"once": true}', NULL),
-	(68, '2026-11-28 16:33:05.701809+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 16:33:05.701809+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 18:03:24.862071+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 18:03:24.862071+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 18:03:24.862071+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 18:03:24.864373+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 18:03:24.865409+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T18:03:24.866223+00:00"}'),
+	(66, '2026-11-28 18:03:24.866348+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T18:03:24.86626+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 18:03:24.868943+00', '{"once": true}', NULL),
+	(68, '2026-11-28 18:03:24.869611+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 18:03:24.869611+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 16:33:05.714693+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 16:33:05.714693+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 16:33:05.714693+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 16:33:05.715649+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 16:33:05.715649+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 16:33:05.715649+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 16:33:05.716238+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 16:33:05.716238+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 16:33:05.716238+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 16:33:05.716736+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 16:33:05.716736+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 16:33:05.716736+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 18:03:24.883658+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 18:03:24.883658+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 18:03:24.883658+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 18:03:24.884692+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 18:03:24.884692+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 18:03:24.884692+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 18:03:24.885215+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 18:03:24.885215+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 18:03:24.885215+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 18:03:24.885727+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 18:03:24.885727+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 18:03:24.885727+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 16:33:05.753102+00', '0', NULL),
-	(2, '2026-11-28 16:33:05.753102+00', '1', NULL),
-	(3, '2026-11-28 16:33:05.753102+00', '2', NULL),
-	(4, '2026-11-28 16:33:05.753102+00', '3', NULL),
-	(5, '2026-11-28 16:33:05.753102+00', '4', NULL);
+	(1, '2026-11-28 18:03:24.924085+00', '0', NULL),
+	(2, '2026-11-28 18:03:24.924085+00', '1', NULL),
+	(3, '2026-11-28 18:03:24.924085+00', '2', NULL),
+	(4, '2026-11-28 18:03:24.924085+00', '3', NULL),
+	(5, '2026-11-28 18:03:24.924085+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 16:33:05.770449+00', 'null', NULL);
+	(1, '2026-11-28 18:03:24.94289+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_47 VALUES
-	(17152, '2026-11-28 16:33:05.835573+00', '768', NULL),
-	(17153, '2026-11-28 16:33:05.835573+00', '769', NULL),
-	(17154, '2026-11-28 16:33:05.835573+00', '770', NULL),
-	(17155, '2026-11-28 16:33:05.835573+00', '771', NULL),
-	(17156, '2026-11-28 16:33:05.835573+00', '772', NULL),
-	(17157, '2026-11-28 16:33:05.835573+00', '773', NULL),
-	(17158, '2026-11-28 16:33:05.835573+00', '774', NULL),
-	(17159, '2026-11-28 16:33:05.835573+00', '775', NULL),
-	(17160, '2026-11-28 16:33:05.835573+00', '776', NULL),
-	(17161, '2026-11-28 16:33:05.835573+00', '777', NULL),
-	(17162, '2026-11-28 16:33:05.835573+00', '778', NULL),
-	(17163, '2026-11-28 16:33:05.835573+00', '779', NULL),
-	(17164, '2026-11-28 16:33:05.835573+00', '780', NULL),
-	(17165, '2026-11-28 16:33:05.835573+00', '781', NULL),
-	(17166, '2026-11-28 16:33:05.835573+00', '782', NULL),
-	(17167, '2026-11-28 16:33:05.835573+00', '783', NULL),
-	(17168, '2026-11-28 16:33:05.835573+00', '784', NULL),
-	(17169, '2026-11-28 16:33:05.835573+00', '785', NULL),
-	(17170, '2026-11-28 16:33:05.835573+00', '786', NULL),
-	(17171, '2026-11-28 16:33:05.835573+00', '787', NULL),
-	(17172, '2026-11-28 16:33:05.835573+00', '788', NULL),
-	(17173, '2026-11-28 16:33:05.835573+00', '789', NULL),
-	(17174, '2026-11-28 16:33:05.835573+00', '790', NULL),
-	(17175, '2026-11-28 16:33:05.835573+00', '791', NULL),
-	(17176, '2026-11-28 16:33:05.835573+00', '792', NULL),
-	(17177, '2026-11-28 16:33:05.835573+00', '793', NULL),
-	(17178, '2026-11-28 16:33:05.835573+00', '794', NULL),
-	(17179, '2026-11-28 16:33:05.835573+00', '795', NULL),
-	(17180, '2026-11-28 16:33:05.835573+00', '796', NULL),
-	(17181, '2026-11-28 16:33:05.835573+00', '797', NULL),
-	(17182, '2026-11-28 16:33:05.835573+00', '798', NULL),
-	(17183, '2026-11-28 16:33:05.835573+00', '799', NULL),
-	(17184, '2026-11-28 16:33:05.835573+00', '800', NULL),
-	(17185, '2026-11-28 16:33:05.835573+00', '801', NULL),
-	(17186, '2026-11-28 16:33:05.835573+00', '802', NULL),
-	(17187, '2026-11-28 16:33:05.835573+00', '803', NULL),
-	(17188, '2026-11-28 16:33:05.835573+00', '804', NULL),
-	(17189, '2026-11-28 16:33:05.835573+00', '805', NULL),
-	(17190, '2026-11-28 16:33:05.835573+00', '806', NULL),
-	(17191, '2026-11-28 16:33:05.835573+00', '807', NULL),
-	(17192, '2026-11-28 16:33:05.835573+00', '808', NULL),
-	(17193, '2026-11-28 16:33:05.835573+00', '809', NULL),
-	(17194, '2026-11-28 16:33:05.835573+00', '810', NULL),
-	(17195, '2026-11-28 16:33:05.835573+00', '811', NULL),
-	(17196, '2026-11-28 16:33:05.835573+00', '812', NULL),
-	(17197, '2026-11-28 16:33:05.835573+00', '813', NULL),
-	(17198, '2026-11-28 16:33:05.835573+00', '814', NULL),
-	(17199, '2026-11-28 16:33:05.835573+00', '815', NULL),
-	(17200, '2026-11-28 16:33:05.835573+00', '816', NULL),
-	(17201, '2026-11-28 16:33:05.835573+00', '817', NULL),
-	(17202, '2026-11-28 16:33:05.835573+00', '818', NULL),
-	(17203, '2026-11-28 16:33:05.835573+00', '819', NULL),
-	(17204, '2026-11-28 16:33:05.835573+00', '820', NULL),
-	(17205, '2026-11-28 16:33:05.835573+00', '821', NULL),
-	(17206, '2026-11-28 16:33:05.835573+00', '822', NULL),
-	(17207, '2026-11-28 16:33:05.835573+00', '823', NULL),
-	(17208, '2026-11-28 16:33:05.835573+00', '824', NULL),
-	(17209, '2026-11-28 16:33:05.835573+00', '825', NULL),
-	(17210, '2026-11-28 16:33:05.835573+00', '826', NULL),
-	(17211, '2026-11-28 16:33:05.835573+00', '827', NULL),
-	(17212, '2026-11-28 16:33:05.835573+00', '828', NULL),
-	(17213, '2026-11-28 16:33:05.835573+00', '829', NULL),
-	(17214, '2026-11-28 16:33:05.835573+00', '830', NULL),
-	(17215, '2026-11-28 16:33:05.835573+00', '831', NULL),
-	(17216, '2026-11-28 16:33:05.835573+00', '832', NULL),
-	(17217, '2026-11-28 16:33:05.835573+00', '833', NULL),
-	(17218, '2026-11-28 16:33:05.835573+00', '834', NULL),
-	(17219, '2026-11-28 16:33:05.835573+00', '835', NULL),
-	(17220, '2026-11-28 16:33:05.835573+00', '836', NULL),
-	(17221, '2026-11-28 16:33:05.835573+00', '837', NULL),
-	(17222, '2026-11-28 16:33:05.835573+00', '838', NULL),
-	(17223, '2026-11-28 16:33:05.835573+00', '839', NULL),
-	(17224, '2026-11-28 16:33:05.835573+00', '840', NULL),
-	(17225, '2026-11-28 16:33:05.835573+00', '841', NULL),
-	(17226, '2026-11-28 16:33:05.835573+00', '842', NULL),
-	(17227, '2026-11-28 16:33:05.835573+00', '843', NULL),
-	(17228, '2026-11-28 16:33:05.835573+00', '844', NULL),
-	(17229, '2026-11-28 16:33:05.835573+00', '845', NULL),
-	(17230, '2026-11-28 16:33:05.835573+00', '846', NULL),
-	(17231, '2026-11-28 16:33:05.835573+00', '847', NULL),
-	(17232, '2026-11-28 16:33:05.835573+00', '848', NULL),
-	(17233, '2026-11-28 16:33:05.835573+00', '849', NULL),
-	(17234, '2026-11-28 16:33:05.835573+00', '850', NULL),
-	(17235, '2026-11-28 16:33:05.835573+00', '851', NULL),
-	(17236, '2026-11-28 16:33:05.835573+00', '852', NULL),
-	(17237, '2026-11-28 16:33:05.835573+00', '853', NULL),
-	(17238, '2026-11-28 16:33:05.835573+00', '854', NULL),
-	(17239, '2026-11-28 16:33:05.835573+00', '855', NULL),
-	(17240, '2026-11-28 16:33:05.835573+00', '856', NULL),
-	(17241, '2026-11-28 16:33:05.835573+00', '857', NULL),
-	(17242, '2026-11-28 16:33:05.835573+00', '858', NULL),
-	(17243, '2026-11-28 16:33:05.835573+00', '859', NULL),
-	(17244, '2026-11-28 16:33:05.835573+00', '860', NULL),
-	(17245, '2026-11-28 16:33:05.835573+00', '861', NULL),
-	(17246, '2026-11-28 16:33:05.835573+00', '862', NULL),
-	(17247, '2026-11-28 16:33:05.835573+00', '863', NULL),
-	(17248, '2026-11-28 16:33:05.835573+00', '864', NULL),
-	(17249, '2026-11-28 16:33:05.835573+00', '865', NULL),
-	(17250, '2026-11-28 16:33:05.835573+00', '866', NULL),
-	(17251, '2026-11-28 16:33:05.835573+00', '867', NULL),
-	(17252, '2026-11-28 16:33:05.835573+00', '868', NULL),
-	(17253, '2026-11-28 16:33:05.835573+00', '869', NULL),
-	(17254, '2026-11-28 16:33:05.835573+00', '870', NULL),
-	(17255, '2026-11-28 16:33:05.835573+00', '871', NULL),
-	(17256, '2026-11-28 16:33:05.835573+00', '872', NULL),
-	(17257, '2026-11-28 16:33:05.835573+00', '873', NULL),
-	(17258, '2026-11-28 16:33:05.835573+00', '874', NULL),
-	(17259, '2026-11-28 16:33:05.835573+00', '875', NULL),
-	(17260, '2026-11-28 16:33:05.835573+00', '876', NULL),
-	(17261, '2026-11-28 16:33:05.835573+00', '877', NULL),
-	(17262, '2026-11-28 16:33:05.835573+00', '878', NULL),
-	(17263, '2026-11-28 16:33:05.835573+00', '879', NULL),
-	(17264, '2026-11-28 16:33:05.835573+00', '880', NULL),
-	(17265, '2026-11-28 16:33:05.835573+00', '881', NULL),
-	(17266, '2026-11-28 16:33:05.835573+00', '882', NULL),
-	(17267, '2026-11-28 16:33:05.835573+00', '883', NULL),
-	(17268, '2026-11-28 16:33:05.835573+00', '884', NULL),
-	(17269, '2026-11-28 16:33:05.835573+00', '885', NULL),
-	(17270, '2026-11-28 16:33:05.835573+00', '886', NULL),
-	(17271, '2026-11-28 16:33:05.835573+00', '887', NULL),
-	(17272, '2026-11-28 16:33:05.835573+00', '888', NULL),
-	(17273, '2026-11-28 16:33:05.835573+00', '889', NULL),
-	(17274, '2026-11-28 16:33:05.835573+00', '890', NULL),
-	(17275, '2026-11-28 16:33:05.835573+00', '891', NULL),
-	(17276, '2026-11-28 16:33:05.835573+00', '892', NULL),
-	(17277, '2026-11-28 16:33:05.835573+00', '893', NULL),
-	(17278, '2026-11-28 16:33:05.835573+00', '894', NULL),
-	(17279, '2026-11-28 16:33:05.835573+00', '895', NULL),
-	(17280, '2026-11-28 16:33:05.835573+00', '896', NULL),
-	(17281, '2026-11-28 16:33:05.835573+00', '897', NULL),
-	(17282, '2026-11-28 16:33:05.835573+00', '898', NULL),
-	(17283, '2026-11-28 16:33:05.835573+00', '899', NULL),
-	(17284, '2026-11-28 16:33:05.835573+00', '900', NULL),
-	(17285, '2026-11-28 16:33:05.835573+00', '901', NULL),
-	(17286, '2026-11-28 16:33:05.835573+00', '902', NULL),
-	(17287, '2026-11-28 16:33:05.835573+00', '903', NULL),
-	(17288, '2026-11-28 16:33:05.835573+00', '904', NULL),
-	(17289, '2026-11-28 16:33:05.835573+00', '905', NULL),
-	(17290, '2026-11-28 16:33:05.835573+00', '906', NULL),
-	(17291, '2026-11-28 16:33:05.835573+00', '907', NULL),
-	(17292, '2026-11-28 16:33:05.835573+00', '908', NULL),
-	(17293, '2026-11-28 16:33:05.835573+00', '909', NULL),
-	(17294, '2026-11-28 16:33:05.835573+00', '910', NULL),
-	(17295, '2026-11-28 16:33:05.835573+00', '911', NULL),
-	(17296, '2026-11-28 16:33:05.835573+00', '912', NULL),
-	(17297, '2026-11-28 16:33:05.835573+00', '913', NULL),
-	(17298, '2026-11-28 16:33:05.835573+00', '914', NULL),
-	(17299, '2026-11-28 16:33:05.835573+00', '915', NULL),
-	(17300, '2026-11-28 16:33:05.835573+00', '916', NULL),
-	(17301, '2026-11-28 16:33:05.835573+00', '917', NULL),
-	(17302, '2026-11-28 16:33:05.835573+00', '918', NULL),
-	(17303, '2026-11-28 16:33:05.835573+00', '919', NULL),
-	(17304, '2026-11-28 16:33:05.835573+00', '920', NULL),
-	(17305, '2026-11-28 16:33:05.835573+00', '921', NULL),
-	(17306, '2026-11-28 16:33:05.835573+00', '922', NULL),
-	(17307, '2026-11-28 16:33:05.835573+00', '923', NULL),
-	(17308, '2026-11-28 16:33:05.835573+00', '924', NULL),
-	(17309, '2026-11-28 16:33:05.835573+00', '925', NULL),
-	(17310, '2026-11-28 16:33:05.835573+00', '926', NULL),
-	(17311, '2026-11-28 16:33:05.835573+00', '927', NULL),
-	(17312, '2026-11-28 16:33:05.835573+00', '928', NULL),
-	(17313, '2026-11-28 16:33:05.835573+00', '929', NULL),
-	(17314, '2026-11-28 16:33:05.835573+00', '930', NULL),
-	(17315, '2026-11-28 16:33:05.835573+00', '931', NULL),
-	(17316, '2026-11-28 16:33:05.835573+00', '932', NULL),
-	(17317, '2026-11-28 16:33:05.835573+00', '933', NULL),
-	(17318, '2026-11-28 16:33:05.835573+00', '934', NULL),
-	(17319, '2026-11-28 16:33:05.835573+00', '935', NULL),
-	(17320, '2026-11-28 16:33:05.835573+00', '936', NULL),
-	(17321, '2026-11-28 16:33:05.835573+00', '937', NULL),
-	(17322, '2026-11-28 16:33:05.835573+00', '938', NULL),
-	(17323, '2026-11-28 16:33:05.835573+00', '939', NULL),
-	(17324, '2026-11-28 16:33:05.835573+00', '940', NULL),
-	(17325, '2026-11-28 16:33:05.835573+00', '941', NULL),
-	(17326, '2026-11-28 16:33:05.835573+00', '942', NULL),
-	(17327, '2026-11-28 16:33:05.835573+00', '943', NULL),
-	(17328, '2026-11-28 16:33:05.835573+00', '944', NULL),
-	(17329, '2026-11-28 16:33:05.835573+00', '945', NULL),
-	(17330, '2026-11-28 16:33:05.835573+00', '946', NULL),
-	(17331, '2026-11-28 16:33:05.835573+00', '947', NULL),
-	(17332, '2026-11-28 16:33:05.835573+00', '948', NULL),
-	(17333, '2026-11-28 16:33:05.835573+00', '949', NULL),
-	(17334, '2026-11-28 16:33:05.835573+00', '950', NULL),
-	(17335, '2026-11-28 16:33:05.835573+00', '951', NULL),
-	(17336, '2026-11-28 16:33:05.835573+00', '952', NULL),
-	(17337, '2026-11-28 16:33:05.835573+00', '953', NULL),
-	(17338, '2026-11-28 16:33:05.835573+00', '954', NULL),
-	(17339, '2026-11-28 16:33:05.835573+00', '955', NULL),
-	(17340, '2026-11-28 16:33:05.835573+00', '956', NULL),
-	(17341, '2026-11-28 16:33:05.835573+00', '957', NULL),
-	(17342, '2026-11-28 16:33:05.835573+00', '958', NULL),
-	(17343, '2026-11-28 16:33:05.835573+00', '959', NULL),
-	(17344, '2026-11-28 16:33:05.835573+00', '960', NULL),
-	(17345, '2026-11-28 16:33:05.835573+00', '961', NULL),
-	(17346, '2026-11-28 16:33:05.835573+00', '962', NULL),
-	(17347, '2026-11-28 16:33:05.835573+00', '963', NULL),
-	(17348, '2026-11-28 16:33:05.835573+00', '964', NULL),
-	(17349, '2026-11-28 16:33:05.835573+00', '965', NULL),
-	(17350, '2026-11-28 16:33:05.835573+00', '966', NULL),
-	(17351, '2026-11-28 16:33:05.835573+00', '967', NULL),
-	(17352, '2026-11-28 16:33:05.835573+00', '968', NULL),
-	(17353, '2026-11-28 16:33:05.835573+00', '969', NULL),
-	(17354, '2026-11-28 16:33:05.835573+00', '970', NULL),
-	(17355, '2026-11-28 16:33:05.835573+00', '971', NULL),
-	(17356, '2026-11-28 16:33:05.835573+00', '972', NULL),
-	(17357, '2026-11-28 16:33:05.835573+00', '973', NULL),
-	(17358, '2026-11-28 16:33:05.835573+00', '974', NULL),
-	(17359, '2026-11-28 16:33:05.835573+00', '975', NULL),
-	(17360, '2026-11-28 16:33:05.835573+00', '976', NULL),
-	(17361, '2026-11-28 16:33:05.835573+00', '977', NULL),
-	(17362, '2026-11-28 16:33:05.835573+00', '978', NULL),
-	(17363, '2026-11-28 16:33:05.835573+00', '979', NULL),
-	(17364, '2026-11-28 16:33:05.835573+00', '980', NULL),
-	(17365, '2026-11-28 16:33:05.835573+00', '981', NULL),
-	(17366, '2026-11-28 16:33:05.835573+00', '982', NULL),
-	(17367, '2026-11-28 16:33:05.835573+00', '983', NULL),
-	(17368, '2026-11-28 16:33:05.835573+00', '984', NULL),
-	(17369, '2026-11-28 16:33:05.835573+00', '985', NULL),
-	(17370, '2026-11-28 16:33:05.835573+00', '986', NULL),
-	(17371, '2026-11-28 16:33:05.835573+00', '987', NULL),
-	(17372, '2026-11-28 16:33:05.835573+00', '988', NULL),
-	(17373, '2026-11-28 16:33:05.835573+00', '989', NULL),
-	(17374, '2026-11-28 16:33:05.835573+00', '990', NULL),
-	(17375, '2026-11-28 16:33:05.835573+00', '991', NULL),
-	(17376, '2026-11-28 16:33:05.835573+00', '992', NULL),
-	(17377, '2026-11-28 16:33:05.835573+00', '993', NULL),
-	(17378, '2026-11-28 16:33:05.835573+00', '994', NULL),
-	(17379, '2026-11-28 16:33:05.835573+00', '995', NULL),
-	(17380, '2026-11-28 16:33:05.835573+00', '996', NULL),
-	(17381, '2026-11-28 16:33:05.835573+00', '997', NULL),
-	(17382, '2026-11-28 16:33:05.835573+00', '998', NULL),
-	(17383, '2026-11-28 16:33:05.835573+00', '999', NULL);
+	(17152, '2026-11-28 18:03:25.013201+00', '768', NULL),
+	(17153, '2026-11-28 18:03:25.013201+00', '769', NULL),
+	(17154, '2026-11-28 18:03:25.013201+00', '770', NULL),
+	(17155, '2026-11-28 18:03:25.013201+00', '771', NULL),
+	(17156, '2026-11-28 18:03:25.013201+00', '772', NULL),
+	(17157, '2026-11-28 18:03:25.013201+00', '773', NULL),
+	(17158, '2026-11-28 18:03:25.013201+00', '774', NULL),
+	(17159, '2026-11-28 18:03:25.013201+00', '775', NULL),
+	(17160, '2026-11-28 18:03:25.013201+00', '776', NULL),
+	(17161, '2026-11-28 18:03:25.013201+00', '777', NULL),
+	(17162, '2026-11-28 18:03:25.013201+00', '778', NULL),
+	(17163, '2026-11-28 18:03:25.013201+00', '779', NULL),
+	(17164, '2026-11-28 18:03:25.013201+00', '780', NULL),
+	(17165, '2026-11-28 18:03:25.013201+00', '781', NULL),
+	(17166, '2026-11-28 18:03:25.013201+00', '782', NULL),
+	(17167, '2026-11-28 18:03:25.013201+00', '783', NULL),
+	(17168, '2026-11-28 18:03:25.013201+00', '784', NULL),
+	(17169, '2026-11-28 18:03:25.013201+00', '785', NULL),
+	(17170, '2026-11-28 18:03:25.013201+00', '786', NULL),
+	(17171, '2026-11-28 18:03:25.013201+00', '787', NULL),
+	(17172, '2026-11-28 18:03:25.013201+00', '788', NULL),
+	(17173, '2026-11-28 18:03:25.013201+00', '789', NULL),
+	(17174, '2026-11-28 18:03:25.013201+00', '790', NULL),
+	(17175, '2026-11-28 18:03:25.013201+00', '791', NULL),
+	(17176, '2026-11-28 18:03:25.013201+00', '792', NULL),
+	(17177, '2026-11-28 18:03:25.013201+00', '793', NULL),
+	(17178, '2026-11-28 18:03:25.013201+00', '794', NULL),
+	(17179, '2026-11-28 18:03:25.013201+00', '795', NULL),
+	(17180, '2026-11-28 18:03:25.013201+00', '796', NULL),
+	(17181, '2026-11-28 18:03:25.013201+00', '797', NULL),
+	(17182, '2026-11-28 18:03:25.013201+00', '798', NULL),
+	(17183, '2026-11-28 18:03:25.013201+00', '799', NULL),
+	(17184, '2026-11-28 18:03:25.013201+00', '800', NULL),
+	(17185, '2026-11-28 18:03:25.013201+00', '801', NULL),
+	(17186, '2026-11-28 18:03:25.013201+00', '802', NULL),
+	(17187, '2026-11-28 18:03:25.013201+00', '803', NULL),
+	(17188, '2026-11-28 18:03:25.013201+00', '804', NULL),
+	(17189, '2026-11-28 18:03:25.013201+00', '805', NULL),
+	(17190, '2026-11-28 18:03:25.013201+00', '806', NULL),
+	(17191, '2026-11-28 18:03:25.013201+00', '807', NULL),
+	(17192, '2026-11-28 18:03:25.013201+00', '808', NULL),
+	(17193, '2026-11-28 18:03:25.013201+00', '809', NULL),
+	(17194, '2026-11-28 18:03:25.013201+00', '810', NULL),
+	(17195, '2026-11-28 18:03:25.013201+00', '811', NULL),
+	(17196, '2026-11-28 18:03:25.013201+00', '812', NULL),
+	(17197, '2026-11-28 18:03:25.013201+00', '813', NULL),
+	(17198, '2026-11-28 18:03:25.013201+00', '814', NULL),
+	(17199, '2026-11-28 18:03:25.013201+00', '815', NULL),
+	(17200, '2026-11-28 18:03:25.013201+00', '816', NULL),
+	(17201, '2026-11-28 18:03:25.013201+00', '817', NULL),
+	(17202, '2026-11-28 18:03:25.013201+00', '818', NULL),
+	(17203, '2026-11-28 18:03:25.013201+00', '819', NULL),
+	(17204, '2026-11-28 18:03:25.013201+00', '820', NULL),
+	(17205, '2026-11-28 18:03:25.013201+00', '821', NULL),
+	(17206, '2026-11-28 18:03:25.013201+00', '822', NULL),
+	(17207, '2026-11-28 18:03:25.013201+00', '823', NULL),
+	(17208, '2026-11-28 18:03:25.013201+00', '824', NULL),
+	(17209, '2026-11-28 18:03:25.013201+00', '825', NULL),
+	(17210, '2026-11-28 18:03:25.013201+00', '826', NULL),
+	(17211, '2026-11-28 18:03:25.013201+00', '827', NULL),
+	(17212, '2026-11-28 18:03:25.013201+00', '828', NULL),
+	(17213, '2026-11-28 18:03:25.013201+00', '829', NULL),
+	(17214, '2026-11-28 18:03:25.013201+00', '830', NULL),
+	(17215, '2026-11-28 18:03:25.013201+00', '831', NULL),
+	(17216, '2026-11-28 18:03:25.013201+00', '832', NULL),
+	(17217, '2026-11-28 18:03:25.013201+00', '833', NULL),
+	(17218, '2026-11-28 18:03:25.013201+00', '834', NULL),
+	(17219, '2026-11-28 18:03:25.013201+00', '835', NULL),
+	(17220, '2026-11-28 18:03:25.013201+00', '836', NULL),
+	(17221, '2026-11-28 18:03:25.013201+00', '837', NULL),
+	(17222, '2026-11-28 18:03:25.013201+00', '838', NULL),
+	(17223, '2026-11-28 18:03:25.013201+00', '839', NULL),
+	(17224, '2026-11-28 18:03:25.013201+00', '840', NULL),
+	(17225, '2026-11-28 18:03:25.013201+00', '841', NULL),
+	(17226, '2026-11-28 18:03:25.013201+00', '842', NULL),
+	(17227, '2026-11-28 18:03:25.013201+00', '843', NULL),
+	(17228, '2026-11-28 18:03:25.013201+00', '844', NULL),
+	(17229, '2026-11-28 18:03:25.013201+00', '845', NULL),
+	(17230, '2026-11-28 18:03:25.013201+00', '846', NULL),
+	(17231, '2026-11-28 18:03:25.013201+00', '847', NULL),
+	(17232, '2026-11-28 18:03:25.013201+00', '848', NULL),
+	(17233, '2026-11-28 18:03:25.013201+00', '849', NULL),
+	(17234, '2026-11-28 18:03:25.013201+00', '850', NULL),
+	(17235, '2026-11-28 18:03:25.013201+00', '851', NULL),
+	(17236, '2026-11-28 18:03:25.013201+00', '852', NULL),
+	(17237, '2026-11-28 18:03:25.013201+00', '853', NULL),
+	(17238, '2026-11-28 18:03:25.013201+00', '854', NULL),
+	(17239, '2026-11-28 18:03:25.013201+00', '855', NULL),
+	(17240, '2026-11-28 18:03:25.013201+00', '856', NULL),
+	(17241, '2026-11-28 18:03:25.013201+00', '857', NULL),
+	(17242, '2026-11-28 18:03:25.013201+00', '858', NULL),
+	(17243, '2026-11-28 18:03:25.013201+00', '859', NULL),
+	(17244, '2026-11-28 18:03:25.013201+00', '860', NULL),
+	(17245, '2026-11-28 18:03:25.013201+00', '861', NULL),
+	(17246, '2026-11-28 18:03:25.013201+00', '862', NULL),
+	(17247, '2026-11-28 18:03:25.013201+00', '863', NULL),
+	(17248, '2026-11-28 18:03:25.013201+00', '864', NULL),
+	(17249, '2026-11-28 18:03:25.013201+00', '865', NULL),
+	(17250, '2026-11-28 18:03:25.013201+00', '866', NULL),
+	(17251, '2026-11-28 18:03:25.013201+00', '867', NULL),
+	(17252, '2026-11-28 18:03:25.013201+00', '868', NULL),
+	(17253, '2026-11-28 18:03:25.013201+00', '869', NULL),
+	(17254, '2026-11-28 18:03:25.013201+00', '870', NULL),
+	(17255, '2026-11-28 18:03:25.013201+00', '871', NULL),
+	(17256, '2026-11-28 18:03:25.013201+00', '872', NULL),
+	(17257, '2026-11-28 18:03:25.013201+00', '873', NULL),
+	(17258, '2026-11-28 18:03:25.013201+00', '874', NULL),
+	(17259, '2026-11-28 18:03:25.013201+00', '875', NULL),
+	(17260, '2026-11-28 18:03:25.013201+00', '876', NULL),
+	(17261, '2026-11-28 18:03:25.013201+00', '877', NULL),
+	(17262, '2026-11-28 18:03:25.013201+00', '878', NULL),
+	(17263, '2026-11-28 18:03:25.013201+00', '879', NULL),
+	(17264, '2026-11-28 18:03:25.013201+00', '880', NULL),
+	(17265, '2026-11-28 18:03:25.013201+00', '881', NULL),
+	(17266, '2026-11-28 18:03:25.013201+00', '882', NULL),
+	(17267, '2026-11-28 18:03:25.013201+00', '883', NULL),
+	(17268, '2026-11-28 18:03:25.013201+00', '884', NULL),
+	(17269, '2026-11-28 18:03:25.013201+00', '885', NULL),
+	(17270, '2026-11-28 18:03:25.013201+00', '886', NULL),
+	(17271, '2026-11-28 18:03:25.013201+00', '887', NULL),
+	(17272, '2026-11-28 18:03:25.013201+00', '888', NULL),
+	(17273, '2026-11-28 18:03:25.013201+00', '889', NULL),
+	(17274, '2026-11-28 18:03:25.013201+00', '890', NULL),
+	(17275, '2026-11-28 18:03:25.013201+00', '891', NULL),
+	(17276, '2026-11-28 18:03:25.013201+00', '892', NULL),
+	(17277, '2026-11-28 18:03:25.013201+00', '893', NULL),
+	(17278, '2026-11-28 18:03:25.013201+00', '894', NULL),
+	(17279, '2026-11-28 18:03:25.013201+00', '895', NULL),
+	(17280, '2026-11-28 18:03:25.013201+00', '896', NULL),
+	(17281, '2026-11-28 18:03:25.013201+00', '897', NULL),
+	(17282, '2026-11-28 18:03:25.013201+00', '898', NULL),
+	(17283, '2026-11-28 18:03:25.013201+00', '899', NULL),
+	(17284, '2026-11-28 18:03:25.013201+00', '900', NULL),
+	(17285, '2026-11-28 18:03:25.013201+00', '901', NULL),
+	(17286, '2026-11-28 18:03:25.013201+00', '902', NULL),
+	(17287, '2026-11-28 18:03:25.013201+00', '903', NULL),
+	(17288, '2026-11-28 18:03:25.013201+00', '904', NULL),
+	(17289, '2026-11-28 18:03:25.013201+00', '905', NULL),
+	(17290, '2026-11-28 18:03:25.013201+00', '906', NULL),
+	(17291, '2026-11-28 18:03:25.013201+00', '907', NULL),
+	(17292, '2026-11-28 18:03:25.013201+00', '908', NULL),
+	(17293, '2026-11-28 18:03:25.013201+00', '909', NULL),
+	(17294, '2026-11-28 18:03:25.013201+00', '910', NULL),
+	(17295, '2026-11-28 18:03:25.013201+00', '911', NULL),
+	(17296, '2026-11-28 18:03:25.013201+00', '912', NULL),
+	(17297, '2026-11-28 18:03:25.013201+00', '913', NULL),
+	(17298, '2026-11-28 18:03:25.013201+00', '914', NULL),
+	(17299, '2026-11-28 18:03:25.013201+00', '915', NULL),
+	(17300, '2026-11-28 18:03:25.013201+00', '916', NULL),
+	(17301, '2026-11-28 18:03:25.013201+00', '917', NULL),
+	(17302, '2026-11-28 18:03:25.013201+00', '918', NULL),
+	(17303, '2026-11-28 18:03:25.013201+00', '919', NULL),
+	(17304, '2026-11-28 18:03:25.013201+00', '920', NULL),
+	(17305, '2026-11-28 18:03:25.013201+00', '921', NULL),
+	(17306, '2026-11-28 18:03:25.013201+00', '922', NULL),
+	(17307, '2026-11-28 18:03:25.013201+00', '923', NULL),
+	(17308, '2026-11-28 18:03:25.013201+00', '924', NULL),
+	(17309, '2026-11-28 18:03:25.013201+00', '925', NULL),
+	(17310, '2026-11-28 18:03:25.013201+00', '926', NULL),
+	(17311, '2026-11-28 18:03:25.013201+00', '927', NULL),
+	(17312, '2026-11-28 18:03:25.013201+00', '928', NULL),
+	(17313, '2026-11-28 18:03:25.013201+00', '929', NULL),
+	(17314, '2026-11-28 18:03:25.013201+00', '930', NULL),
+	(17315, '2026-11-28 18:03:25.013201+00', '931', NULL),
+	(17316, '2026-11-28 18:03:25.013201+00', '932', NULL),
+	(17317, '2026-11-28 18:03:25.013201+00', '933', NULL),
+	(17318, '2026-11-28 18:03:25.013201+00', '934', NULL),
+	(17319, '2026-11-28 18:03:25.013201+00', '935', NULL),
+	(17320, '2026-11-28 18:03:25.013201+00', '936', NULL),
+	(17321, '2026-11-28 18:03:25.013201+00', '937', NULL),
+	(17322, '2026-11-28 18:03:25.013201+00', '938', NULL),
+	(17323, '2026-11-28 18:03:25.013201+00', '939', NULL),
+	(17324, '2026-11-28 18:03:25.013201+00', '940', NULL),
+	(17325, '2026-11-28 18:03:25.013201+00', '941', NULL),
+	(17326, '2026-11-28 18:03:25.013201+00', '942', NULL),
+	(17327, '2026-11-28 18:03:25.013201+00', '943', NULL),
+	(17328, '2026-11-28 18:03:25.013201+00', '944', NULL),
+	(17329, '2026-11-28 18:03:25.013201+00', '945', NULL),
+	(17330, '2026-11-28 18:03:25.013201+00', '946', NULL),
+	(17331, '2026-11-28 18:03:25.013201+00', '947', NULL),
+	(17332, '2026-11-28 18:03:25.013201+00', '948', NULL),
+	(17333, '2026-11-28 18:03:25.013201+00', '949', NULL),
+	(17334, '2026-11-28 18:03:25.013201+00', '950', NULL),
+	(17335, '2026-11-28 18:03:25.013201+00', '951', NULL),
+	(17336, '2026-11-28 18:03:25.013201+00', '952', NULL),
+	(17337, '2026-11-28 18:03:25.013201+00', '953', NULL),
+	(17338, '2026-11-28 18:03:25.013201+00', '954', NULL),
+	(17339, '2026-11-28 18:03:25.013201+00', '955', NULL),
+	(17340, '2026-11-28 18:03:25.013201+00', '956', NULL),
+	(17341, '2026-11-28 18:03:25.013201+00', '957', NULL),
+	(17342, '2026-11-28 18:03:25.013201+00', '958', NULL),
+	(17343, '2026-11-28 18:03:25.013201+00', '959', NULL),
+	(17344, '2026-11-28 18:03:25.013201+00', '960', NULL),
+	(17345, '2026-11-28 18:03:25.013201+00', '961', NULL),
+	(17346, '2026-11-28 18:03:25.013201+00', '962', NULL),
+	(17347, '2026-11-28 18:03:25.013201+00', '963', NULL),
+	(17348, '2026-11-28 18:03:25.013201+00', '964', NULL),
+	(17349, '2026-11-28 18:03:25.013201+00', '965', NULL),
+	(17350, '2026-11-28 18:03:25.013201+00', '966', NULL),
+	(17351, '2026-11-28 18:03:25.013201+00', '967', NULL),
+	(17352, '2026-11-28 18:03:25.013201+00', '968', NULL),
+	(17353, '2026-11-28 18:03:25.013201+00', '969', NULL),
+	(17354, '2026-11-28 18:03:25.013201+00', '970', NULL),
+	(17355, '2026-11-28 18:03:25.013201+00', '971', NULL),
+	(17356, '2026-11-28 18:03:25.013201+00', '972', NULL),
+	(17357, '2026-11-28 18:03:25.013201+00', '973', NULL),
+	(17358, '2026-11-28 18:03:25.013201+00', '974', NULL),
+	(17359, '2026-11-28 18:03:25.013201+00', '975', NULL),
+	(17360, '2026-11-28 18:03:25.013201+00', '976', NULL),
+	(17361, '2026-11-28 18:03:25.013201+00', '977', NULL),
+	(17362, '2026-11-28 18:03:25.013201+00', '978', NULL),
+	(17363, '2026-11-28 18:03:25.013201+00', '979', NULL),
+	(17364, '2026-11-28 18:03:25.013201+00', '980', NULL),
+	(17365, '2026-11-28 18:03:25.013201+00', '981', NULL),
+	(17366, '2026-11-28 18:03:25.013201+00', '982', NULL),
+	(17367, '2026-11-28 18:03:25.013201+00', '983', NULL),
+	(17368, '2026-11-28 18:03:25.013201+00', '984', NULL),
+	(17369, '2026-11-28 18:03:25.013201+00', '985', NULL),
+	(17370, '2026-11-28 18:03:25.013201+00', '986', NULL),
+	(17371, '2026-11-28 18:03:25.013201+00', '987', NULL),
+	(17372, '2026-11-28 18:03:25.013201+00', '988', NULL),
+	(17373, '2026-11-28 18:03:25.013201+00', '989', NULL),
+	(17374, '2026-11-28 18:03:25.013201+00', '990', NULL),
+	(17375, '2026-11-28 18:03:25.013201+00', '991', NULL),
+	(17376, '2026-11-28 18:03:25.013201+00', '992', NULL),
+	(17377, '2026-11-28 18:03:25.013201+00', '993', NULL),
+	(17378, '2026-11-28 18:03:25.013201+00', '994', NULL),
+	(17379, '2026-11-28 18:03:25.013201+00', '995', NULL),
+	(17380, '2026-11-28 18:03:25.013201+00', '996', NULL),
+	(17381, '2026-11-28 18:03:25.013201+00', '997', NULL),
+	(17382, '2026-11-28 18:03:25.013201+00', '998', NULL),
+	(17383, '2026-11-28 18:03:25.013201+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_49 VALUES
-	(1, '2026-11-28 16:33:05.883001+00', '0', NULL),
-	(2, '2026-11-28 16:33:05.883001+00', '1', NULL),
-	(3, '2026-11-28 16:33:05.883001+00', '2', NULL),
-	(4, '2026-11-28 16:33:05.883001+00', '3', NULL),
-	(5, '2026-11-28 16:33:05.883001+00', '4', NULL),
-	(6, '2026-11-28 16:33:05.883001+00', '5', NULL),
-	(7, '2026-11-28 16:33:05.883001+00', '6', NULL),
-	(8, '2026-11-28 16:33:05.883001+00', '7', NULL),
-	(9, '2026-11-28 16:33:05.883001+00', '8', NULL),
-	(10, '2026-11-28 16:33:05.883001+00', '9', NULL),
-	(11, '2026-11-28 16:33:05.883001+00', '10', NULL),
-	(12, '2026-11-28 16:33:05.883001+00', '11', NULL),
-	(13, '2026-11-28 16:33:05.883001+00', '12', NULL),
-	(14, '2026-11-28 16:33:05.883001+00', '13', NULL),
-	(15, '2026-11-28 16:33:05.883001+00', '14', NULL),
-	(16, '2026-11-28 16:33:05.883001+00', '15', NULL),
-	(17, '2026-11-28 16:33:05.883001+00', '16', NULL),
-	(18, '2026-11-28 16:33:05.883001+00', '17', NULL),
-	(19, '2026-11-28 16:33:05.883001+00', '18', NULL),
-	(20, '2026-11-28 16:33:05.883001+00', '19', NULL),
-	(21, '2026-11-28 16:33:05.883001+00', '20', NULL),
-	(22, '2026-11-28 16:33:05.883001+00', '21', NULL),
-	(23, '2026-11-28 16:33:05.883001+00', '22', NULL),
-	(24, '2026-11-28 16:33:05.883001+00', '23', NULL),
-	(25, '2026-11-28 16:33:05.883001+00', '24', NULL),
-	(26, '2026-11-28 16:33:05.883001+00', '25', NULL),
-	(27, '2026-11-28 16:33:05.883001+00', '26', NULL),
-	(28, '2026-11-28 16:33:05.883001+00', '27', NULL),
-	(29, '2026-11-28 16:33:05.883001+00', '28', NULL),
-	(30, '2026-11-28 16:33:05.883001+00', '29', NULL),
-	(31, '2026-11-28 16:33:05.898682+00', '31', NULL),
-	(32, '2026-11-28 16:33:05.898682+00', '32', NULL),
-	(33, '2026-11-28 16:33:05.898682+00', '33', NULL),
-	(34, '2026-11-28 16:33:05.898682+00', '34', NULL),
-	(35, '2026-11-28 16:33:05.898682+00', '35', NULL),
-	(36, '2026-11-28 16:33:05.898682+00', '36', NULL),
-	(37, '2026-11-28 16:33:05.898682+00', '37', NULL),
-	(38, '2026-11-28 16:33:05.898682+00', '38', NULL),
-	(39, '2026-11-28 16:33:05.898682+00', '39', NULL),
-	(40, '2026-11-28 16:33:05.898682+00', '40', NULL),
-	(41, '2026-11-28 16:33:05.903872+00', '41', NULL),
-	(42, '2026-11-28 16:33:05.903872+00', '42', NULL),
-	(43, '2026-11-28 16:33:05.903872+00', '43', NULL),
-	(44, '2026-11-28 16:33:05.903872+00', '44', NULL),
-	(45, '2026-11-28 16:33:05.903872+00', '45', NULL),
-	(46, '2026-11-28 16:33:05.903872+00', '46', NULL),
-	(47, '2026-11-28 16:33:05.903872+00', '47', NULL),
-	(48, '2026-11-28 16:33:05.903872+00', '48', NULL),
-	(49, '2026-11-28 16:33:05.903872+00', '49', NULL),
-	(50, '2026-11-28 16:33:05.903872+00', '50', NULL),
-	(51, '2026-11-28 16:33:05.905747+00', '51', NULL),
-	(52, '2026-11-28 16:33:05.905747+00', '52', NULL),
-	(53, '2026-11-28 16:33:05.905747+00', '53', NULL),
-	(54, '2026-11-28 16:33:05.905747+00', '54', NULL),
-	(55, '2026-11-28 16:33:05.905747+00', '55', NULL),
-	(56, '2026-11-28 16:33:05.905747+00', '56', NULL),
-	(57, '2026-11-28 16:33:05.905747+00', '57', NULL),
-	(58, '2026-11-28 16:33:05.905747+00', '58', NULL),
-	(59, '2026-11-28 16:33:05.905747+00', '59', NULL),
-	(60, '2026-11-28 16:33:05.905747+00', '60', NULL);
+	(1, '2026-11-28 18:03:25.065491+00', '0', NULL),
+	(2, '2026-11-28 18:03:25.065491+00', '1', NULL),
+	(3, '2026-11-28 18:03:25.065491+00', '2', NULL),
+	(4, '2026-11-28 18:03:25.065491+00', '3', NULL),
+	(5, '2026-11-28 18:03:25.065491+00', '4', NULL),
+	(6, '2026-11-28 18:03:25.065491+00', '5', NULL),
+	(7, '2026-11-28 18:03:25.065491+00', '6', NULL),
+	(8, '2026-11-28 18:03:25.065491+00', '7', NULL),
+	(9, '2026-11-28 18:03:25.065491+00', '8', NULL),
+	(10, '2026-11-28 18:03:25.065491+00', '9', NULL),
+	(11, '2026-11-28 18:03:25.065491+00', '10', NULL),
+	(12, '2026-11-28 18:03:25.065491+00', '11', NULL),
+	(13, '2026-11-28 18:03:25.065491+00', '12', NULL),
+	(14, '2026-11-28 18:03:25.065491+00', '13', NULL),
+	(15, '2026-11-28 18:03:25.065491+00', '14', NULL),
+	(16, '2026-11-28 18:03:25.065491+00', '15', NULL),
+	(17, '2026-11-28 18:03:25.065491+00', '16', NULL),
+	(18, '2026-11-28 18:03:25.065491+00', '17', NULL),
+	(19, '2026-11-28 18:03:25.065491+00', '18', NULL),
+	(20, '2026-11-28 18:03:25.065491+00', '19', NULL),
+	(21, '2026-11-28 18:03:25.065491+00', '20', NULL),
+	(22, '2026-11-28 18:03:25.065491+00', '21', NULL),
+	(23, '2026-11-28 18:03:25.065491+00', '22', NULL),
+	(24, '2026-11-28 18:03:25.065491+00', '23', NULL),
+	(25, '2026-11-28 18:03:25.065491+00', '24', NULL),
+	(26, '2026-11-28 18:03:25.065491+00', '25', NULL),
+	(27, '2026-11-28 18:03:25.065491+00', '26', NULL),
+	(28, '2026-11-28 18:03:25.065491+00', '27', NULL),
+	(29, '2026-11-28 18:03:25.065491+00', '28', NULL),
+	(30, '2026-11-28 18:03:25.065491+00', '29', NULL),
+	(31, '2026-11-28 18:03:25.08068+00', '31', NULL),
+	(32, '2026-11-28 18:03:25.08068+00', '32', NULL),
+	(33, '2026-11-28 18:03:25.08068+00', '33', NULL),
+	(34, '2026-11-28 18:03:25.08068+00', '34', NULL),
+	(35, '2026-11-28 18:03:25.08068+00', '35', NULL),
+	(36, '2026-11-28 18:03:25.08068+00', '36', NULL),
+	(37, '2026-11-28 18:03:25.08068+00', '37', NULL),
+	(38, '2026-11-28 18:03:25.08068+00', '38', NULL),
+	(39, '2026-11-28 18:03:25.08068+00', '39', NULL),
+	(40, '2026-11-28 18:03:25.08068+00', '40', NULL),
+	(41, '2026-11-28 18:03:25.086368+00', '41', NULL),
+	(42, '2026-11-28 18:03:25.086368+00', '42', NULL),
+	(43, '2026-11-28 18:03:25.086368+00', '43', NULL),
+	(44, '2026-11-28 18:03:25.086368+00', '44', NULL),
+	(45, '2026-11-28 18:03:25.086368+00', '45', NULL),
+	(46, '2026-11-28 18:03:25.086368+00', '46', NULL),
+	(47, '2026-11-28 18:03:25.086368+00', '47', NULL),
+	(48, '2026-11-28 18:03:25.086368+00', '48', NULL),
+	(49, '2026-11-28 18:03:25.086368+00', '49', NULL),
+	(50, '2026-11-28 18:03:25.086368+00', '50', NULL),
+	(51, '2026-11-28 18:03:25.088215+00', '51', NULL),
+	(52, '2026-11-28 18:03:25.088215+00', '52', NULL),
+	(53, '2026-11-28 18:03:25.088215+00', '53', NULL),
+	(54, '2026-11-28 18:03:25.088215+00', '54', NULL),
+	(55, '2026-11-28 18:03:25.088215+00', '55', NULL),
+	(56, '2026-11-28 18:03:25.088215+00', '56', NULL),
+	(57, '2026-11-28 18:03:25.088215+00', '57', NULL),
+	(58, '2026-11-28 18:03:25.088215+00', '58', NULL),
+	(59, '2026-11-28 18:03:25.088215+00', '59', NULL),
+	(60, '2026-11-28 18:03:25.088215+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_50 VALUES
-	(1001, '2026-11-28 16:33:05.945252+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T16:33:05.94514+00:00"}'),
-	(1002, '2026-11-28 16:33:05.946731+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 16:33:05.946731+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 16:33:06.20352+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 18:03:25.127059+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T18:03:25.126966+00:00"}'),
+	(1002, '2026-11-28 18:03:25.128447+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 18:03:25.128447+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 18:03:25.401169+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_51 VALUES
-	(1, '2026-11-28 16:33:06.118538+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 18:03:25.301562+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_52 VALUES
-	(1, '2026-11-28 16:33:06.124943+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T16:33:06.124273+00:00"}');
+	(1, '2026-11-28 18:03:25.308128+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T18:03:25.307421+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_53 VALUES
-	(1, '2026-11-28 16:33:06.193609+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "mjhHtM7pC8FWQsdP/ofzshMe4WecVcBq", "nonce": "r3UGOPNCd/Hdy976", "data_key": "X6l8d2KdyLDLnmRixxiF12zlsUTm8nasqNRrBd3w8GtWVfTmzNsJhrWWDsXhT6e+lkZyMK3Fvy5J1WHe"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 16:33:06.193609+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "tc/RKF8vDBHB30MlbxBe0KtV4mYxZSvXElhLgQ==", "nonce": "Bk+zd/aHv2xkytqY", "data_key": "X6l8d2KdyLDLnmRixxiF12zlsUTm8nasqNRrBd3w8GtWVfTmzNsJhrWWDsXhT6e+lkZyMK3Fvy5J1WHe"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 18:03:25.391645+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "rCAYZwbxWs66FDJb0iT4GJKwSgQSk0nI", "nonce": "UDaczRN4sNbxj/yZ", "data_key": "NrZqPv1UteBvN+ezXKZILfjRnDeoRTvqtQ1jNwf2umMtqk8ElxqXIZAaYO1LeJ7OzmtkdiPbvXcCDVZD"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 18:03:25.391645+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "heRWhJEQzXMlYzMM8WKh+MQlfhE94+WOuDR2cg==", "nonce": "tCWX7W4TmULZ+GFX", "data_key": "NrZqPv1UteBvN+ezXKZILfjRnDeoRTvqtQ1jNwf2umMtqk8ElxqXIZAaYO1LeJ7OzmtkdiPbvXcCDVZD"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 16:33:05.243046+00'),
-	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 16:33:05.250036+00'),
-	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 16:33:05.255932+00'),
-	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 16:33:05.268722+00'),
-	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 16:33:05.276689+00'),
-	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 16:33:05.284986+00'),
-	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 16:33:05.28937+00');
+	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 18:03:24.366635+00'),
+	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 18:03:24.376156+00'),
+	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 18:03:24.385695+00'),
+	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 18:03:24.405138+00'),
+	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 18:03:24.417974+00'),
+	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 18:03:24.428007+00'),
+	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 18:03:24.433378+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 16:33:05.606079+00'),
-	(1, 2, '2026-11-28 16:33:05.606128+00'),
-	(1, 3, '2026-11-28 16:33:05.60613+00'),
-	(1, 4, '2026-11-28 16:33:05.60613+00'),
-	(1, 5, '2026-11-28 16:33:05.606131+00');
+	(1, 1, '2026-11-28 18:03:24.768765+00'),
+	(1, 2, '2026-11-28 18:03:24.768819+00'),
+	(1, 3, '2026-11-28 18:03:24.76882+00'),
+	(1, 4, '2026-11-28 18:03:24.768821+00'),
+	(1, 5, '2026-11-28 18:03:24.768821+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.may_admin()', 'ef50c828eb8acd36a990cd0e0a8c5d172ffd49300fc53dc65c738fedbdac41d6', 16),
 	('function', 'pgmq.acquire_queue_lock(queue_name text)', '0ed598691d79a393c331ab9a075ca3e044ff367f1738924542cd345ae22d0ccc', 16),
+	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_core.token_row(this spanmq_core.token)', '4adef4b0e4e1dc54f60454770cf3b287948e654c651733dee7baecafe6bb45fc', 16),
 	('function', 'spanmq_core.is_list(given anyarray)', 'bb545387035fad6ead40cd4e0dd0ed295267a13f1c8342c161c38785561be836', 16),
 	('function', 'spanmq_core.breaker_open_until(this_queue integer)', 'b22bad3ff27773ea4195655916846e97cb9b70927542670ba9f581ac9154a06f', 16),
@@ -27856,15 +27862,15 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.extend(queue text, lease_id bigint, seconds double precision)', 'd1168e71ed8fa7c129b7ebc2f1a18acb35ae8e3e7e79dc4552425953208a5772', 16),
 	('function', 'spanmq.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)', 'dd92794dd058888bfd113a46e8a6ac545981025317c881346ef5cc396090efc5', 16),
 	('function', 'spanmq.receiver_open(queue text, receiver uuid, label text)', '3e7b26e832ba9229c050132521e15433b5e76ef3145eab8a16ceb59d89365a26', 16),
-	('function', 'spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean)', '7a2282a74c9f0e81bc23f1a5b348d07184c1fe8de2ae55d840ab071fab9e04fd', 16),
+	('function', 'spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean)', 'c7f34e2d5cae33aa1a421e81fc798a5aaf738a5861893963d57ecf3537bd45d3', 16),
 	('function', 'spanmq.adopt_receiver(queue text, receiver text)', '01750748693d3aadf743b6b59f26ab0f9f9d50c9ba0293cb5b21453d134e686c', 16),
 	('function', 'spanmq.release_receiver(queue text, receiver text, settled bigint, settled_token uuid)', 'cae5c8987af716acdbea270b0c859549a45a7af62a56f981de85b90b91b78728', 16),
 	('function', 'spanmq.reject_from_receiver(queue text, receiver text, msg_ids bigint[], error text, category text)', '1906f974a3f8410c8d4e97f82f56ccf28bce33cd614a2113ed31545b38dd8023', 16),
 	('function', 'spanmq.await_messages(queues text[], listener uuid, has_channel boolean)', 'e0587909677f270d86b2e90ff62c3303b2c4f9b0eef7acd9d5ad984d3be7f012', 16),
 	('function', 'spanmq.look_ahead(queue text)', '9129cbfcccf65fa1e77f8c36c1cb81414a52c70ab4c7f7465c53969a3c837444', 16),
 	('function', 'spanmq.report_breaker(queue text, worker text, seconds double precision)', '2b7dd18339077fd61ca6de18aa8ccfa49b209ff0e04aae926936298900667742', 16),
+	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', '724a2407ef6820be9310ef47d7c190678dff8434812cbd0c22a5c68e2e0eac1f', 16),
 	('function', 'spanmq.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '3763c1f2c634e599bb6d726168a3a3013f5f8cabb335eae9c1e8b574b7725b92', 16),
-	('function', 'spanmq_core.are_progress(progress jsonb)', '16ceab67d28a0b1c426aaadd1958d4ff95366b40b0053b8a5db0e003b1b96946', 16),
 	('function', 'spanmq.note_export(queue text, lake text, ids int8multirange, of_table text, blocks bigint[])', 'f1b5e11137c6f22f62ff6c6499be98183e064afdc21d382e9f5325baae3d3f93', 16),
 	('function', 'spanmq.store_result(queue text, msg_id bigint, result jsonb, keep_for double precision)', '653f25b5d7fce8f96b3039f02f253daec75e5d8de4dcfd5d9bcebd539fa201c4', 16),
 	('function', 'spanmq.ack_with_results(queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision)', '322988bcf0c51d830425acc8aa983776b27b90fcd5c0e942159dce091d8de570', 16),
@@ -27904,8 +27910,9 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.apply_change(this_queue integer, pending spanmq_core.view_change)', '1cc7e74927c3d518b92a0d760b6060654d556759334e25b9e17dd763b1ef67e7', 16),
 	('function', 'spanmq_core.archive_messages(queue_name text, msg_ids bigint[])', '7a8d7558e5ab55dad5c9b31d8e0e1e04aa97a55beb77172de510fd3b9c34a5f1', 16),
 	('function', 'spanmq_core.archive_name(folded_name text)', '0370edb6316ed8a9366648a8a0ac84a6c4915c239fec6c5e68997736ab8ff51c', 16),
-	('function', 'spanmq_core.archive_of(this spanmq_core.queue)', '724a2407ef6820be9310ef47d7c190678dff8434812cbd0c22a5c68e2e0eac1f', 16),
+	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
 	('function', 'spanmq_core.archive_range(folded_name text, place regclass, log_name text, range spanmq_core.run)', '3b866931511df81da6f9d1ec887a43cd9d232a17712889242233e8400ec5741b', 16),
+	('function', 'spanmq_core.are_progress(progress jsonb)', '16ceab67d28a0b1c426aaadd1958d4ff95366b40b0053b8a5db0e003b1b96946', 16),
 	('function', 'spanmq_core.are_reports(reports jsonb)', 'eb34a7cc266182529ef7c10bdf1e1a0baee0e1f6c016afec511fcc02c8c26aa9', 16),
 	('function', 'spanmq_core.are_times(times jsonb)', '029c81d477691e07871c347983148ff0d623b13ec8a59cdd6890454a0c883ac0', 16),
 	('function', 'spanmq_core.as_dead_letter(this spanmq_core.dead_letter, queue_name text, body_bytes_max integer)', '69dc6a4d953bf34a3c4b97c9979fabb8d11d69bce169b17ce8268c68ca3ecdd7', 16),
@@ -28002,13 +28009,12 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.drop_set_aside()', '0d2fd9c23e81cdd6c8676731f2174a430bfadecb38202c75f0d04ca3cb9cfaf5', 16),
 	('function', 'spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[])', '01a76ebf8821ec7af39004baf4f832c5bc47f809b6428079e2f1be78c0807ab7', 16),
 	('function', 'spanmq_core.disown(this_queue integer, runs spanmq_core.run[], at_ timestamp with time zone)', 'c5efdc3da4eb245fcc2ffbfbbe6b930eee334005fd86c347de27295a7ce4ed3c', 16),
-	('function', 'spanmq_core.draw_blocks(this spanmq_core.queue, n integer)', '30cb7da34784c610c67b9cfd53f04cef2f9f80fd17b25c83a3992ac7485f6a2c', 16),
+	('function', 'spanmq_core.draw_blocks(this spanmq_core.queue, n integer)', '2099f052c66712e55f5aab1fc6d7c273331c5152860bd8b0e4e644b268b250ff', 16),
 	('function', 'spanmq_core.draw_ids(this_queue integer, ids regclass, n integer)', '6b9b3b74bf0f5d590fea17b4beb85570084782fa42ded6d83c77d5a265f57c85', 16),
 	('function', 'spanmq_core.draw_once(this spanmq_core.queue, dedup_ids text[], dedup_for double precision, this_fingerprint text)', 'f24976f81d2a945135cb5a6d03f0bc864fdae6f9e25db3bc577c6e4592e66e0b', 16),
 	('function', 'spanmq_core.drawn_from(ids regclass)', 'c3966319e5e555e73b8208717f8efba43b4fbaae1d11dd73bb6ba3a132fd3d5f', 16),
 	('function', 'spanmq_core.drawn_unless_gone(this spanmq_core.queue)', '9a3ff1e57dbfcc4c46860df21496ff0723e6909a712d3fd0ca453009b143275a', 16),
 	('function', 'spanmq_core.drop_or_bury(this spanmq_core.queue, runs spanmq_core.run[], at_ timestamp with time zone)', 'a91832c24f24e77cc4efaf1c5281083794667881a4aff5e25a26e9d63d6dd369', 16),
-	('function', 'spanmq_core.drop_text(relation regclass)', 'de11fb1d2776cd2b2d40e0a9ce9188446b4d526cfea42e1b2c9f9437a8186e89', 16),
 	('function', 'spanmq_core.drop_wrappers(this_queue integer)', '4f682a62ea3e7ed0ba8a8a9bcb1c71b335e5f65291424d995f3afba82aae3fd5', 16),
 	('function', 'spanmq_core.end_batch(this_batch bigint, OUT has_ended boolean, OUT trouble text)', '9716e9848ef54eb03d4b9d6fdefcb1fa89879e7368c0758fd93ad4633c8cc6d3', 16),
 	('function', 'spanmq_core.end_batches(budget integer)', 'ebfe733d3c8d78cc0a823fc38300b872ba709ead1936b9ea8bbd61edd3688be4', 16),
@@ -28041,8 +28047,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.find_run(this_queue integer, id bigint)', '31833cdef8b96bdfca80221ae352e1d5395e0a05bf6637c494f01a8b52857051', 16),
 	('function', 'spanmq_core.find_schedule(of_queue text, schedule_name text, needed boolean)', 'b0f55319dc8e0f78654d408d1565935862c910c2cb3f2d2f1f8d840df8f9ce27', 16),
 	('function', 'spanmq_core.find_target(queue_name text)', '8808cd015d98cfc74b4fbdfaf9337999f617edfd64272b7c642c9114b2be34cd', 16),
+	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
 	('function', 'spanmq_core.find_ungrouped(this_queue integer, bound spanmq_core.bound, at_ timestamp with time zone, is_thorough boolean)', 'b6881c482f75e07df4704ff96448c1b1f0030153909051038108116a75b7bd3b', 16),
-	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
 	('function', 'spanmq_core.fire_schedules(budget integer)', 'f33cade3f73ba4ed2cf59cadca3087085eddd2641a7a5335cf61392812f39196', 16),
 	('function', 'spanmq_core.first_kept(this_queue integer)', 'd68bfcf8453613d3f78e284f18bc0101138d8f98aed5eb1bb4658124f363443c', 16),
 	('function', 'spanmq_core.fold_dead_letter_counts(this_queue integer)', 'c73f2345b9377a80c92ecceb5d85b4d48e52cfb93d7fdc5c8ac279c692d4ff97', 16),
@@ -28089,7 +28095,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.is_awaited(this spanmq_core.queue)', '7af4b183aa16c6ab37ffe94261ad1f0af62e9a64cfc832d7449e7f3356dca9f4', 16),
 	('function', 'spanmq_core.is_blocked(this_queue integer, hash bigint, mode text, most_in_flight integer, at_ timestamp with time zone)', '5514a0692f55b4c99e685c302d619d404cb164fe7e719b3ee6de8d4d7674fde6', 16),
 	('function', 'spanmq_core.is_following()', '3e6d8a282c0d05e83daed88f4e440b9679fa6770c6c6c2bd13bb4654219c3b06', 16),
-	('function', 'spanmq_core.is_foreseen(visible_at timestamp with time zone)', '3cabdcad2f77f0a4c47f8814f8e868a9435b68b1056139ce5a3f937d1d3a9bd5', 16),
+	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
 	('function', 'spanmq_core.is_gone(this_queue integer, here jsonb)', '941d251348b6fc2349103061ffecaee256035dae9f3f720bc8539d55d05d7d04', 16),
 	('function', 'spanmq_core.is_gone(this spanmq_core.queue)', 'e90d7f43f6bfb0743bbbee8c6bbdda0da3594f670b3b1c42b2e56351a2773469', 16),
 	('function', 'spanmq_core.is_good(this spanmq_core.token, hash text)', 'b4b4e3d2203000c7d199374d67be7b7b9603b522e7ec1901e4c2d703c09ebb8b', 16),
@@ -28135,6 +28141,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.may_change_view()', '01ce3bb46ff5596ecb86b580ebca71e84fb63fd766b5d4ca548d5317274a198d', 16),
 	('function', 'spanmq_core.may_copy(by_role text, log_name text)', '23d488fe65d4d3ea96f754ce7aa193a9377762f48377762c11ff9ed43e50e67a', 16),
 	('function', 'spanmq_core.may_isolate(this_queue integer, waits boolean, at_ timestamp with time zone)', '3e493be1005ce3103daec4a19a8d7412e3e560878a56ed1300f710acde9211c8', 16),
+	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
 	('function', 'spanmq_core.metrics_of(this spanmq_core.queue, queue_name text, drawn bigint, at_ timestamp with time zone)', 'e31085222d1139786eb890c03dfe1b9901b625206bb511c47951c8a8bdead2df', 16),
 	('function', 'spanmq_core.microseconds(at_ timestamp with time zone)', '0c3562ed013a358b9be73a86cb76a3352385e20f02e56b6ef944e04dc3cc8c22', 16),
 	('function', 'spanmq_core.misfit(body jsonb, schema jsonb, root jsonb)', '33952dc40b7dddf5cb2de7169029451064025c091700c6278de9bdb42e7646cb', 16),
@@ -28227,7 +28234,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.sees_now()', '54163ebdfef2b42ec09c7d2bcbf62fb727fb21462fbd20b427362e50115e275a', 16),
 	('function', 'spanmq_core.sees_subscriptions(log_id integer)', '73d746713c81c28aa0a4f87f8f7cfce490f242e6604065f787fa56b9acd56e55', 16),
 	('function', 'spanmq_core.segment_of(this_queue integer, id bigint)', '992ecc65e2a626c99935163315ee651fd32e788220e28cb1b34f86f0f1060e79', 16),
-	('table', 'spanmq_core.following', 'ff714d6d2160bee4aa44979c2c0a8c66afc75623acaa5de780bdf8f02d51f8fe', 16),
 	('function', 'spanmq_core.send_again(this spanmq_core.queue, log_name text, ids bigint[], groups text[], has_limits boolean, target spanmq_core.queue)', 'edd95b3aa52a4b18ef4a67166c72f769025cff683f22434ad4c1db23111d624e', 16),
 	('function', 'spanmq_core.send_many(this spanmq_core.queue, messages jsonb[], headers jsonb[], visible_at timestamp with time zone, ids bigint[])', '43d585747e89cd5da5b96d6995213cbc8a4b1c13255afa41e8a56b36f2ae05d5', 16),
 	('function', 'spanmq_core.send_one(queue_name text, message jsonb, headers jsonb, visible_at timestamp with time zone)', 'c646d4293ba4f0acdf18a985c23a981785e1cf0fb7be4715c0cc3eafb3d162ee', 16),
@@ -28272,7 +28278,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.take_batch(this_queue integer, lease bigint)', 'f2aebf01d83ee15dcc056dc91fd5a33a07da165e1270c4d977adf51c9c1b9158', 16),
 	('function', 'spanmq_core.take_bell(this spanmq_core.listener)', '47f15f606043d3dddbc4045952874f3c97d119af0b665d3438459139c78bd0a0', 16),
 	('function', 'spanmq_core.take_parts(this_queue integer, asked int8multirange, fence bigint, for_good boolean)', '4104032349062674bab523444c1a11af0ccbab77162bba0d65b6c39d5e3fbe46', 16),
-	('function', 'spanmq_core.value_at(body jsonb, keys text[])', 'ca06beaa3936af7c618267921e096c4f7cbd732034415fdb19d2ef85e006453a', 16),
 	('function', 'spanmq_core.take_by_priority(this_queue integer, quantity integer, aging double precision, at_ timestamp with time zone, waits boolean)', '61d6defed99e95bc7bf4486262ef111883d5ddf54fcda8846a05a6a898359775', 16),
 	('function', 'spanmq_core.take_caller(of_caller uuid)', '749b2fe6cdc77f434f5d99d38f27ba2eec5ef282150f99303651f946bf1a6360', 16),
 	('function', 'spanmq_core.take_failing(this spanmq_core.queue, filters text[], msg_ids bigint[])', '63a96f34c7af34cac55972c19bc388e4119951daaa7a9f1cfc5ff93c6839b864', 16),
@@ -28313,7 +28318,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_core.unsent_of(this_queue integer, first_id bigint, last_id bigint)', 'd77d41b48ca1721128966a8e0154e07cd6ae945638bac1e6c8a38e67ca41fd7d', 16),
 	('function', 'spanmq_core.until_token(this_queue integer, rate double precision, burst double precision)', '4078fcf1bbb88ce0f6edd7c9c5061077bd49c2f9179f69d30e9253413ea6fd6b', 16),
 	('function', 'spanmq_core.usual_queue(queue_name text, at_ timestamp with time zone)', 'ec3062e862c4bdd88f8800d3a9105a349209a654c9e494a1043dd4afb523e41d', 16),
-	('table', 'spanmq_core.missing', '1ccf61fbedbd225533781275365331f4a12f83c7d4ee631176d0453b0409208b', 16),
+	('table', 'spanmq_core.horizon', '9c743699e3160181fc92cffb494b0290739702b904a0324553eb5bb675cf4611', 16),
+	('function', 'spanmq_core.value_at(body jsonb, keys text[])', 'ca06beaa3936af7c618267921e096c4f7cbd732034415fdb19d2ef85e006453a', 16),
 	('function', 'spanmq_core.verbs_by_privileges(this_queue integer)', 'f6f4e19ca2bd842ffae33ac8dead991a72901854a82e27615d370c29e8f444c9', 16),
 	('function', 'spanmq_core.verbs_of(verb text)', 'e47dbb01087190ebd80d490073440c16798d0d3d42c6270849f7c6047f2a26b8', 16),
 	('function', 'spanmq_core.verbs_revoked_with(verb text)', 'bfc8f475efb12c3fca99ffa77b0117d783094eb17bfe9e1a07269c284de3f52a', 16),
@@ -28360,8 +28366,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq.list_tokens()', '42f6f48c71639bab14eaec10dc0ea43207d2cdcc96e0aa952f21dd7872ef6ec1', 16),
 	('function', 'spanmq.maintain(budget integer)', '408602103312d8468d6a04e0dc9fc52e308309abeadd6746f520d15c161d25fd', 16),
 	('function', 'spanmq_call.unschedule(of_queue text, name text)', 'a2de4e34176d0e2dbdc6802041a336fec2d35785bf54f6429e3c9a9345f400a6', 16),
+	('table', 'spanmq_call.caller', 'b37f99ac72bc104726f69a99f931fba9681eac5d92669cd164a799a543e832bc', 16),
 	('function', 'spanmq.note_sqs_move(handle text, moved bigint, failure text)', '79b7fa7f6fcbcee8cca5d1d9f635f5385fbbc797faeefd41acc29fd202ed0f42', 16),
-	('table', 'spanmq_core.lane', 'd7201be98371bdc94c868e7021b3e82421e8994dff7bd6f76ca72f35cbfc8117', 16),
 	('function', 'spanmq.open_session(secret_hash text, key_hash text, seconds double precision)', '6f21118a3a27fd026e4a074d38b948414e185d21d403653bd7234e2b34cf3bce', 16),
 	('function', 'spanmq.revoke_access_key(access_key_id text)', '74599b3b8f26a997d7f064927fe3121c181e840e074cde8cb5709bd07c8329f2', 16),
 	('function', 'spanmq.revoke_all(role text, verb text)', '6ff9f8af544f3d6baa7f6dba9aadd1b1d32e453336f131052168036cfec624ba', 16),
@@ -28393,7 +28399,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.bulk_published(queue text, writer text, epoch bigint)', 'e67445c90af13d4aebcd9e9db370232f437bea2172912dd2086051256e231d3f', 16),
 	('function', 'spanmq_call.convert_archive_partitioned(table_name text, partition_interval text, retention_interval text, leading_partition integer)', '3ab9d0a04713cf4f863133d2db154829ec1409aea27717136f384f60a7f4da11', 16),
 	('function', 'spanmq_call.get_policy(queue text)', '257731a8f1af4e93a72ea11c7920df64167fbf935284dddd441938fdfec5fd5b', 16),
-	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', 'caf2450dc303708e5bcc599e2bea068b6053281cba20f39a1ae5fd32083fa730', 16),
+	('function', 'spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer, by_role text)', '3bb766eb1f04d60e9e017a96bb624c281a822e8b92350eb5db50e60d2f503d03', 16),
 	('function', 'spanmq_call.bulk_seal(queue text, block_ids bigint[])', 'f98ff15101678c323e8e554dee79197fab729511e7296cc347c5d127f89796e9', 16),
 	('function', 'spanmq_call.cancel(queue text, msg_ids bigint[])', '2d80de0a0783c9d3cdc579058ab2b262464f779b98a401daf6e9f4a8385531b7', 16),
 	('function', 'spanmq_call.cancelled(queue text, lease_id bigint, msg_ids bigint[])', 'ae4238b4a8ce24133015acbb97dc0afc471828bcff970d130fc7ad89009df98e', 16),
@@ -28470,7 +28476,7 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer)', 'eedf8e1fe916a6eb5616408f102ac93746675b66ec652abb0c67557a360a4d99', 16),
 	('function', 'spanmq_call.read_with_poll(queue_name text, vt integer, qty integer, max_poll_seconds integer, poll_interval_ms integer, conditional jsonb)', '8421a0399f7201e952fc40b468c005756565023c19ea18a41b18decaa424574f', 16),
 	('function', 'spanmq_call.receive(queue text, qty integer, lease double precision, slots integer, alone boolean)', 'd2abb8f1dec4b20a6f69f3dda5a732a6b2648bdd853175bbcb5bc91118fb7d0f', 16),
-	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean)', 'd4300387d3c4c96312db1040efc8a088e3ea174b5ddca0f89f85493a2afee53d', 16),
+	('function', 'spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean)', '4175b5c23a61312a68b57cafcfc33aa0fad294cc1fe6392976fb9632e583a55f', 16),
 	('function', 'spanmq_call.receiver_log(queue text, by_role text)', 'a1a9aa0ccd2767cb6b7de43e10522c869f4507a0c1a3893c40230719d956ca75', 16),
 	('function', 'spanmq_call.receiver_open(queue text, receiver uuid, label text)', 'a143d1eee4d586a35ae716edf5ba3628e11761d89a42f8c98b1528a34030d618', 16),
 	('function', 'spanmq_call.receiver_ranges(queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean, batch_token uuid)', 'ab4eebd81b55e4d5ea8d95ee3cb8fa1cf447a66b98142f096498b03b34a09c2d', 16),
@@ -28489,7 +28495,6 @@ INSERT INTO spanmq_core.object_checksum VALUES
 	('function', 'spanmq_call.report_worker(queues text[], worker text, running_for double precision, slots integer, reports jsonb)', '391f8199c6836582ce3fcf741c022b3b2d14f47703127f04d737ae2b6920e7f1', 16),
 	('function', 'spanmq_call.resume(queue text)', '357f96a7527520e73ab08e36594eaf9d1db57a899375e0985d4fcbcb89ddb9c8', 16),
 	('function', 'spanmq_call.resume_schedule(of_queue text, name text)', 'ad2aaf2229fbc89a7f2e1a53a3067a401a30199904035fa2d0178778442aeb49', 16),
-	('table', 'spanmq_core.horizon', '9c743699e3160181fc92cffb494b0290739702b904a0324553eb5bb675cf4611', 16),
 	('function', 'spanmq_call.retry_failing(queue text, task text, category text, error_class text, error text, msg_ids bigint[], qty integer)', 'a39bf2c0b981e876cf432a1d59e58fee596b4311479d1e332ac244a00166eecc', 16),
 	('function', 'spanmq_call.send_batch(queue_name text, msgs jsonb[])', '34ad293322a8633d4f4918182114f4fd62fbd667f851b4d1a0eb5117eb822a2b', 16),
 	('function', 'spanmq_call.revoke_queue(role text, queue text, verb text)', 'ac7fbd33bbad43f4a6ff9b75c42725bd0d1397c6488819bfe71127fa3504113e', 16),
@@ -28620,8 +28625,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 16:33:05.912601+00', '2026-11-28 16:33:05.913819+00', NULL, '2026-11-28 16:33:05.913819+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 16:33:05.914235+00', '2026-11-28 16:33:05.914235+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 18:03:25.095841+00', '2026-11-28 18:03:25.096985+00', NULL, '2026-11-28 18:03:25.096985+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 18:03:25.097382+00', '2026-11-28 18:03:25.097382+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -28632,60 +28637,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('6fbce8ac-6c50-4acf-9930-4937a4c9924e', 1, 34, '6fbce8ac-6c50-4acf-9930-4937a4c9924e', 'postgres', '2026-11-28 16:33:05.907926+00');
+	('25acefe0-9ca3-4cf9-8e2d-7ad64bcefb4d', 1, 34, '25acefe0-9ca3-4cf9-8e2d-7ad64bcefb4d', 'postgres', '2026-11-28 18:03:25.090771+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 16:33:05.442544+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 16:33:05.703282+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 16:33:05.738627+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 16:33:05.759408+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 16:33:05.772558+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 16:33:05.854048+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 16:33:05.623039+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 16:33:05.869128+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 16:33:06.083732+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 16:33:06.096433+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 16:33:06.172938+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 16:33:05.914678+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 4294967296, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 18:03:24.59769+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 18:03:24.87128+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 18:03:24.908697+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 18:03:24.930431+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 18:03:24.94526+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 18:03:25.03359+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 18:03:24.787525+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 18:03:25.050392+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 18:03:25.265775+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 18:03:25.279251+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 18:03:25.370503+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 18:03:25.09777+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 512, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('f0be9613-be77-4e96-a4a1-5e852dc9563c', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 16:33:05.884762+00', '2026-11-28 16:33:05.884762+00', '2026-11-28 16:33:05.888919+00');
+	('3537141a-73d9-4fc4-8e6b-251e0dd9f1b1', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 18:03:25.066982+00', '2026-11-28 18:03:25.066982+00', '2026-11-28 18:03:25.071093+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('f0be9613-be77-4e96-a4a1-5e852dc9563c', 2, 40, -1883120426963435531, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', 'e7a85b9b-8161-4ee8-ba4d-6b5013092747', '81679d15-65c2-41a2-8590-3a4cc78e4aaa'),
-	('f0be9613-be77-4e96-a4a1-5e852dc9563c', 3, 40, -1883120426964484108, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '9b41747f-e24e-405e-8509-fa9565faa7ff', 'e7a85b9b-8161-4ee8-ba4d-6b5013092747');
+	('3537141a-73d9-4fc4-8e6b-251e0dd9f1b1', 2, 40, -1883126109387620363, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', 'e5050ac0-8f58-4550-858d-dadd1eff1231', 'fd2baca1-7b50-4bf3-a719-ed2930938353'),
+	('3537141a-73d9-4fc4-8e6b-251e0dd9f1b1', 3, 40, -1883126109387620364, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'ffaf8440-6b83-4148-901e-780d532a69be', 'e5050ac0-8f58-4550-858d-dadd1eff1231');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', 'b82ba6abfe9c56aa05745d933f56c80eaaa2549e228cffe3c2c8a90e692af006', '2026-11-28 16:33:05.402947+00', 'postgres');
+	(1, '0.1.0', '8fc9ad8df92ffe76317ac22eb49b7db3e5ce7ee92717f151b9260b01cbf74821', '2026-11-28 18:03:24.556769+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 16:33:05.67036+00', '2026-12-28 16:33:05.670359+00'),
-	(41, 1002, '[1, null]', '2026-11-28 16:33:05.950989+00', '2026-12-28 16:33:05.950989+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 18:03:24.836381+00', '2026-12-28 18:03:24.83638+00'),
+	(41, 1002, '[1, null]', '2026-11-28 18:03:25.132427+00', '2026-12-28 18:03:25.132426+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 16:31:06.221028+00', 1, 0, 0),
-	(39, '2026-11-28 16:33:06.350216+00', 69, 47, 0),
-	(40, '2026-11-28 16:33:06.351524+00', 60, 30, 5),
-	(41, '2026-11-28 16:33:06.352346+00', 1004, 4, 0),
-	(43, '2026-11-28 16:33:06.353013+00', 1, 1, 0),
-	(44, '2026-11-28 16:33:06.353515+00', 2, 2, 0),
-	(1, '2026-11-28 16:33:06.354043+00', 38, 4, 2),
-	(34, '2026-11-28 16:33:06.355132+00', 69, 57, 7),
-	(35, '2026-11-28 16:33:06.355891+00', 12, 11, 1),
-	(36, '2026-11-28 16:33:06.356541+00', 5, 5, 1),
-	(37, '2026-11-28 16:33:06.357104+00', 1, 1, 0),
-	(38, '2026-11-28 16:33:06.358031+00', 17383, 5, 0);
+	(42, '2026-11-28 18:01:25.420414+00', 1, 0, 0),
+	(39, '2026-11-28 18:03:25.558031+00', 69, 47, 0),
+	(40, '2026-11-28 18:03:25.559365+00', 60, 30, 5),
+	(41, '2026-11-28 18:03:25.560161+00', 1004, 4, 0),
+	(43, '2026-11-28 18:03:25.560806+00', 1, 1, 0),
+	(44, '2026-11-28 18:03:25.561308+00', 2, 2, 0),
+	(1, '2026-11-28 18:03:25.561824+00', 38, 4, 2),
+	(34, '2026-11-28 18:03:25.562941+00', 69, 57, 7),
+	(35, '2026-11-28 18:03:25.563643+00', 12, 11, 1),
+	(36, '2026-11-28 18:03:25.564349+00', 5, 5, 1),
+	(37, '2026-11-28 18:03:25.564938+00', 1, 1, 0),
+	(38, '2026-11-28 18:03:25.565906+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 16:33:05.93678+00', '2027-11-29 16:33:05.937908+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 16:33:05.941699+00', '2027-11-29 16:33:05.942107+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 18:03:25.119693+00', '2027-11-29 18:03:25.120589+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 18:03:25.123653+00', '2027-11-29 18:03:25.124038+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -28694,33 +28699,33 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 16:33:05.457679+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 16:33:05.636042+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 16:33:05.711632+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 16:33:05.747309+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 16:33:05.767915+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 16:33:05.795233+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 16:33:05.802829+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 16:33:05.810646+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 16:33:05.813618+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 16:33:05.816499+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 16:33:05.841451+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 16:33:05.84417+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 16:33:05.878987+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 16:33:05.924423+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 16:33:06.094222+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 16:33:06.110065+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 16:33:06.187284+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 16:33:06.214374+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 16:33:06.217695+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 16:33:06.220833+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 16:33:06.223858+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 16:33:06.227162+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 16:33:06.232918+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 18:03:24.614519+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 18:03:24.801631+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 18:03:24.880703+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 18:03:24.918128+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 18:03:24.940045+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 18:03:24.969807+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 18:03:24.977664+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 18:03:24.986645+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 18:03:24.990045+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 18:03:24.99314+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 18:03:25.020127+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 18:03:25.02305+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 18:03:25.061426+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 18:03:25.108471+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 18:03:25.277081+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 18:03:25.293429+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 18:03:25.384828+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 18:03:25.413269+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 18:03:25.416872+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 18:03:25.420212+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 18:03:25.42342+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 18:03:25.427059+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 18:03:25.432958+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '81840b9d18f0ed0febf2b6c7500b51d50aaf85015cea33e66a0b63c3ed3328b4', '2026-11-28 16:33:06.081895+00', '2026-11-29 16:33:06.080991+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '302cd0842b1efc80bad6d06e14f24c3fe980444d5aaafc0f98bd977d2b6b5a67', '2026-11-28 18:03:25.264033+00', '2026-11-29 18:03:25.263099+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -28728,29 +28733,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('0c48633e-4d2c-4ad2-afd5-72ec85ff9d0b', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 16:33:06.128786+00', NULL, '2026-11-28 16:33:06.128786+00');
+	('4144375c-3e67-4882-8254-5531603342d7', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 18:03:25.311989+00', NULL, '2026-11-28 18:03:25.311989+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 16:33:06.118538+00', 3, '2026-11-29 16:33:06.127444+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 18:03:25.301562+00', 3, '2026-11-29 18:03:25.310834+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 16:33:06.114019+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 18:03:25.297156+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 16:33:06.350216+00', 120.139427, 0, 0, 0, 0, 0, 47, 44, 0, 0.696913),
-	(40, '2026-11-28 16:33:06.351524+00', 120.136919, 0, 0, 0, 0, 0, 30, 25, 5, 0.468523),
-	(41, '2026-11-28 16:33:06.352346+00', 120.13446, 0, 0, 0, 0, 0, 4, 4, 0, 0.407094),
-	(43, '2026-11-28 16:33:06.353013+00', 120.12878, 0, 0, 0, 0, 0, 1, 1, 0, 0.22807),
-	(44, '2026-11-28 16:33:06.353515+00', 120.12616, 0, 0, 0, 0, 0, 2, 2, 0, 0.159906),
-	(1, '2026-11-28 16:33:06.354043+00', 120.555968, 0, 0, 0, 0, 0, 4, 2, 2, 0.741639),
-	(34, '2026-11-28 16:33:06.355132+00', 120.547569, 0, 8, 0, 8, 4, 57, 45, 7, 0.701829),
-	(35, '2026-11-28 16:33:06.355891+00', 120.545029, 0, 2, 0, 2, 1, 11, 9, 1, 0.641198),
-	(36, '2026-11-28 16:33:06.356541+00', 120.542736, 0, 0, 0, 0, 0, 5, 4, 1, 0.603439),
-	(37, '2026-11-28 16:33:06.357104+00', 120.540422, 0, 0, 0, 0, 0, 1, 1, 0, 0.586655),
-	(38, '2026-11-28 16:33:06.358031+00', 120.533315, 1000, 995, 995, 0, 0, 5, 5, 0, 0.522458);
+	(39, '2026-11-28 18:03:25.558031+00', 120.148718, 0, 0, 0, 0, 0, 47, 44, 0, 0.738637),
+	(40, '2026-11-28 18:03:25.559365+00', 120.14583, 0, 0, 0, 0, 0, 30, 25, 5, 0.493874),
+	(41, '2026-11-28 18:03:25.560161+00', 120.143079, 0, 0, 0, 0, 0, 4, 4, 0, 0.433102),
+	(43, '2026-11-28 18:03:25.560806+00', 120.1369, 0, 0, 0, 0, 0, 1, 1, 0, 0.252678),
+	(44, '2026-11-28 18:03:25.561308+00', 120.134055, 0, 0, 0, 0, 0, 2, 2, 0, 0.169663),
+	(1, '2026-11-28 18:03:25.561824+00', 120.589049, 0, 0, 0, 0, 0, 4, 2, 2, 0.786331),
+	(34, '2026-11-28 18:03:25.562941+00', 120.579809, 0, 8, 0, 8, 4, 57, 45, 7, 0.743547),
+	(35, '2026-11-28 18:03:25.563643+00', 120.57674, 0, 2, 0, 2, 1, 11, 9, 1, 0.679985),
+	(36, '2026-11-28 18:03:25.564349+00', 120.574101, 0, 0, 0, 0, 0, 5, 4, 1, 0.640264),
+	(37, '2026-11-28 18:03:25.564938+00', 120.571605, 0, 0, 0, 0, 0, 1, 1, 0, 0.622048),
+	(38, '2026-11-28 18:03:25.565906+00', 120.563576, 1000, 995, 995, 0, 0, 5, 5, 0, 0.552705);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -28758,11 +28763,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 16:33:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 18:03:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', '81840b9d18f0ed0febf2b6c7500b51d50aaf85015cea33e66a0b63c3ed3328b4', '0d9409ad00e16fbad5c993a6ddd838aa2ca2b4569c927503be000af49b51264e', '2029-08-24 16:33:06.079548+00', '{*}', '{look,send}', '2026-11-28 16:33:06.078611+00', NULL, '2026-11-28 16:33:06.079827+00');
+	(1, 'shop', '302cd0842b1efc80bad6d06e14f24c3fe980444d5aaafc0f98bd977d2b6b5a67', 'a30925bd439037f76638d9d0b7577cf417137e3f03540deade99bb23d4226376', '2029-08-24 18:03:25.261935+00', '{*}', '{look,send}', '2026-11-28 18:03:25.260859+00', NULL, '2026-11-28 18:03:25.26211+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -28770,14 +28775,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 16:33:05.807353+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 16:33:05.810803+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 16:33:06.248957+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 18:03:24.982901+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 18:03:24.986834+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 18:03:25.44963+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 16:32:05.951566+00', '2026-11-28 16:33:05.951566+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 18:02:25.132961+00', '2026-11-28 18:03:25.132961+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -28894,7 +28899,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_30', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_31', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_32', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_32', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_33', 0, false);
@@ -28999,7 +29004,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_7', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_8', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_9', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_9', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bound_number', 140, true);
@@ -29026,13 +29031,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795883586347483, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795889005555194, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795883585655, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795889004822, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -29044,7 +29049,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218047785754613000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218053204926021000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);

@@ -137,8 +137,8 @@ end $$;
 
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an
 -- earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
--- most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number and
--- token, or `settled` itself where nothing waits. settled_token is the token of the batch `settled` (null before the
+-- most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
+-- token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the batch `settled` (null before the
 -- first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
 -- or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
 -- MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
@@ -146,7 +146,7 @@ create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null,
     max_bytes bigint default null,
     settled_token uuid default null, ahead boolean default false
-) returns table (batch bigint, token uuid)
+) returns table (batch bigint, token uuid, n bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -174,6 +174,7 @@ begin
     perform spanmq_core.check_batch(this, reader, receiver_claim.settled, settled_token);
     batch := receiver_claim.settled;
     token := settled_token;
+    n := 0;
     if ahead is not true then
         perform spanmq_core.settle_batches(this, receiver, receiver_claim.settled);
     elsif not this.is_plain then
@@ -184,7 +185,8 @@ begin
         where b.receiver_id = receiver and b.batch > receiver_claim.settled and b.state <> 'released';
     if pending is not null then
         batch := pending;
-        token := spanmq_core.token_of_batch(receiver, pending);
+        select b.token, b.n into token, n from spanmq_core.receiver_batch b
+            where b.receiver_id = receiver and b.batch = pending;
         return next;
         return;
     end if;
@@ -222,7 +224,7 @@ begin
             values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1],
                     held.his[cardinality(held.his)],
                     held.los, held.his, held.attempts, settled_token)
-            returning receiver_batch.token into token;
+            returning receiver_batch.token, receiver_batch.n into token, n;
     end if;
     return next;
 end $$;

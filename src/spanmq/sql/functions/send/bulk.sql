@@ -44,6 +44,9 @@ declare
     ids bigint[];
     run record;
     block spanmq_core.bulk_block;
+    -- Room for several such blocks: a table more costs as much as thousands of rows.
+    size int := case when this.is_partitioned then this.segment_size
+                else greatest(this.segment_size, least(4 * n / 256 * 256, 262144)) end;
 begin
     if this.room is not null then
         perform spanmq_core.check_room(this, n);
@@ -61,7 +64,7 @@ begin
     loop
         block.lo := run.lo;
         while block.lo <= run.hi loop
-            segment := spanmq_core.enter_segment(this.queue_id, block.lo, this.segment_size);
+            segment := spanmq_core.enter_segment(this.queue_id, block.lo, size);
             block.hi := least(run.hi, segment.hi);
             block.log_name := segment.log_name;
             return next block;

@@ -25,7 +25,7 @@ begin
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq_core.bulk_write w
             where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch
-            for key share;
+            for no key update;
         exit when found;
         -- After the check above: publishing deletes the write and writes the ledger in one transaction.
         if exists (select from spanmq_core.bulk_ledger l

@@ -3503,10 +3503,11 @@ end $_$;
 COMMENT ON FUNCTION spanmq.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an
 earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
 most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
-token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the batch `settled` (null before the
-first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
-or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
-MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
+token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the
+batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the batch `settled`; of
+a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a
+reader that is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this
+database does not know.';
 
 
 CREATE FUNCTION spanmq.receiver_log(queue text) RETURNS TABLE(log_table text, first_id bigint, last_id bigint)
@@ -8212,10 +8213,11 @@ end $$;
 COMMENT ON FUNCTION spanmq_call.receiver_claim(queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint, max_bytes bigint, settled_token uuid, ahead boolean) IS 'Settles all batches up to `settled`, which the engine''s checkpoint has; then returns the batch after it: one that an
 earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
 most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
-token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the batch `settled` (null before the
-first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
-or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
-MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.';
+token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the
+batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the batch `settled`; of
+a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a
+reader that is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this
+database does not know.';
 
 
 CREATE FUNCTION spanmq_call.receiver_claim_41(uuid, bigint, bigint, integer, bigint, bigint, uuid, boolean) RETURNS TABLE(batch bigint, token uuid, n bigint)
@@ -22763,26 +22765,26 @@ CREATE TABLE spanmq_core.worker (
 
 
 INSERT INTO pgmq.a_orders VALUES
-	(1, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.829426+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.834761+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(12, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.822615+00', '2026-11-28 18:03:24.845814+00', '2029-08-24 18:03:24.822615+00', '{"text": "ü\n''\\", "order": 11}', NULL);
+	(1, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.293448+00', '2026-11-28 18:20:29.300275+00', '2029-08-24 18:20:29.293448+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.293448+00', '2026-11-28 18:20:29.300275+00', '2029-08-24 18:20:29.293448+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.293448+00', '2026-11-28 18:20:29.300275+00', '2029-08-24 18:20:29.293448+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.293448+00', '2026-11-28 18:20:29.300275+00', '2029-08-24 18:20:29.293448+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.293448+00', '2026-11-28 18:20:29.305808+00', '2029-08-24 18:20:29.293448+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(12, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.293448+00', '2026-11-28 18:20:29.316818+00', '2029-08-24 18:20:29.293448+00', '{"text": "ü\n''\\", "order": 11}', NULL);
 
 
 INSERT INTO pgmq.a_parts VALUES
-	(16384, 0, '2026-11-28 18:03:25.013201+00', NULL, '2026-11-28 18:03:25.025042+00', '2026-11-28 18:03:25.013201+00', '0', NULL),
-	(16385, 0, '2026-11-28 18:03:25.013201+00', NULL, '2026-11-28 18:03:25.025042+00', '2026-11-28 18:03:25.013201+00', '1', NULL),
-	(16386, 0, '2026-11-28 18:03:25.013201+00', NULL, '2026-11-28 18:03:25.025042+00', '2026-11-28 18:03:25.013201+00', '2', NULL);
+	(16384, 0, '2026-11-28 18:20:29.471564+00', NULL, '2026-11-28 18:20:29.482146+00', '2026-11-28 18:20:29.471564+00', '0', NULL),
+	(16385, 0, '2026-11-28 18:20:29.471564+00', NULL, '2026-11-28 18:20:29.482146+00', '2026-11-28 18:20:29.471564+00', '1', NULL),
+	(16386, 0, '2026-11-28 18:20:29.471564+00', NULL, '2026-11-28 18:20:29.482146+00', '2026-11-28 18:20:29.471564+00', '2', NULL);
 
 
 INSERT INTO pgmq.topic_bindings VALUES
-	('order.#', 'groups', '2026-11-28 18:03:25.032246+00', DEFAULT);
+	('order.#', 'groups', '2026-11-28 18:20:29.489182+00', DEFAULT);
 
 
 INSERT INTO spanmq_core.access_key VALUES
-	('SPANMQQVQA1K35NDNNQP', 'RllM5c-S_kSASOns4GZqW_JKyRT6QMfSbpt9ItyA', '{jobs}', '{send}', '2026-11-28 18:03:25.265224+00', NULL);
+	('SPANMQEKQ3AZ3ZUN69CP', 'DMHJMsoo9aoX9r8dHke6f4zS3S60JahyjK6_jXXb', '{jobs}', '{send}', '2026-11-28 18:20:29.751457+00', NULL);
 
 
 INSERT INTO spanmq_core.archive_export VALUES
@@ -22794,12 +22796,12 @@ INSERT INTO spanmq_core.archive_export_ids VALUES
 
 
 INSERT INTO spanmq_core.archive_gone VALUES
-	(38, 7713284537366523505, NULL, NULL, '{"at": "2026-11-28T18:03:24.998913+00:00", "seen": "800:800:", "since": "2026-11-28T18:03:24.998913+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T18:03:25.000911+00:00", "seen": "800:800:", "since": "2026-11-28T18:03:25.000911+00:00", "starts": [], "prepared": []}', '2026-11-28 18:03:25.00096+00');
+	(38, 7713288938749008405, NULL, NULL, '{"at": "2026-11-28T18:20:29.458113+00:00", "seen": "800:800:", "since": "2026-11-28T18:20:29.458113+00:00", "starts": [], "prepared": []}', '[]', '{"at": "2026-11-28T18:20:29.459564+00:00", "seen": "800:800:", "since": "2026-11-28T18:20:29.459564+00:00", "starts": [], "prepared": []}', '2026-11-28 18:20:29.459612+00');
 
 
 INSERT INTO spanmq_core.batch OVERRIDING SYSTEM VALUE VALUES
-	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 18:03:25.129375+00', NULL, NULL, NULL, NULL),
-	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 18:03:25.131304+00', '2026-11-28 18:03:25.402019+00', 0, 0, 1004);
+	(1, 41, '{"task": "then"}', NULL, 2, '863', '2026-11-28 18:20:29.609246+00', NULL, NULL, NULL, NULL),
+	(2, 41, '{"task": "at once"}', NULL, 0, '864', '2026-11-28 18:20:29.611316+00', '2026-11-28 18:20:29.897551+00', 0, 0, 1004);
 
 
 INSERT INTO spanmq_core.batch_part VALUES
@@ -22815,27 +22817,27 @@ INSERT INTO spanmq_core.body_schema VALUES
 
 
 INSERT INTO spanmq_core.bound VALUES
-	(37, 17, 1, '2026-11-28 18:03:24.517567+00', 1, '2026-11-28 18:03:25.403079+00', 0, '{}', '{}'),
-	(41, 21, 1001, '2026-11-28 18:03:25.361352+00', 1004, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
-	(42, 22, 2, '2026-11-28 18:03:25.361352+00', 1, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
-	(43, 23, 1, '2026-11-28 18:03:25.361352+00', 1, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
-	(44, 24, 1, '2026-11-28 18:03:25.361352+00', 2, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
-	(38, 30, 17379, '2026-11-28 18:03:25.361352+00', 17383, '2026-11-28 18:03:25.444806+00', 0, '{}', '{}'),
-	(39, 130, 20, '2026-11-28 18:03:25.534876+00', 69, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
-	(40, 131, 16, '2026-11-28 18:03:25.534876+00', 60, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
-	(1, 135, 37, '2026-11-28 18:03:25.534876+00', 38, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
-	(34, 136, 21, '2026-11-28 18:03:24.85815+00', 69, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
-	(35, 137, 2, '2026-11-28 18:03:24.904803+00', 12, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
-	(36, 138, 2, '2026-11-28 18:03:25.534876+00', 5, '2026-11-28 18:03:25.555194+00', 0, '{}', '{}'),
+	(37, 17, 1, '2026-11-28 18:20:28.947639+00', 1, '2026-11-28 18:20:29.899227+00', 0, '{}', '{}'),
+	(41, 21, 1001, '2026-11-28 18:20:29.842415+00', 1004, '2026-11-28 18:20:29.956039+00', 0, '{}', '{}'),
+	(42, 22, 2, '2026-11-28 18:20:29.842415+00', 1, '2026-11-28 18:20:29.956039+00', 0, '{}', '{}'),
+	(43, 23, 1, '2026-11-28 18:20:29.842415+00', 1, '2026-11-28 18:20:29.956039+00', 0, '{}', '{}'),
+	(44, 24, 1, '2026-11-28 18:20:29.842415+00', 2, '2026-11-28 18:20:29.956039+00', 0, '{}', '{}'),
+	(38, 30, 17379, '2026-11-28 18:20:29.842415+00', 17383, '2026-11-28 18:20:29.956039+00', 0, '{}', '{}'),
+	(39, 130, 20, '2026-11-28 18:20:30.047942+00', 69, '2026-11-28 18:20:30.069252+00', 0, '{}', '{}'),
+	(40, 131, 16, '2026-11-28 18:20:30.047942+00', 60, '2026-11-28 18:20:30.069252+00', 0, '{}', '{}'),
+	(1, 135, 37, '2026-11-28 18:20:30.047942+00', 38, '2026-11-28 18:20:30.069252+00', 0, '{}', '{}'),
+	(34, 136, 21, '2026-11-28 18:20:29.32735+00', 69, '2026-11-28 18:20:30.069252+00', 0, '{}', '{}'),
+	(35, 137, 2, '2026-11-28 18:20:29.371425+00', 12, '2026-11-28 18:20:30.069252+00', 0, '{}', '{}'),
+	(36, 138, 2, '2026-11-28 18:20:30.047942+00', 5, '2026-11-28 18:20:30.069252+00', 0, '{}', '{}'),
 	(45, 0, 0, '-infinity', NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.breaker VALUES
-	(36, 'worker', '2026-11-29 18:03:24.929069+00');
+	(36, 'worker', '2026-11-29 18:20:29.394497+00');
 
 
 INSERT INTO spanmq_core.bulk_block OVERRIDING SYSTEM VALUE VALUES
-	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 18:03:25.08835+00');
+	(3, 3, 40, 51, 60, 'log_40_49', true, false, false, '2026-11-28 18:20:29.559731+00');
 
 
 INSERT INTO spanmq_core.bulk_ledger VALUES
@@ -22843,7 +22845,7 @@ INSERT INTO spanmq_core.bulk_ledger VALUES
 
 
 INSERT INTO spanmq_core.bulk_write OVERRIDING SYSTEM VALUE VALUES
-	(3, 40, 'writer', 2, '2026-11-28 18:03:25.087989+00');
+	(3, 40, 'writer', 2, '2026-11-28 18:20:29.559359+00');
 
 
 INSERT INTO spanmq_core.category_policy VALUES
@@ -22872,44 +22874,44 @@ INSERT INTO spanmq_core.category_rule VALUES
 
 
 INSERT INTO spanmq_core.change OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-28 18:03:24.61626+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
-	(34, '2026-11-28 18:03:24.803224+00', 'postgres', NULL, 'create', 'Orders', '{}'),
-	(35, '2026-11-28 18:03:24.806932+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
-	(36, '2026-11-28 18:03:24.811571+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
-	(37, '2026-11-28 18:03:24.813666+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
-	(38, '2026-11-28 18:03:24.815121+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
-	(39, '2026-11-28 18:03:24.816707+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
-	(40, '2026-11-28 18:03:24.881303+00', 'postgres', NULL, 'create', 'groups', '{}'),
-	(41, '2026-11-28 18:03:24.88301+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
-	(42, '2026-11-28 18:03:24.918744+00', 'postgres', NULL, 'create', 'limited', '{}'),
-	(43, '2026-11-28 18:03:24.921877+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
-	(44, '2026-11-28 18:03:24.940668+00', 'postgres', NULL, 'create', 'paused', '{}'),
-	(45, '2026-11-28 18:03:24.944975+00', 'postgres', NULL, 'pause', 'paused', '{}'),
-	(46, '2026-11-28 18:03:24.956263+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
-	(47, '2026-11-28 18:03:25.033296+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
-	(48, '2026-11-28 18:03:25.043635+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
-	(49, '2026-11-28 18:03:25.061774+00', 'postgres', NULL, 'create', 'stream', '{}'),
-	(50, '2026-11-28 18:03:25.108807+00', 'postgres', NULL, 'create', 'jobs', '{}'),
-	(51, '2026-11-28 18:03:25.12007+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
-	(52, '2026-11-28 18:03:25.123752+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
-	(53, '2026-11-28 18:03:25.126195+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
-	(54, '2026-11-28 18:03:25.127977+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
-	(55, '2026-11-28 18:03:25.201451+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
-	(56, '2026-11-28 18:03:25.229895+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
-	(57, '2026-11-28 18:03:25.261311+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
-	(58, '2026-11-28 18:03:25.262383+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
-	(59, '2026-11-28 18:03:25.265499+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQQVQA1K35NDNNQP"}'),
-	(60, '2026-11-28 18:03:25.278777+00', 'postgres', NULL, 'create', 'sqs', '{}'),
-	(61, '2026-11-28 18:03:25.295055+00', 'postgres', NULL, 'create', 'failed', '{}'),
-	(62, '2026-11-28 18:03:25.389848+00', 'postgres', NULL, 'create', 'sealed', '{}');
+	(1, '2026-11-28 18:20:29.085577+00', 'postgres', NULL, 'create_unlogged', 'fast', '{}'),
+	(34, '2026-11-28 18:20:29.273519+00', 'postgres', NULL, 'create', 'Orders', '{}'),
+	(35, '2026-11-28 18:20:29.277337+00', 'postgres', NULL, 'set_policy', 'Orders', '{"settings": "{\"max_attempts\": 2, \"keep\": \"100 years\", \"archive_on_ack\": true}"}'),
+	(36, '2026-11-28 18:20:29.282015+00', 'postgres', NULL, 'set_schema', 'Orders', '{"schema": "{\"type\": \"object\"}", "checked": "true"}'),
+	(37, '2026-11-28 18:20:29.284188+00', 'postgres', NULL, 'set_category_rule', 'Orders', '{"name": "bank", "error": "refused", "place": "100", "category": "TRANSIENT"}'),
+	(38, '2026-11-28 18:20:29.285746+00', 'postgres', NULL, 'set_category_policy', 'Orders', '{"category": "BUSINESS", "settings": "{\"max_attempts\": 1}"}'),
+	(39, '2026-11-28 18:20:29.287303+00', 'postgres', NULL, 'enable_notify_insert', 'Orders', '{"throttle_interval_ms": "250"}'),
+	(40, '2026-11-28 18:20:29.349124+00', 'postgres', NULL, 'create', 'groups', '{}'),
+	(41, '2026-11-28 18:20:29.350845+00', 'postgres', NULL, 'set_policy', 'groups', '{"settings": "{\"ordered\": true, \"dead_letter_blocks_group\": true, \"max_in_flight_per_group\": 1}"}'),
+	(42, '2026-11-28 18:20:29.384509+00', 'postgres', NULL, 'create', 'limited', '{}'),
+	(43, '2026-11-28 18:20:29.38749+00', 'postgres', NULL, 'set_policy', 'limited', '{"settings": "{\"rate_limit\": 0.001, \"rate_burst\": 2, \"max_in_flight\": 5, \"max_backlog\": 1000, \"priority_aging\": 60}"}'),
+	(44, '2026-11-28 18:20:29.405173+00', 'postgres', NULL, 'create', 'paused', '{}'),
+	(45, '2026-11-28 18:20:29.409126+00', 'postgres', NULL, 'pause', 'paused', '{}'),
+	(46, '2026-11-28 18:20:29.419236+00', 'postgres', NULL, 'create_partitioned', 'parts', '{"partition_interval": "256"}'),
+	(47, '2026-11-28 18:20:29.490239+00', 'postgres', NULL, 'bind_topic', 'groups', '{"pattern": "order.#"}'),
+	(48, '2026-11-28 18:20:29.500222+00', 'postgres', NULL, 'create_subscription', 'Orders', '{"name": "copies", "waiting": "true"}'),
+	(49, '2026-11-28 18:20:29.520175+00', 'postgres', NULL, 'create', 'stream', '{}'),
+	(50, '2026-11-28 18:20:29.583371+00', 'postgres', NULL, 'create', 'jobs', '{}'),
+	(51, '2026-11-28 18:20:29.59819+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "yearly", "catch_up": "false", "time_zone": "Europe/Berlin"}'),
+	(52, '2026-11-28 18:20:29.60276+00', 'postgres', NULL, 'schedule', 'jobs', '{"cron": "0 0 1 1 *", "name": "paused", "catch_up": "true", "time_zone": "UTC"}'),
+	(53, '2026-11-28 18:20:29.605698+00', 'postgres', NULL, 'pause_schedule', NULL, '{"name": "paused"}'),
+	(54, '2026-11-28 18:20:29.607512+00', 'postgres', NULL, 'run_schedule', NULL, '{"name": "yearly"}'),
+	(55, '2026-11-28 18:20:29.684127+00', 'postgres', NULL, 'grant_queue', 'jobs', '{"role": "released_role", "verb": "receive"}'),
+	(56, '2026-11-28 18:20:29.71263+00', 'postgres', NULL, 'grant_all', NULL, '{"role": "released_role", "verb": "send"}'),
+	(57, '2026-11-28 18:20:29.747623+00', 'postgres', NULL, 'create_token', NULL, '{"name": "shop", "verbs": "{\"send\",\"look\"}", "queues": "{\"*\"}"}'),
+	(58, '2026-11-28 18:20:29.748663+00', 'postgres', NULL, 'rotate_token', NULL, '{"name": "shop", "overlap": "86400000.0"}'),
+	(59, '2026-11-28 18:20:29.751748+00', 'postgres', NULL, 'create_access_key', NULL, '{"verbs": "{\"send\"}", "queues": "{\"jobs\"}", "access_key_id": "SPANMQEKQ3AZ3ZUN69CP"}'),
+	(60, '2026-11-28 18:20:29.765279+00', 'postgres', NULL, 'create', 'sqs', '{}'),
+	(61, '2026-11-28 18:20:29.781958+00', 'postgres', NULL, 'create', 'failed', '{}'),
+	(62, '2026-11-28 18:20:29.880517+00', 'postgres', NULL, 'create', 'sealed', '{}');
 
 
 INSERT INTO spanmq_core.dead_letter VALUES
-	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', '2026-11-28 18:03:24.838539+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
-	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 18:03:24.885727+00', '2026-11-28 18:03:24.907414+00', '2026-11-28 18:03:24.907414+00', '2026-11-28 18:03:24.907414+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
-	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T18:03:24.866223+00:00"}', NULL, NULL, 0, '2026-11-28 18:03:24.865409+00', '2026-11-28 18:03:24.977872+00', '2026-11-28 18:03:24.977872+00', '2026-11-28 18:03:24.977872+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
-	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 18:03:24.819394+00', '2026-11-28 18:03:24.844429+00', '2026-11-28 18:03:24.981177+00', '2026-11-28 18:03:24.981177+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T18:03:24.844429+00:00", "failed_at": "2026-11-28T18:03:24.844429+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T18:03:24.858614+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
+	(1, 34, 6, '{"text": "ü\n''\\", "order": 5}', NULL, NULL, NULL, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.309665+00', '2026-11-28 18:20:29.309665+00', '2026-11-28 18:20:29.309665+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(2, 34, 7, '{"text": "ü\n''\\", "order": 6}', NULL, NULL, NULL, 1, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.309665+00', '2026-11-28 18:20:29.309665+00', '2026-11-28 18:20:29.309665+00', 'BUSINESS', 'no such customer', 'LookupError', NULL, 'w', '[]', NULL, NULL),
+	(3, 35, 10, '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}', 'blocked', NULL, 1, '2026-11-28 18:20:29.35358+00', '2026-11-28 18:20:29.373974+00', '2026-11-28 18:20:29.373974+00', '2026-11-28 18:20:29.373974+00', 'PERMANENT', 'never', NULL, NULL, NULL, '[]', NULL, NULL),
+	(4, 34, 65, '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T18:20:29.33505+00:00"}', NULL, NULL, 0, '2026-11-28 18:20:29.334236+00', '2026-11-28 18:20:29.439263+00', '2026-11-28 18:20:29.439263+00', '2026-11-28 18:20:29.439263+00', 'EXPIRED', 'the message expired before it was handled', NULL, NULL, NULL, '[]', NULL, NULL),
+	(5, 34, 10, '{"text": "ü\n''\\", "order": 9}', NULL, NULL, NULL, 3, '2026-11-28 18:20:29.290084+00', '2026-11-28 18:20:29.315369+00', '2026-11-28 18:20:29.442045+00', '2026-11-28 18:20:29.442045+00', 'UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', NULL, NULL, '[{"error": "connection refused", "worker": null, "attempt": 1, "outcome": "retrying", "category": "TRANSIENT", "retry_at": "2026-11-28T18:20:29.315369+00:00", "failed_at": "2026-11-28T18:20:29.315369+00:00", "traceback": null, "error_class": null}, {"error": "the lease ran out", "worker": null, "attempt": 2, "outcome": "expired", "category": "UNKNOWN", "retry_at": null, "failed_at": "2026-11-28T18:20:29.327829+00:00", "traceback": null, "error_class": "LeaseExpired"}]', NULL, NULL);
 
 
 INSERT INTO spanmq_core.dead_letter_count VALUES
@@ -22920,7 +22922,7 @@ INSERT INTO spanmq_core.dead_letter_count VALUES
 
 
 INSERT INTO spanmq_core.deduplication VALUES
-	(34, 'once', 67, '2026-12-12 18:03:24.867127+00', 'f', true);
+	(34, 'once', 67, '2026-12-12 18:20:29.336066+00', 'f', true);
 
 
 INSERT INTO spanmq_core.done VALUES
@@ -22928,22 +22930,22 @@ INSERT INTO spanmq_core.done VALUES
 
 
 INSERT INTO spanmq_core.dropped_queue VALUES
-	(45, 'dropped', '2026-11-28 18:03:25.587603+00', NULL);
+	(45, 'dropped', '2026-11-28 18:20:30.102265+00', NULL);
 
 
 INSERT INTO spanmq_core.expiry VALUES
-	(34, 13, '2026-11-28 18:03:24.849156+00', true),
-	(34, 66, '2029-08-24 18:03:24.86626+00', false),
-	(39, 66, '2029-08-24 18:03:24.86626+00', false),
-	(43, 1, '2026-11-29 18:03:25.307421+00', false);
+	(34, 13, '2026-11-28 18:20:29.319612+00', true),
+	(34, 66, '2029-08-24 18:20:29.335132+00', false),
+	(39, 66, '2029-08-24 18:20:29.335132+00', false),
+	(43, 1, '2026-11-29 18:20:29.796114+00', false);
 
 
 INSERT INTO spanmq_core.failure VALUES
-	(34, 8, 2, NULL, 1, '2026-11-28 18:03:24.841518+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
-line 2', NULL, '2029-08-24 18:03:24.841518+00'),
-	(34, 10, 1, NULL, 1, '2026-11-28 18:03:24.844429+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 18:03:24.844429+00'),
-	(34, 10, 1, NULL, 2, '2026-11-28 18:03:24.858614+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
-	(35, 7, 1, NULL, 1, '2026-11-28 18:03:24.905877+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 18:03:24.905877+00');
+	(34, 8, 2, NULL, 1, '2026-11-28 18:20:29.312595+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, 'line 1
+line 2', NULL, '2029-08-24 18:20:29.312595+00'),
+	(34, 10, 1, NULL, 1, '2026-11-28 18:20:29.315369+00', 'retrying', 'TRANSIENT', 'connection refused', NULL, NULL, NULL, '2026-11-28 18:20:29.315369+00'),
+	(34, 10, 1, NULL, 2, '2026-11-28 18:20:29.327829+00', 'expired', 'UNKNOWN', 'the lease ran out', 'LeaseExpired', NULL, NULL, NULL),
+	(35, 7, 1, NULL, 1, '2026-11-28 18:20:29.372571+00', 'retrying', 'UNKNOWN', 'again', NULL, NULL, NULL, '2029-08-24 18:20:29.372571+00');
 
 
 INSERT INTO spanmq_core.followed_grant VALUES
@@ -27094,18 +27096,18 @@ INSERT INTO spanmq_core.group_lock VALUES
 
 
 INSERT INTO spanmq_core.held VALUES
-	(1, 34, 3, 1883126109073047555, 1, 0, 0, '2029-08-24 18:03:24.776851+00', '2026-11-28 18:03:24.776851+00', NULL, NULL, NULL),
-	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 18:03:24.841518+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
-	(34, 13, 1, 1883126109121282052, 1, 0, 0, '2029-08-24 18:03:24.822615+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
-	(34, 15, 6, 1883126109121282052, 1, 0, 0, '2029-08-24 18:03:24.822615+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
-	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 18:03:24.85815+00', '2026-11-28 18:03:24.822615+00', NULL, NULL, NULL),
-	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 18:03:24.861687+00', NULL, NULL, NULL, NULL),
-	(35, 4, 1, 1883126109187342343, 1, 0, 0, '2029-08-24 18:03:24.886198+00', '2026-11-28 18:03:24.886198+00', NULL, 6457151815219675179, 'leased'),
-	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 18:03:24.904803+00', NULL, NULL, -6627113604706112232, 'ready'),
-	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 18:03:24.905877+00', '2026-11-28 18:03:24.886198+00', NULL, -32826013618338636, 'failing'),
-	(36, 1, 1, 1883126109228236808, 1, 0, 0, '2029-08-24 18:03:24.924794+00', '2026-11-28 18:03:24.924794+00', NULL, NULL, NULL),
-	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 18:03:24.861687+00', NULL, NULL, NULL, NULL),
-	(40, 11, 5, -1883126109387620364, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 18:03:25.077484+00', NULL, NULL, NULL);
+	(1, 34, 3, 1883127183308750851, 1, 0, 0, '2029-08-24 18:20:29.248282+00', '2026-11-28 18:20:29.248282+00', NULL, NULL, NULL),
+	(34, 8, 2, 0, 1, 0, 0, '2029-08-24 18:20:29.312595+00', '2026-11-28 18:20:29.293448+00', NULL, NULL, NULL),
+	(34, 13, 1, 1883127183355936772, 1, 0, 0, '2029-08-24 18:20:29.293448+00', '2026-11-28 18:20:29.293448+00', NULL, NULL, NULL),
+	(34, 15, 6, 1883127183355936772, 1, 0, 0, '2029-08-24 18:20:29.293448+00', '2026-11-28 18:20:29.293448+00', NULL, NULL, NULL),
+	(34, 14, 1, 0, 1, 0, 0, '2026-11-28 18:20:29.32735+00', '2026-11-28 18:20:29.293448+00', NULL, NULL, NULL),
+	(34, 61, 3, 0, 0, 0, 0, '2029-08-24 18:20:29.330826+00', NULL, NULL, NULL, NULL),
+	(35, 4, 1, 1883127183419899911, 1, 0, 0, '2029-08-24 18:20:29.354071+00', '2026-11-28 18:20:29.354071+00', NULL, 6457151815219675179, 'leased'),
+	(35, 1, 1, 0, 0, 0, 0, '2026-11-28 18:20:29.371425+00', NULL, NULL, -6627113604706112232, 'ready'),
+	(35, 7, 1, 0, 1, 0, 0, '2029-08-24 18:20:29.372571+00', '2026-11-28 18:20:29.354071+00', NULL, -32826013618338636, 'failing'),
+	(36, 1, 1, 1883127183457648648, 1, 0, 0, '2029-08-24 18:20:29.390423+00', '2026-11-28 18:20:29.390423+00', NULL, NULL, NULL),
+	(39, 61, 3, 0, 0, 0, 0, '2029-08-24 18:20:29.330826+00', NULL, NULL, NULL, NULL),
+	(40, 11, 5, -1883127183619129356, 1, 0, 0, '9999-12-30 00:00:00+00', '2026-11-28 18:20:29.543711+00', NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.horizon VALUES
@@ -27117,7 +27119,7 @@ INSERT INTO spanmq_core.lane VALUES
 
 
 INSERT INTO spanmq_core.listener VALUES
-	('9de55eea-934c-4904-9cab-5cf7e26fdbab', 9, 'spanmq_627d348d89d34dc8b17e38ccf37270d8', '{41}', '867', '2026-11-28 18:04:55.136778+00');
+	('aafdc801-11d7-4264-b8c1-5fa5229767cc', 47, 'spanmq_50764297c5634233ab3cee1c0d2fb540', '{41}', '867', '2026-11-28 18:21:59.617507+00');
 
 
 INSERT INTO spanmq_core.lock VALUES
@@ -27236,446 +27238,446 @@ INSERT INTO spanmq_core.lock VALUES
 
 
 INSERT INTO spanmq_core.log_1_1 VALUES
-	(34, '2026-11-28 18:03:24.775493+00', '{"number": 0}', NULL),
-	(35, '2026-11-28 18:03:24.775493+00', '{"number": 1}', NULL),
-	(36, '2026-11-28 18:03:24.775493+00', '{"number": 2}', NULL),
-	(37, '2026-11-28 18:03:24.775493+00', '{"number": 3}', NULL),
-	(38, '2026-11-28 18:03:24.775493+00', '{"number": 4}', NULL);
+	(34, '2026-11-28 18:20:29.247172+00', '{"number": 0}', NULL),
+	(35, '2026-11-28 18:20:29.247172+00', '{"number": 1}', NULL),
+	(36, '2026-11-28 18:20:29.247172+00', '{"number": 2}', NULL),
+	(37, '2026-11-28 18:20:29.247172+00', '{"number": 3}', NULL),
+	(38, '2026-11-28 18:20:29.247172+00', '{"number": 4}', NULL);
 
 
 INSERT INTO spanmq_core.log_34_34 VALUES
-	(1, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 0}', NULL),
-	(2, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 1}', NULL),
-	(3, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 2}', NULL),
-	(4, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 3}', NULL),
-	(5, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 4}', NULL),
-	(6, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 5}', NULL),
-	(7, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 6}', NULL),
-	(8, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 7}', NULL),
-	(9, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 8}', NULL),
-	(10, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 9}', NULL),
-	(11, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 10}', NULL),
-	(12, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 11}', NULL),
-	(13, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 12}', NULL),
-	(14, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 13}', NULL),
-	(15, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 14}', NULL),
-	(16, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 15}', NULL),
-	(17, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 16}', NULL),
-	(18, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 17}', NULL),
-	(19, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 18}', NULL),
-	(20, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 19}', NULL),
-	(21, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 20}', NULL),
-	(22, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 21}', NULL),
-	(23, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 22}', NULL),
-	(24, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 23}', NULL),
-	(25, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 24}', NULL),
-	(26, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 25}', NULL),
-	(27, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 26}', NULL),
-	(28, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 27}', NULL),
-	(29, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 28}', NULL),
-	(30, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 29}', NULL),
-	(31, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 30}', NULL),
-	(32, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 31}', NULL),
-	(33, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 32}', NULL),
-	(34, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 33}', NULL),
-	(35, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 34}', NULL),
-	(36, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 35}', NULL),
-	(37, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 36}', NULL),
-	(38, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 37}', NULL),
-	(39, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 38}', NULL),
-	(40, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 39}', NULL),
-	(41, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 40}', NULL),
-	(42, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 41}', NULL),
-	(43, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 42}', NULL),
-	(44, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 43}', NULL),
-	(45, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 44}', NULL),
-	(46, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 45}', NULL),
-	(47, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 46}', NULL),
-	(48, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 47}', NULL),
-	(49, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 48}', NULL),
-	(50, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 49}', NULL),
-	(51, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 50}', NULL),
-	(52, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 51}', NULL),
-	(53, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 52}', NULL),
-	(54, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 53}', NULL),
-	(55, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 54}', NULL),
-	(56, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 55}', NULL),
-	(57, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 56}', NULL),
-	(58, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 57}', NULL),
-	(59, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 58}', NULL),
-	(60, '2026-11-28 18:03:24.819394+00', '{"text": "ü\n''\\", "order": 59}', NULL),
-	(61, '2026-11-28 18:03:24.862071+00', '{"n": 1}', NULL),
-	(62, '2026-11-28 18:03:24.862071+00', '{"n": 1}', NULL),
-	(63, '2026-11-28 18:03:24.862071+00', '{"n": 1}', NULL),
-	(64, '2026-11-28 18:03:24.864373+00', '{"urgent": true}', NULL),
-	(65, '2026-11-28 18:03:24.865409+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T18:03:24.866223+00:00"}'),
-	(66, '2026-11-28 18:03:24.866348+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T18:03:24.86626+00:00", "x-spanmq-max-attempts": 5}'),
-	(67, '2026-11-28 18:03:24.868943+00', '{"once": true}', NULL),
-	(68, '2026-11-28 18:03:24.869611+00', '{"n": 2}', NULL),
-	(69, '2026-11-28 18:03:24.869611+00', '{"n": 2}', NULL);
+	(1, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 0}', NULL),
+	(2, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 1}', NULL),
+	(3, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 2}', NULL),
+	(4, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 3}', NULL),
+	(5, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 4}', NULL),
+	(6, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 5}', NULL),
+	(7, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 6}', NULL),
+	(8, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 7}', NULL),
+	(9, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 8}', NULL),
+	(10, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 9}', NULL),
+	(11, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 10}', NULL),
+	(12, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 11}', NULL),
+	(13, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 12}', NULL),
+	(14, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 13}', NULL),
+	(15, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 14}', NULL),
+	(16, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 15}', NULL),
+	(17, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 16}', NULL),
+	(18, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 17}', NULL),
+	(19, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 18}', NULL),
+	(20, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 19}', NULL),
+	(21, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 20}', NULL),
+	(22, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 21}', NULL),
+	(23, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 22}', NULL),
+	(24, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 23}', NULL),
+	(25, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 24}', NULL),
+	(26, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 25}', NULL),
+	(27, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 26}', NULL),
+	(28, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 27}', NULL),
+	(29, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 28}', NULL),
+	(30, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 29}', NULL),
+	(31, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 30}', NULL),
+	(32, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 31}', NULL),
+	(33, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 32}', NULL),
+	(34, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 33}', NULL),
+	(35, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 34}', NULL),
+	(36, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 35}', NULL),
+	(37, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 36}', NULL),
+	(38, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 37}', NULL),
+	(39, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 38}', NULL),
+	(40, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 39}', NULL),
+	(41, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 40}', NULL),
+	(42, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 41}', NULL),
+	(43, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 42}', NULL),
+	(44, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 43}', NULL),
+	(45, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 44}', NULL),
+	(46, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 45}', NULL),
+	(47, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 46}', NULL),
+	(48, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 47}', NULL),
+	(49, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 48}', NULL),
+	(50, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 49}', NULL),
+	(51, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 50}', NULL),
+	(52, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 51}', NULL),
+	(53, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 52}', NULL),
+	(54, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 53}', NULL),
+	(55, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 54}', NULL),
+	(56, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 55}', NULL),
+	(57, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 56}', NULL),
+	(58, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 57}', NULL),
+	(59, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 58}', NULL),
+	(60, '2026-11-28 18:20:29.290084+00', '{"text": "ü\n''\\", "order": 59}', NULL),
+	(61, '2026-11-28 18:20:29.331222+00', '{"n": 1}', NULL),
+	(62, '2026-11-28 18:20:29.331222+00', '{"n": 1}', NULL),
+	(63, '2026-11-28 18:20:29.331222+00', '{"n": 1}', NULL),
+	(64, '2026-11-28 18:20:29.333256+00', '{"urgent": true}', NULL),
+	(65, '2026-11-28 18:20:29.334236+00', '{"late": true}', '{"x-spanmq-expires-at": "2026-11-28T18:20:29.33505+00:00"}'),
+	(66, '2026-11-28 18:20:29.335221+00', '{"late": false}', '{"x-spanmq-expires-at": "2029-08-24T18:20:29.335132+00:00", "x-spanmq-max-attempts": 5}'),
+	(67, '2026-11-28 18:20:29.337498+00', '{"once": true}', NULL),
+	(68, '2026-11-28 18:20:29.338192+00', '{"n": 2}', NULL),
+	(69, '2026-11-28 18:20:29.338192+00', '{"n": 2}', NULL);
 
 
 INSERT INTO spanmq_core.log_35_35 VALUES
-	(1, '2026-11-28 18:03:24.883658+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
-	(2, '2026-11-28 18:03:24.883658+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
-	(3, '2026-11-28 18:03:24.883658+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
-	(4, '2026-11-28 18:03:24.884692+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
-	(5, '2026-11-28 18:03:24.884692+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
-	(6, '2026-11-28 18:03:24.884692+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
-	(7, '2026-11-28 18:03:24.885215+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
-	(8, '2026-11-28 18:03:24.885215+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
-	(9, '2026-11-28 18:03:24.885215+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
-	(10, '2026-11-28 18:03:24.885727+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
-	(11, '2026-11-28 18:03:24.885727+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
-	(12, '2026-11-28 18:03:24.885727+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
+	(1, '2026-11-28 18:20:29.351522+00', '{"group": "ready", "number": 0}', '{"x-pgmq-group": "ready"}'),
+	(2, '2026-11-28 18:20:29.351522+00', '{"group": "ready", "number": 1}', '{"x-pgmq-group": "ready"}'),
+	(3, '2026-11-28 18:20:29.351522+00', '{"group": "ready", "number": 2}', '{"x-pgmq-group": "ready"}'),
+	(4, '2026-11-28 18:20:29.352565+00', '{"group": "leased", "number": 0}', '{"x-pgmq-group": "leased"}'),
+	(5, '2026-11-28 18:20:29.352565+00', '{"group": "leased", "number": 1}', '{"x-pgmq-group": "leased"}'),
+	(6, '2026-11-28 18:20:29.352565+00', '{"group": "leased", "number": 2}', '{"x-pgmq-group": "leased"}'),
+	(7, '2026-11-28 18:20:29.353093+00', '{"group": "failing", "number": 0}', '{"x-pgmq-group": "failing"}'),
+	(8, '2026-11-28 18:20:29.353093+00', '{"group": "failing", "number": 1}', '{"x-pgmq-group": "failing"}'),
+	(9, '2026-11-28 18:20:29.353093+00', '{"group": "failing", "number": 2}', '{"x-pgmq-group": "failing"}'),
+	(10, '2026-11-28 18:20:29.35358+00', '{"group": "blocked", "number": 0}', '{"x-pgmq-group": "blocked"}'),
+	(11, '2026-11-28 18:20:29.35358+00', '{"group": "blocked", "number": 1}', '{"x-pgmq-group": "blocked"}'),
+	(12, '2026-11-28 18:20:29.35358+00', '{"group": "blocked", "number": 2}', '{"x-pgmq-group": "blocked"}');
 
 
 INSERT INTO spanmq_core.log_36_36 VALUES
-	(1, '2026-11-28 18:03:24.924085+00', '0', NULL),
-	(2, '2026-11-28 18:03:24.924085+00', '1', NULL),
-	(3, '2026-11-28 18:03:24.924085+00', '2', NULL),
-	(4, '2026-11-28 18:03:24.924085+00', '3', NULL),
-	(5, '2026-11-28 18:03:24.924085+00', '4', NULL);
+	(1, '2026-11-28 18:20:29.389686+00', '0', NULL),
+	(2, '2026-11-28 18:20:29.389686+00', '1', NULL),
+	(3, '2026-11-28 18:20:29.389686+00', '2', NULL),
+	(4, '2026-11-28 18:20:29.389686+00', '3', NULL),
+	(5, '2026-11-28 18:20:29.389686+00', '4', NULL);
 
 
 INSERT INTO spanmq_core.log_37_37 VALUES
-	(1, '2026-11-28 18:03:24.94289+00', 'null', NULL);
+	(1, '2026-11-28 18:20:29.407235+00', 'null', NULL);
 
 
 INSERT INTO spanmq_core.log_38_47 VALUES
-	(17152, '2026-11-28 18:03:25.013201+00', '768', NULL),
-	(17153, '2026-11-28 18:03:25.013201+00', '769', NULL),
-	(17154, '2026-11-28 18:03:25.013201+00', '770', NULL),
-	(17155, '2026-11-28 18:03:25.013201+00', '771', NULL),
-	(17156, '2026-11-28 18:03:25.013201+00', '772', NULL),
-	(17157, '2026-11-28 18:03:25.013201+00', '773', NULL),
-	(17158, '2026-11-28 18:03:25.013201+00', '774', NULL),
-	(17159, '2026-11-28 18:03:25.013201+00', '775', NULL),
-	(17160, '2026-11-28 18:03:25.013201+00', '776', NULL),
-	(17161, '2026-11-28 18:03:25.013201+00', '777', NULL),
-	(17162, '2026-11-28 18:03:25.013201+00', '778', NULL),
-	(17163, '2026-11-28 18:03:25.013201+00', '779', NULL),
-	(17164, '2026-11-28 18:03:25.013201+00', '780', NULL),
-	(17165, '2026-11-28 18:03:25.013201+00', '781', NULL),
-	(17166, '2026-11-28 18:03:25.013201+00', '782', NULL),
-	(17167, '2026-11-28 18:03:25.013201+00', '783', NULL),
-	(17168, '2026-11-28 18:03:25.013201+00', '784', NULL),
-	(17169, '2026-11-28 18:03:25.013201+00', '785', NULL),
-	(17170, '2026-11-28 18:03:25.013201+00', '786', NULL),
-	(17171, '2026-11-28 18:03:25.013201+00', '787', NULL),
-	(17172, '2026-11-28 18:03:25.013201+00', '788', NULL),
-	(17173, '2026-11-28 18:03:25.013201+00', '789', NULL),
-	(17174, '2026-11-28 18:03:25.013201+00', '790', NULL),
-	(17175, '2026-11-28 18:03:25.013201+00', '791', NULL),
-	(17176, '2026-11-28 18:03:25.013201+00', '792', NULL),
-	(17177, '2026-11-28 18:03:25.013201+00', '793', NULL),
-	(17178, '2026-11-28 18:03:25.013201+00', '794', NULL),
-	(17179, '2026-11-28 18:03:25.013201+00', '795', NULL),
-	(17180, '2026-11-28 18:03:25.013201+00', '796', NULL),
-	(17181, '2026-11-28 18:03:25.013201+00', '797', NULL),
-	(17182, '2026-11-28 18:03:25.013201+00', '798', NULL),
-	(17183, '2026-11-28 18:03:25.013201+00', '799', NULL),
-	(17184, '2026-11-28 18:03:25.013201+00', '800', NULL),
-	(17185, '2026-11-28 18:03:25.013201+00', '801', NULL),
-	(17186, '2026-11-28 18:03:25.013201+00', '802', NULL),
-	(17187, '2026-11-28 18:03:25.013201+00', '803', NULL),
-	(17188, '2026-11-28 18:03:25.013201+00', '804', NULL),
-	(17189, '2026-11-28 18:03:25.013201+00', '805', NULL),
-	(17190, '2026-11-28 18:03:25.013201+00', '806', NULL),
-	(17191, '2026-11-28 18:03:25.013201+00', '807', NULL),
-	(17192, '2026-11-28 18:03:25.013201+00', '808', NULL),
-	(17193, '2026-11-28 18:03:25.013201+00', '809', NULL),
-	(17194, '2026-11-28 18:03:25.013201+00', '810', NULL),
-	(17195, '2026-11-28 18:03:25.013201+00', '811', NULL),
-	(17196, '2026-11-28 18:03:25.013201+00', '812', NULL),
-	(17197, '2026-11-28 18:03:25.013201+00', '813', NULL),
-	(17198, '2026-11-28 18:03:25.013201+00', '814', NULL),
-	(17199, '2026-11-28 18:03:25.013201+00', '815', NULL),
-	(17200, '2026-11-28 18:03:25.013201+00', '816', NULL),
-	(17201, '2026-11-28 18:03:25.013201+00', '817', NULL),
-	(17202, '2026-11-28 18:03:25.013201+00', '818', NULL),
-	(17203, '2026-11-28 18:03:25.013201+00', '819', NULL),
-	(17204, '2026-11-28 18:03:25.013201+00', '820', NULL),
-	(17205, '2026-11-28 18:03:25.013201+00', '821', NULL),
-	(17206, '2026-11-28 18:03:25.013201+00', '822', NULL),
-	(17207, '2026-11-28 18:03:25.013201+00', '823', NULL),
-	(17208, '2026-11-28 18:03:25.013201+00', '824', NULL),
-	(17209, '2026-11-28 18:03:25.013201+00', '825', NULL),
-	(17210, '2026-11-28 18:03:25.013201+00', '826', NULL),
-	(17211, '2026-11-28 18:03:25.013201+00', '827', NULL),
-	(17212, '2026-11-28 18:03:25.013201+00', '828', NULL),
-	(17213, '2026-11-28 18:03:25.013201+00', '829', NULL),
-	(17214, '2026-11-28 18:03:25.013201+00', '830', NULL),
-	(17215, '2026-11-28 18:03:25.013201+00', '831', NULL),
-	(17216, '2026-11-28 18:03:25.013201+00', '832', NULL),
-	(17217, '2026-11-28 18:03:25.013201+00', '833', NULL),
-	(17218, '2026-11-28 18:03:25.013201+00', '834', NULL),
-	(17219, '2026-11-28 18:03:25.013201+00', '835', NULL),
-	(17220, '2026-11-28 18:03:25.013201+00', '836', NULL),
-	(17221, '2026-11-28 18:03:25.013201+00', '837', NULL),
-	(17222, '2026-11-28 18:03:25.013201+00', '838', NULL),
-	(17223, '2026-11-28 18:03:25.013201+00', '839', NULL),
-	(17224, '2026-11-28 18:03:25.013201+00', '840', NULL),
-	(17225, '2026-11-28 18:03:25.013201+00', '841', NULL),
-	(17226, '2026-11-28 18:03:25.013201+00', '842', NULL),
-	(17227, '2026-11-28 18:03:25.013201+00', '843', NULL),
-	(17228, '2026-11-28 18:03:25.013201+00', '844', NULL),
-	(17229, '2026-11-28 18:03:25.013201+00', '845', NULL),
-	(17230, '2026-11-28 18:03:25.013201+00', '846', NULL),
-	(17231, '2026-11-28 18:03:25.013201+00', '847', NULL),
-	(17232, '2026-11-28 18:03:25.013201+00', '848', NULL),
-	(17233, '2026-11-28 18:03:25.013201+00', '849', NULL),
-	(17234, '2026-11-28 18:03:25.013201+00', '850', NULL),
-	(17235, '2026-11-28 18:03:25.013201+00', '851', NULL),
-	(17236, '2026-11-28 18:03:25.013201+00', '852', NULL),
-	(17237, '2026-11-28 18:03:25.013201+00', '853', NULL),
-	(17238, '2026-11-28 18:03:25.013201+00', '854', NULL),
-	(17239, '2026-11-28 18:03:25.013201+00', '855', NULL),
-	(17240, '2026-11-28 18:03:25.013201+00', '856', NULL),
-	(17241, '2026-11-28 18:03:25.013201+00', '857', NULL),
-	(17242, '2026-11-28 18:03:25.013201+00', '858', NULL),
-	(17243, '2026-11-28 18:03:25.013201+00', '859', NULL),
-	(17244, '2026-11-28 18:03:25.013201+00', '860', NULL),
-	(17245, '2026-11-28 18:03:25.013201+00', '861', NULL),
-	(17246, '2026-11-28 18:03:25.013201+00', '862', NULL),
-	(17247, '2026-11-28 18:03:25.013201+00', '863', NULL),
-	(17248, '2026-11-28 18:03:25.013201+00', '864', NULL),
-	(17249, '2026-11-28 18:03:25.013201+00', '865', NULL),
-	(17250, '2026-11-28 18:03:25.013201+00', '866', NULL),
-	(17251, '2026-11-28 18:03:25.013201+00', '867', NULL),
-	(17252, '2026-11-28 18:03:25.013201+00', '868', NULL),
-	(17253, '2026-11-28 18:03:25.013201+00', '869', NULL),
-	(17254, '2026-11-28 18:03:25.013201+00', '870', NULL),
-	(17255, '2026-11-28 18:03:25.013201+00', '871', NULL),
-	(17256, '2026-11-28 18:03:25.013201+00', '872', NULL),
-	(17257, '2026-11-28 18:03:25.013201+00', '873', NULL),
-	(17258, '2026-11-28 18:03:25.013201+00', '874', NULL),
-	(17259, '2026-11-28 18:03:25.013201+00', '875', NULL),
-	(17260, '2026-11-28 18:03:25.013201+00', '876', NULL),
-	(17261, '2026-11-28 18:03:25.013201+00', '877', NULL),
-	(17262, '2026-11-28 18:03:25.013201+00', '878', NULL),
-	(17263, '2026-11-28 18:03:25.013201+00', '879', NULL),
-	(17264, '2026-11-28 18:03:25.013201+00', '880', NULL),
-	(17265, '2026-11-28 18:03:25.013201+00', '881', NULL),
-	(17266, '2026-11-28 18:03:25.013201+00', '882', NULL),
-	(17267, '2026-11-28 18:03:25.013201+00', '883', NULL),
-	(17268, '2026-11-28 18:03:25.013201+00', '884', NULL),
-	(17269, '2026-11-28 18:03:25.013201+00', '885', NULL),
-	(17270, '2026-11-28 18:03:25.013201+00', '886', NULL),
-	(17271, '2026-11-28 18:03:25.013201+00', '887', NULL),
-	(17272, '2026-11-28 18:03:25.013201+00', '888', NULL),
-	(17273, '2026-11-28 18:03:25.013201+00', '889', NULL),
-	(17274, '2026-11-28 18:03:25.013201+00', '890', NULL),
-	(17275, '2026-11-28 18:03:25.013201+00', '891', NULL),
-	(17276, '2026-11-28 18:03:25.013201+00', '892', NULL),
-	(17277, '2026-11-28 18:03:25.013201+00', '893', NULL),
-	(17278, '2026-11-28 18:03:25.013201+00', '894', NULL),
-	(17279, '2026-11-28 18:03:25.013201+00', '895', NULL),
-	(17280, '2026-11-28 18:03:25.013201+00', '896', NULL),
-	(17281, '2026-11-28 18:03:25.013201+00', '897', NULL),
-	(17282, '2026-11-28 18:03:25.013201+00', '898', NULL),
-	(17283, '2026-11-28 18:03:25.013201+00', '899', NULL),
-	(17284, '2026-11-28 18:03:25.013201+00', '900', NULL),
-	(17285, '2026-11-28 18:03:25.013201+00', '901', NULL),
-	(17286, '2026-11-28 18:03:25.013201+00', '902', NULL),
-	(17287, '2026-11-28 18:03:25.013201+00', '903', NULL),
-	(17288, '2026-11-28 18:03:25.013201+00', '904', NULL),
-	(17289, '2026-11-28 18:03:25.013201+00', '905', NULL),
-	(17290, '2026-11-28 18:03:25.013201+00', '906', NULL),
-	(17291, '2026-11-28 18:03:25.013201+00', '907', NULL),
-	(17292, '2026-11-28 18:03:25.013201+00', '908', NULL),
-	(17293, '2026-11-28 18:03:25.013201+00', '909', NULL),
-	(17294, '2026-11-28 18:03:25.013201+00', '910', NULL),
-	(17295, '2026-11-28 18:03:25.013201+00', '911', NULL),
-	(17296, '2026-11-28 18:03:25.013201+00', '912', NULL),
-	(17297, '2026-11-28 18:03:25.013201+00', '913', NULL),
-	(17298, '2026-11-28 18:03:25.013201+00', '914', NULL),
-	(17299, '2026-11-28 18:03:25.013201+00', '915', NULL),
-	(17300, '2026-11-28 18:03:25.013201+00', '916', NULL),
-	(17301, '2026-11-28 18:03:25.013201+00', '917', NULL),
-	(17302, '2026-11-28 18:03:25.013201+00', '918', NULL),
-	(17303, '2026-11-28 18:03:25.013201+00', '919', NULL),
-	(17304, '2026-11-28 18:03:25.013201+00', '920', NULL),
-	(17305, '2026-11-28 18:03:25.013201+00', '921', NULL),
-	(17306, '2026-11-28 18:03:25.013201+00', '922', NULL),
-	(17307, '2026-11-28 18:03:25.013201+00', '923', NULL),
-	(17308, '2026-11-28 18:03:25.013201+00', '924', NULL),
-	(17309, '2026-11-28 18:03:25.013201+00', '925', NULL),
-	(17310, '2026-11-28 18:03:25.013201+00', '926', NULL),
-	(17311, '2026-11-28 18:03:25.013201+00', '927', NULL),
-	(17312, '2026-11-28 18:03:25.013201+00', '928', NULL),
-	(17313, '2026-11-28 18:03:25.013201+00', '929', NULL),
-	(17314, '2026-11-28 18:03:25.013201+00', '930', NULL),
-	(17315, '2026-11-28 18:03:25.013201+00', '931', NULL),
-	(17316, '2026-11-28 18:03:25.013201+00', '932', NULL),
-	(17317, '2026-11-28 18:03:25.013201+00', '933', NULL),
-	(17318, '2026-11-28 18:03:25.013201+00', '934', NULL),
-	(17319, '2026-11-28 18:03:25.013201+00', '935', NULL),
-	(17320, '2026-11-28 18:03:25.013201+00', '936', NULL),
-	(17321, '2026-11-28 18:03:25.013201+00', '937', NULL),
-	(17322, '2026-11-28 18:03:25.013201+00', '938', NULL),
-	(17323, '2026-11-28 18:03:25.013201+00', '939', NULL),
-	(17324, '2026-11-28 18:03:25.013201+00', '940', NULL),
-	(17325, '2026-11-28 18:03:25.013201+00', '941', NULL),
-	(17326, '2026-11-28 18:03:25.013201+00', '942', NULL),
-	(17327, '2026-11-28 18:03:25.013201+00', '943', NULL),
-	(17328, '2026-11-28 18:03:25.013201+00', '944', NULL),
-	(17329, '2026-11-28 18:03:25.013201+00', '945', NULL),
-	(17330, '2026-11-28 18:03:25.013201+00', '946', NULL),
-	(17331, '2026-11-28 18:03:25.013201+00', '947', NULL),
-	(17332, '2026-11-28 18:03:25.013201+00', '948', NULL),
-	(17333, '2026-11-28 18:03:25.013201+00', '949', NULL),
-	(17334, '2026-11-28 18:03:25.013201+00', '950', NULL),
-	(17335, '2026-11-28 18:03:25.013201+00', '951', NULL),
-	(17336, '2026-11-28 18:03:25.013201+00', '952', NULL),
-	(17337, '2026-11-28 18:03:25.013201+00', '953', NULL),
-	(17338, '2026-11-28 18:03:25.013201+00', '954', NULL),
-	(17339, '2026-11-28 18:03:25.013201+00', '955', NULL),
-	(17340, '2026-11-28 18:03:25.013201+00', '956', NULL),
-	(17341, '2026-11-28 18:03:25.013201+00', '957', NULL),
-	(17342, '2026-11-28 18:03:25.013201+00', '958', NULL),
-	(17343, '2026-11-28 18:03:25.013201+00', '959', NULL),
-	(17344, '2026-11-28 18:03:25.013201+00', '960', NULL),
-	(17345, '2026-11-28 18:03:25.013201+00', '961', NULL),
-	(17346, '2026-11-28 18:03:25.013201+00', '962', NULL),
-	(17347, '2026-11-28 18:03:25.013201+00', '963', NULL),
-	(17348, '2026-11-28 18:03:25.013201+00', '964', NULL),
-	(17349, '2026-11-28 18:03:25.013201+00', '965', NULL),
-	(17350, '2026-11-28 18:03:25.013201+00', '966', NULL),
-	(17351, '2026-11-28 18:03:25.013201+00', '967', NULL),
-	(17352, '2026-11-28 18:03:25.013201+00', '968', NULL),
-	(17353, '2026-11-28 18:03:25.013201+00', '969', NULL),
-	(17354, '2026-11-28 18:03:25.013201+00', '970', NULL),
-	(17355, '2026-11-28 18:03:25.013201+00', '971', NULL),
-	(17356, '2026-11-28 18:03:25.013201+00', '972', NULL),
-	(17357, '2026-11-28 18:03:25.013201+00', '973', NULL),
-	(17358, '2026-11-28 18:03:25.013201+00', '974', NULL),
-	(17359, '2026-11-28 18:03:25.013201+00', '975', NULL),
-	(17360, '2026-11-28 18:03:25.013201+00', '976', NULL),
-	(17361, '2026-11-28 18:03:25.013201+00', '977', NULL),
-	(17362, '2026-11-28 18:03:25.013201+00', '978', NULL),
-	(17363, '2026-11-28 18:03:25.013201+00', '979', NULL),
-	(17364, '2026-11-28 18:03:25.013201+00', '980', NULL),
-	(17365, '2026-11-28 18:03:25.013201+00', '981', NULL),
-	(17366, '2026-11-28 18:03:25.013201+00', '982', NULL),
-	(17367, '2026-11-28 18:03:25.013201+00', '983', NULL),
-	(17368, '2026-11-28 18:03:25.013201+00', '984', NULL),
-	(17369, '2026-11-28 18:03:25.013201+00', '985', NULL),
-	(17370, '2026-11-28 18:03:25.013201+00', '986', NULL),
-	(17371, '2026-11-28 18:03:25.013201+00', '987', NULL),
-	(17372, '2026-11-28 18:03:25.013201+00', '988', NULL),
-	(17373, '2026-11-28 18:03:25.013201+00', '989', NULL),
-	(17374, '2026-11-28 18:03:25.013201+00', '990', NULL),
-	(17375, '2026-11-28 18:03:25.013201+00', '991', NULL),
-	(17376, '2026-11-28 18:03:25.013201+00', '992', NULL),
-	(17377, '2026-11-28 18:03:25.013201+00', '993', NULL),
-	(17378, '2026-11-28 18:03:25.013201+00', '994', NULL),
-	(17379, '2026-11-28 18:03:25.013201+00', '995', NULL),
-	(17380, '2026-11-28 18:03:25.013201+00', '996', NULL),
-	(17381, '2026-11-28 18:03:25.013201+00', '997', NULL),
-	(17382, '2026-11-28 18:03:25.013201+00', '998', NULL),
-	(17383, '2026-11-28 18:03:25.013201+00', '999', NULL);
+	(17152, '2026-11-28 18:20:29.471564+00', '768', NULL),
+	(17153, '2026-11-28 18:20:29.471564+00', '769', NULL),
+	(17154, '2026-11-28 18:20:29.471564+00', '770', NULL),
+	(17155, '2026-11-28 18:20:29.471564+00', '771', NULL),
+	(17156, '2026-11-28 18:20:29.471564+00', '772', NULL),
+	(17157, '2026-11-28 18:20:29.471564+00', '773', NULL),
+	(17158, '2026-11-28 18:20:29.471564+00', '774', NULL),
+	(17159, '2026-11-28 18:20:29.471564+00', '775', NULL),
+	(17160, '2026-11-28 18:20:29.471564+00', '776', NULL),
+	(17161, '2026-11-28 18:20:29.471564+00', '777', NULL),
+	(17162, '2026-11-28 18:20:29.471564+00', '778', NULL),
+	(17163, '2026-11-28 18:20:29.471564+00', '779', NULL),
+	(17164, '2026-11-28 18:20:29.471564+00', '780', NULL),
+	(17165, '2026-11-28 18:20:29.471564+00', '781', NULL),
+	(17166, '2026-11-28 18:20:29.471564+00', '782', NULL),
+	(17167, '2026-11-28 18:20:29.471564+00', '783', NULL),
+	(17168, '2026-11-28 18:20:29.471564+00', '784', NULL),
+	(17169, '2026-11-28 18:20:29.471564+00', '785', NULL),
+	(17170, '2026-11-28 18:20:29.471564+00', '786', NULL),
+	(17171, '2026-11-28 18:20:29.471564+00', '787', NULL),
+	(17172, '2026-11-28 18:20:29.471564+00', '788', NULL),
+	(17173, '2026-11-28 18:20:29.471564+00', '789', NULL),
+	(17174, '2026-11-28 18:20:29.471564+00', '790', NULL),
+	(17175, '2026-11-28 18:20:29.471564+00', '791', NULL),
+	(17176, '2026-11-28 18:20:29.471564+00', '792', NULL),
+	(17177, '2026-11-28 18:20:29.471564+00', '793', NULL),
+	(17178, '2026-11-28 18:20:29.471564+00', '794', NULL),
+	(17179, '2026-11-28 18:20:29.471564+00', '795', NULL),
+	(17180, '2026-11-28 18:20:29.471564+00', '796', NULL),
+	(17181, '2026-11-28 18:20:29.471564+00', '797', NULL),
+	(17182, '2026-11-28 18:20:29.471564+00', '798', NULL),
+	(17183, '2026-11-28 18:20:29.471564+00', '799', NULL),
+	(17184, '2026-11-28 18:20:29.471564+00', '800', NULL),
+	(17185, '2026-11-28 18:20:29.471564+00', '801', NULL),
+	(17186, '2026-11-28 18:20:29.471564+00', '802', NULL),
+	(17187, '2026-11-28 18:20:29.471564+00', '803', NULL),
+	(17188, '2026-11-28 18:20:29.471564+00', '804', NULL),
+	(17189, '2026-11-28 18:20:29.471564+00', '805', NULL),
+	(17190, '2026-11-28 18:20:29.471564+00', '806', NULL),
+	(17191, '2026-11-28 18:20:29.471564+00', '807', NULL),
+	(17192, '2026-11-28 18:20:29.471564+00', '808', NULL),
+	(17193, '2026-11-28 18:20:29.471564+00', '809', NULL),
+	(17194, '2026-11-28 18:20:29.471564+00', '810', NULL),
+	(17195, '2026-11-28 18:20:29.471564+00', '811', NULL),
+	(17196, '2026-11-28 18:20:29.471564+00', '812', NULL),
+	(17197, '2026-11-28 18:20:29.471564+00', '813', NULL),
+	(17198, '2026-11-28 18:20:29.471564+00', '814', NULL),
+	(17199, '2026-11-28 18:20:29.471564+00', '815', NULL),
+	(17200, '2026-11-28 18:20:29.471564+00', '816', NULL),
+	(17201, '2026-11-28 18:20:29.471564+00', '817', NULL),
+	(17202, '2026-11-28 18:20:29.471564+00', '818', NULL),
+	(17203, '2026-11-28 18:20:29.471564+00', '819', NULL),
+	(17204, '2026-11-28 18:20:29.471564+00', '820', NULL),
+	(17205, '2026-11-28 18:20:29.471564+00', '821', NULL),
+	(17206, '2026-11-28 18:20:29.471564+00', '822', NULL),
+	(17207, '2026-11-28 18:20:29.471564+00', '823', NULL),
+	(17208, '2026-11-28 18:20:29.471564+00', '824', NULL),
+	(17209, '2026-11-28 18:20:29.471564+00', '825', NULL),
+	(17210, '2026-11-28 18:20:29.471564+00', '826', NULL),
+	(17211, '2026-11-28 18:20:29.471564+00', '827', NULL),
+	(17212, '2026-11-28 18:20:29.471564+00', '828', NULL),
+	(17213, '2026-11-28 18:20:29.471564+00', '829', NULL),
+	(17214, '2026-11-28 18:20:29.471564+00', '830', NULL),
+	(17215, '2026-11-28 18:20:29.471564+00', '831', NULL),
+	(17216, '2026-11-28 18:20:29.471564+00', '832', NULL),
+	(17217, '2026-11-28 18:20:29.471564+00', '833', NULL),
+	(17218, '2026-11-28 18:20:29.471564+00', '834', NULL),
+	(17219, '2026-11-28 18:20:29.471564+00', '835', NULL),
+	(17220, '2026-11-28 18:20:29.471564+00', '836', NULL),
+	(17221, '2026-11-28 18:20:29.471564+00', '837', NULL),
+	(17222, '2026-11-28 18:20:29.471564+00', '838', NULL),
+	(17223, '2026-11-28 18:20:29.471564+00', '839', NULL),
+	(17224, '2026-11-28 18:20:29.471564+00', '840', NULL),
+	(17225, '2026-11-28 18:20:29.471564+00', '841', NULL),
+	(17226, '2026-11-28 18:20:29.471564+00', '842', NULL),
+	(17227, '2026-11-28 18:20:29.471564+00', '843', NULL),
+	(17228, '2026-11-28 18:20:29.471564+00', '844', NULL),
+	(17229, '2026-11-28 18:20:29.471564+00', '845', NULL),
+	(17230, '2026-11-28 18:20:29.471564+00', '846', NULL),
+	(17231, '2026-11-28 18:20:29.471564+00', '847', NULL),
+	(17232, '2026-11-28 18:20:29.471564+00', '848', NULL),
+	(17233, '2026-11-28 18:20:29.471564+00', '849', NULL),
+	(17234, '2026-11-28 18:20:29.471564+00', '850', NULL),
+	(17235, '2026-11-28 18:20:29.471564+00', '851', NULL),
+	(17236, '2026-11-28 18:20:29.471564+00', '852', NULL),
+	(17237, '2026-11-28 18:20:29.471564+00', '853', NULL),
+	(17238, '2026-11-28 18:20:29.471564+00', '854', NULL),
+	(17239, '2026-11-28 18:20:29.471564+00', '855', NULL),
+	(17240, '2026-11-28 18:20:29.471564+00', '856', NULL),
+	(17241, '2026-11-28 18:20:29.471564+00', '857', NULL),
+	(17242, '2026-11-28 18:20:29.471564+00', '858', NULL),
+	(17243, '2026-11-28 18:20:29.471564+00', '859', NULL),
+	(17244, '2026-11-28 18:20:29.471564+00', '860', NULL),
+	(17245, '2026-11-28 18:20:29.471564+00', '861', NULL),
+	(17246, '2026-11-28 18:20:29.471564+00', '862', NULL),
+	(17247, '2026-11-28 18:20:29.471564+00', '863', NULL),
+	(17248, '2026-11-28 18:20:29.471564+00', '864', NULL),
+	(17249, '2026-11-28 18:20:29.471564+00', '865', NULL),
+	(17250, '2026-11-28 18:20:29.471564+00', '866', NULL),
+	(17251, '2026-11-28 18:20:29.471564+00', '867', NULL),
+	(17252, '2026-11-28 18:20:29.471564+00', '868', NULL),
+	(17253, '2026-11-28 18:20:29.471564+00', '869', NULL),
+	(17254, '2026-11-28 18:20:29.471564+00', '870', NULL),
+	(17255, '2026-11-28 18:20:29.471564+00', '871', NULL),
+	(17256, '2026-11-28 18:20:29.471564+00', '872', NULL),
+	(17257, '2026-11-28 18:20:29.471564+00', '873', NULL),
+	(17258, '2026-11-28 18:20:29.471564+00', '874', NULL),
+	(17259, '2026-11-28 18:20:29.471564+00', '875', NULL),
+	(17260, '2026-11-28 18:20:29.471564+00', '876', NULL),
+	(17261, '2026-11-28 18:20:29.471564+00', '877', NULL),
+	(17262, '2026-11-28 18:20:29.471564+00', '878', NULL),
+	(17263, '2026-11-28 18:20:29.471564+00', '879', NULL),
+	(17264, '2026-11-28 18:20:29.471564+00', '880', NULL),
+	(17265, '2026-11-28 18:20:29.471564+00', '881', NULL),
+	(17266, '2026-11-28 18:20:29.471564+00', '882', NULL),
+	(17267, '2026-11-28 18:20:29.471564+00', '883', NULL),
+	(17268, '2026-11-28 18:20:29.471564+00', '884', NULL),
+	(17269, '2026-11-28 18:20:29.471564+00', '885', NULL),
+	(17270, '2026-11-28 18:20:29.471564+00', '886', NULL),
+	(17271, '2026-11-28 18:20:29.471564+00', '887', NULL),
+	(17272, '2026-11-28 18:20:29.471564+00', '888', NULL),
+	(17273, '2026-11-28 18:20:29.471564+00', '889', NULL),
+	(17274, '2026-11-28 18:20:29.471564+00', '890', NULL),
+	(17275, '2026-11-28 18:20:29.471564+00', '891', NULL),
+	(17276, '2026-11-28 18:20:29.471564+00', '892', NULL),
+	(17277, '2026-11-28 18:20:29.471564+00', '893', NULL),
+	(17278, '2026-11-28 18:20:29.471564+00', '894', NULL),
+	(17279, '2026-11-28 18:20:29.471564+00', '895', NULL),
+	(17280, '2026-11-28 18:20:29.471564+00', '896', NULL),
+	(17281, '2026-11-28 18:20:29.471564+00', '897', NULL),
+	(17282, '2026-11-28 18:20:29.471564+00', '898', NULL),
+	(17283, '2026-11-28 18:20:29.471564+00', '899', NULL),
+	(17284, '2026-11-28 18:20:29.471564+00', '900', NULL),
+	(17285, '2026-11-28 18:20:29.471564+00', '901', NULL),
+	(17286, '2026-11-28 18:20:29.471564+00', '902', NULL),
+	(17287, '2026-11-28 18:20:29.471564+00', '903', NULL),
+	(17288, '2026-11-28 18:20:29.471564+00', '904', NULL),
+	(17289, '2026-11-28 18:20:29.471564+00', '905', NULL),
+	(17290, '2026-11-28 18:20:29.471564+00', '906', NULL),
+	(17291, '2026-11-28 18:20:29.471564+00', '907', NULL),
+	(17292, '2026-11-28 18:20:29.471564+00', '908', NULL),
+	(17293, '2026-11-28 18:20:29.471564+00', '909', NULL),
+	(17294, '2026-11-28 18:20:29.471564+00', '910', NULL),
+	(17295, '2026-11-28 18:20:29.471564+00', '911', NULL),
+	(17296, '2026-11-28 18:20:29.471564+00', '912', NULL),
+	(17297, '2026-11-28 18:20:29.471564+00', '913', NULL),
+	(17298, '2026-11-28 18:20:29.471564+00', '914', NULL),
+	(17299, '2026-11-28 18:20:29.471564+00', '915', NULL),
+	(17300, '2026-11-28 18:20:29.471564+00', '916', NULL),
+	(17301, '2026-11-28 18:20:29.471564+00', '917', NULL),
+	(17302, '2026-11-28 18:20:29.471564+00', '918', NULL),
+	(17303, '2026-11-28 18:20:29.471564+00', '919', NULL),
+	(17304, '2026-11-28 18:20:29.471564+00', '920', NULL),
+	(17305, '2026-11-28 18:20:29.471564+00', '921', NULL),
+	(17306, '2026-11-28 18:20:29.471564+00', '922', NULL),
+	(17307, '2026-11-28 18:20:29.471564+00', '923', NULL),
+	(17308, '2026-11-28 18:20:29.471564+00', '924', NULL),
+	(17309, '2026-11-28 18:20:29.471564+00', '925', NULL),
+	(17310, '2026-11-28 18:20:29.471564+00', '926', NULL),
+	(17311, '2026-11-28 18:20:29.471564+00', '927', NULL),
+	(17312, '2026-11-28 18:20:29.471564+00', '928', NULL),
+	(17313, '2026-11-28 18:20:29.471564+00', '929', NULL),
+	(17314, '2026-11-28 18:20:29.471564+00', '930', NULL),
+	(17315, '2026-11-28 18:20:29.471564+00', '931', NULL),
+	(17316, '2026-11-28 18:20:29.471564+00', '932', NULL),
+	(17317, '2026-11-28 18:20:29.471564+00', '933', NULL),
+	(17318, '2026-11-28 18:20:29.471564+00', '934', NULL),
+	(17319, '2026-11-28 18:20:29.471564+00', '935', NULL),
+	(17320, '2026-11-28 18:20:29.471564+00', '936', NULL),
+	(17321, '2026-11-28 18:20:29.471564+00', '937', NULL),
+	(17322, '2026-11-28 18:20:29.471564+00', '938', NULL),
+	(17323, '2026-11-28 18:20:29.471564+00', '939', NULL),
+	(17324, '2026-11-28 18:20:29.471564+00', '940', NULL),
+	(17325, '2026-11-28 18:20:29.471564+00', '941', NULL),
+	(17326, '2026-11-28 18:20:29.471564+00', '942', NULL),
+	(17327, '2026-11-28 18:20:29.471564+00', '943', NULL),
+	(17328, '2026-11-28 18:20:29.471564+00', '944', NULL),
+	(17329, '2026-11-28 18:20:29.471564+00', '945', NULL),
+	(17330, '2026-11-28 18:20:29.471564+00', '946', NULL),
+	(17331, '2026-11-28 18:20:29.471564+00', '947', NULL),
+	(17332, '2026-11-28 18:20:29.471564+00', '948', NULL),
+	(17333, '2026-11-28 18:20:29.471564+00', '949', NULL),
+	(17334, '2026-11-28 18:20:29.471564+00', '950', NULL),
+	(17335, '2026-11-28 18:20:29.471564+00', '951', NULL),
+	(17336, '2026-11-28 18:20:29.471564+00', '952', NULL),
+	(17337, '2026-11-28 18:20:29.471564+00', '953', NULL),
+	(17338, '2026-11-28 18:20:29.471564+00', '954', NULL),
+	(17339, '2026-11-28 18:20:29.471564+00', '955', NULL),
+	(17340, '2026-11-28 18:20:29.471564+00', '956', NULL),
+	(17341, '2026-11-28 18:20:29.471564+00', '957', NULL),
+	(17342, '2026-11-28 18:20:29.471564+00', '958', NULL),
+	(17343, '2026-11-28 18:20:29.471564+00', '959', NULL),
+	(17344, '2026-11-28 18:20:29.471564+00', '960', NULL),
+	(17345, '2026-11-28 18:20:29.471564+00', '961', NULL),
+	(17346, '2026-11-28 18:20:29.471564+00', '962', NULL),
+	(17347, '2026-11-28 18:20:29.471564+00', '963', NULL),
+	(17348, '2026-11-28 18:20:29.471564+00', '964', NULL),
+	(17349, '2026-11-28 18:20:29.471564+00', '965', NULL),
+	(17350, '2026-11-28 18:20:29.471564+00', '966', NULL),
+	(17351, '2026-11-28 18:20:29.471564+00', '967', NULL),
+	(17352, '2026-11-28 18:20:29.471564+00', '968', NULL),
+	(17353, '2026-11-28 18:20:29.471564+00', '969', NULL),
+	(17354, '2026-11-28 18:20:29.471564+00', '970', NULL),
+	(17355, '2026-11-28 18:20:29.471564+00', '971', NULL),
+	(17356, '2026-11-28 18:20:29.471564+00', '972', NULL),
+	(17357, '2026-11-28 18:20:29.471564+00', '973', NULL),
+	(17358, '2026-11-28 18:20:29.471564+00', '974', NULL),
+	(17359, '2026-11-28 18:20:29.471564+00', '975', NULL),
+	(17360, '2026-11-28 18:20:29.471564+00', '976', NULL),
+	(17361, '2026-11-28 18:20:29.471564+00', '977', NULL),
+	(17362, '2026-11-28 18:20:29.471564+00', '978', NULL),
+	(17363, '2026-11-28 18:20:29.471564+00', '979', NULL),
+	(17364, '2026-11-28 18:20:29.471564+00', '980', NULL),
+	(17365, '2026-11-28 18:20:29.471564+00', '981', NULL),
+	(17366, '2026-11-28 18:20:29.471564+00', '982', NULL),
+	(17367, '2026-11-28 18:20:29.471564+00', '983', NULL),
+	(17368, '2026-11-28 18:20:29.471564+00', '984', NULL),
+	(17369, '2026-11-28 18:20:29.471564+00', '985', NULL),
+	(17370, '2026-11-28 18:20:29.471564+00', '986', NULL),
+	(17371, '2026-11-28 18:20:29.471564+00', '987', NULL),
+	(17372, '2026-11-28 18:20:29.471564+00', '988', NULL),
+	(17373, '2026-11-28 18:20:29.471564+00', '989', NULL),
+	(17374, '2026-11-28 18:20:29.471564+00', '990', NULL),
+	(17375, '2026-11-28 18:20:29.471564+00', '991', NULL),
+	(17376, '2026-11-28 18:20:29.471564+00', '992', NULL),
+	(17377, '2026-11-28 18:20:29.471564+00', '993', NULL),
+	(17378, '2026-11-28 18:20:29.471564+00', '994', NULL),
+	(17379, '2026-11-28 18:20:29.471564+00', '995', NULL),
+	(17380, '2026-11-28 18:20:29.471564+00', '996', NULL),
+	(17381, '2026-11-28 18:20:29.471564+00', '997', NULL),
+	(17382, '2026-11-28 18:20:29.471564+00', '998', NULL),
+	(17383, '2026-11-28 18:20:29.471564+00', '999', NULL);
 
 
 INSERT INTO spanmq_core.log_40_49 VALUES
-	(1, '2026-11-28 18:03:25.065491+00', '0', NULL),
-	(2, '2026-11-28 18:03:25.065491+00', '1', NULL),
-	(3, '2026-11-28 18:03:25.065491+00', '2', NULL),
-	(4, '2026-11-28 18:03:25.065491+00', '3', NULL),
-	(5, '2026-11-28 18:03:25.065491+00', '4', NULL),
-	(6, '2026-11-28 18:03:25.065491+00', '5', NULL),
-	(7, '2026-11-28 18:03:25.065491+00', '6', NULL),
-	(8, '2026-11-28 18:03:25.065491+00', '7', NULL),
-	(9, '2026-11-28 18:03:25.065491+00', '8', NULL),
-	(10, '2026-11-28 18:03:25.065491+00', '9', NULL),
-	(11, '2026-11-28 18:03:25.065491+00', '10', NULL),
-	(12, '2026-11-28 18:03:25.065491+00', '11', NULL),
-	(13, '2026-11-28 18:03:25.065491+00', '12', NULL),
-	(14, '2026-11-28 18:03:25.065491+00', '13', NULL),
-	(15, '2026-11-28 18:03:25.065491+00', '14', NULL),
-	(16, '2026-11-28 18:03:25.065491+00', '15', NULL),
-	(17, '2026-11-28 18:03:25.065491+00', '16', NULL),
-	(18, '2026-11-28 18:03:25.065491+00', '17', NULL),
-	(19, '2026-11-28 18:03:25.065491+00', '18', NULL),
-	(20, '2026-11-28 18:03:25.065491+00', '19', NULL),
-	(21, '2026-11-28 18:03:25.065491+00', '20', NULL),
-	(22, '2026-11-28 18:03:25.065491+00', '21', NULL),
-	(23, '2026-11-28 18:03:25.065491+00', '22', NULL),
-	(24, '2026-11-28 18:03:25.065491+00', '23', NULL),
-	(25, '2026-11-28 18:03:25.065491+00', '24', NULL),
-	(26, '2026-11-28 18:03:25.065491+00', '25', NULL),
-	(27, '2026-11-28 18:03:25.065491+00', '26', NULL),
-	(28, '2026-11-28 18:03:25.065491+00', '27', NULL),
-	(29, '2026-11-28 18:03:25.065491+00', '28', NULL),
-	(30, '2026-11-28 18:03:25.065491+00', '29', NULL),
-	(31, '2026-11-28 18:03:25.08068+00', '31', NULL),
-	(32, '2026-11-28 18:03:25.08068+00', '32', NULL),
-	(33, '2026-11-28 18:03:25.08068+00', '33', NULL),
-	(34, '2026-11-28 18:03:25.08068+00', '34', NULL),
-	(35, '2026-11-28 18:03:25.08068+00', '35', NULL),
-	(36, '2026-11-28 18:03:25.08068+00', '36', NULL),
-	(37, '2026-11-28 18:03:25.08068+00', '37', NULL),
-	(38, '2026-11-28 18:03:25.08068+00', '38', NULL),
-	(39, '2026-11-28 18:03:25.08068+00', '39', NULL),
-	(40, '2026-11-28 18:03:25.08068+00', '40', NULL),
-	(41, '2026-11-28 18:03:25.086368+00', '41', NULL),
-	(42, '2026-11-28 18:03:25.086368+00', '42', NULL),
-	(43, '2026-11-28 18:03:25.086368+00', '43', NULL),
-	(44, '2026-11-28 18:03:25.086368+00', '44', NULL),
-	(45, '2026-11-28 18:03:25.086368+00', '45', NULL),
-	(46, '2026-11-28 18:03:25.086368+00', '46', NULL),
-	(47, '2026-11-28 18:03:25.086368+00', '47', NULL),
-	(48, '2026-11-28 18:03:25.086368+00', '48', NULL),
-	(49, '2026-11-28 18:03:25.086368+00', '49', NULL),
-	(50, '2026-11-28 18:03:25.086368+00', '50', NULL),
-	(51, '2026-11-28 18:03:25.088215+00', '51', NULL),
-	(52, '2026-11-28 18:03:25.088215+00', '52', NULL),
-	(53, '2026-11-28 18:03:25.088215+00', '53', NULL),
-	(54, '2026-11-28 18:03:25.088215+00', '54', NULL),
-	(55, '2026-11-28 18:03:25.088215+00', '55', NULL),
-	(56, '2026-11-28 18:03:25.088215+00', '56', NULL),
-	(57, '2026-11-28 18:03:25.088215+00', '57', NULL),
-	(58, '2026-11-28 18:03:25.088215+00', '58', NULL),
-	(59, '2026-11-28 18:03:25.088215+00', '59', NULL),
-	(60, '2026-11-28 18:03:25.088215+00', '60', NULL);
+	(1, '2026-11-28 18:20:29.524901+00', '0', NULL),
+	(2, '2026-11-28 18:20:29.524901+00', '1', NULL),
+	(3, '2026-11-28 18:20:29.524901+00', '2', NULL),
+	(4, '2026-11-28 18:20:29.524901+00', '3', NULL),
+	(5, '2026-11-28 18:20:29.524901+00', '4', NULL),
+	(6, '2026-11-28 18:20:29.524901+00', '5', NULL),
+	(7, '2026-11-28 18:20:29.524901+00', '6', NULL),
+	(8, '2026-11-28 18:20:29.524901+00', '7', NULL),
+	(9, '2026-11-28 18:20:29.524901+00', '8', NULL),
+	(10, '2026-11-28 18:20:29.524901+00', '9', NULL),
+	(11, '2026-11-28 18:20:29.524901+00', '10', NULL),
+	(12, '2026-11-28 18:20:29.524901+00', '11', NULL),
+	(13, '2026-11-28 18:20:29.524901+00', '12', NULL),
+	(14, '2026-11-28 18:20:29.524901+00', '13', NULL),
+	(15, '2026-11-28 18:20:29.524901+00', '14', NULL),
+	(16, '2026-11-28 18:20:29.524901+00', '15', NULL),
+	(17, '2026-11-28 18:20:29.524901+00', '16', NULL),
+	(18, '2026-11-28 18:20:29.524901+00', '17', NULL),
+	(19, '2026-11-28 18:20:29.524901+00', '18', NULL),
+	(20, '2026-11-28 18:20:29.524901+00', '19', NULL),
+	(21, '2026-11-28 18:20:29.524901+00', '20', NULL),
+	(22, '2026-11-28 18:20:29.524901+00', '21', NULL),
+	(23, '2026-11-28 18:20:29.524901+00', '22', NULL),
+	(24, '2026-11-28 18:20:29.524901+00', '23', NULL),
+	(25, '2026-11-28 18:20:29.524901+00', '24', NULL),
+	(26, '2026-11-28 18:20:29.524901+00', '25', NULL),
+	(27, '2026-11-28 18:20:29.524901+00', '26', NULL),
+	(28, '2026-11-28 18:20:29.524901+00', '27', NULL),
+	(29, '2026-11-28 18:20:29.524901+00', '28', NULL),
+	(30, '2026-11-28 18:20:29.524901+00', '29', NULL),
+	(31, '2026-11-28 18:20:29.548603+00', '31', NULL),
+	(32, '2026-11-28 18:20:29.548603+00', '32', NULL),
+	(33, '2026-11-28 18:20:29.548603+00', '33', NULL),
+	(34, '2026-11-28 18:20:29.548603+00', '34', NULL),
+	(35, '2026-11-28 18:20:29.548603+00', '35', NULL),
+	(36, '2026-11-28 18:20:29.548603+00', '36', NULL),
+	(37, '2026-11-28 18:20:29.548603+00', '37', NULL),
+	(38, '2026-11-28 18:20:29.548603+00', '38', NULL),
+	(39, '2026-11-28 18:20:29.548603+00', '39', NULL),
+	(40, '2026-11-28 18:20:29.548603+00', '40', NULL),
+	(41, '2026-11-28 18:20:29.556908+00', '41', NULL),
+	(42, '2026-11-28 18:20:29.556908+00', '42', NULL),
+	(43, '2026-11-28 18:20:29.556908+00', '43', NULL),
+	(44, '2026-11-28 18:20:29.556908+00', '44', NULL),
+	(45, '2026-11-28 18:20:29.556908+00', '45', NULL),
+	(46, '2026-11-28 18:20:29.556908+00', '46', NULL),
+	(47, '2026-11-28 18:20:29.556908+00', '47', NULL),
+	(48, '2026-11-28 18:20:29.556908+00', '48', NULL),
+	(49, '2026-11-28 18:20:29.556908+00', '49', NULL),
+	(50, '2026-11-28 18:20:29.556908+00', '50', NULL),
+	(51, '2026-11-28 18:20:29.559714+00', '51', NULL),
+	(52, '2026-11-28 18:20:29.559714+00', '52', NULL),
+	(53, '2026-11-28 18:20:29.559714+00', '53', NULL),
+	(54, '2026-11-28 18:20:29.559714+00', '54', NULL),
+	(55, '2026-11-28 18:20:29.559714+00', '55', NULL),
+	(56, '2026-11-28 18:20:29.559714+00', '56', NULL),
+	(57, '2026-11-28 18:20:29.559714+00', '57', NULL),
+	(58, '2026-11-28 18:20:29.559714+00', '58', NULL),
+	(59, '2026-11-28 18:20:29.559714+00', '59', NULL),
+	(60, '2026-11-28 18:20:29.559714+00', '60', NULL);
 
 
 INSERT INTO spanmq_core.log_41_50 VALUES
-	(1001, '2026-11-28 18:03:25.127059+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T18:03:25.126966+00:00"}'),
-	(1002, '2026-11-28 18:03:25.128447+00', '{"task": "a"}', NULL),
-	(1003, '2026-11-28 18:03:25.128447+00', '{"task": "b"}', NULL),
-	(1004, '2026-11-28 18:03:25.401169+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
+	(1001, '2026-11-28 18:20:29.606609+00', '{"task": "report"}', '{"x-spanmq-schedule": "yearly", "x-spanmq-scheduled-at": "2026-11-28T18:20:29.606506+00:00"}'),
+	(1002, '2026-11-28 18:20:29.608161+00', '{"task": "a"}', NULL),
+	(1003, '2026-11-28 18:20:29.608161+00', '{"task": "b"}', NULL),
+	(1004, '2026-11-28 18:20:29.896161+00', '{"task": "at once"}', '{"x-spanmq-batch": {"id": 2, "dead": 0, "done": 0, "total": 0}}');
 
 
 INSERT INTO spanmq_core.log_42_51 VALUES
-	(1, '2026-11-28 18:03:25.301562+00', '{"n": 1}', NULL);
+	(1, '2026-11-28 18:20:29.789144+00', '{"n": 1}', NULL);
 
 
 INSERT INTO spanmq_core.log_43_52 VALUES
-	(1, '2026-11-28 18:03:25.308128+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T18:03:25.307421+00:00"}');
+	(1, '2026-11-28 18:20:29.797235+00', '{"n": 1}', '{"x-sqs-moved": true, "x-spanmq-expires-at": "2026-11-29T18:20:29.796114+00:00"}');
 
 
 INSERT INTO spanmq_core.log_44_53 VALUES
-	(1, '2026-11-28 18:03:25.391645+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "rCAYZwbxWs66FDJb0iT4GJKwSgQSk0nI", "nonce": "UDaczRN4sNbxj/yZ", "data_key": "NrZqPv1UteBvN+ezXKZILfjRnDeoRTvqtQ1jNwf2umMtqk8ElxqXIZAaYO1LeJ7OzmtkdiPbvXcCDVZD"}}', '{"kind": "secret"}'),
-	(2, '2026-11-28 18:03:25.391645+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "heRWhJEQzXMlYzMM8WKh+MQlfhE94+WOuDR2cg==", "nonce": "tCWX7W4TmULZ+GFX", "data_key": "NrZqPv1UteBvN+ezXKZILfjRnDeoRTvqtQ1jNwf2umMtqk8ElxqXIZAaYO1LeJ7OzmtkdiPbvXcCDVZD"}}', '{"kind": "secret"}');
+	(1, '2026-11-28 18:20:29.882756+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "d1QzyUW/jA7QfHvRgkb9nZRc2MIJHwPl", "nonce": "OuMVdIe4+OAb0Qsw", "data_key": "UAErjQTb7MotwbR2ntTJTz/UjIT4s2UVH/YTyJwXEf8qsNl5Qg8SjZqZmMT8CRw/JoGPNdvVzOH+/+Bi"}}', '{"kind": "secret"}'),
+	(2, '2026-11-28 18:20:29.882756+00', '{"spanmq.sealed": {"for": "sealed", "key": "released", "text": "Jq768pp/PeuIwuyuM+C2J4RIG1gg0qG+9mzK8g==", "nonce": "3t0PSwsCMMCwNf5E", "data_key": "UAErjQTb7MotwbR2ntTJTz/UjIT4s2UVH/YTyJwXEf8qsNl5Qg8SjZqZmMT8CRw/JoGPNdvVzOH+/+Bi"}}', '{"kind": "secret"}');
 
 
 INSERT INTO spanmq_core.migration VALUES
-	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 18:03:24.366635+00'),
-	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 18:03:24.376156+00'),
-	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 18:03:24.385695+00'),
-	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 18:03:24.405138+00'),
-	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 18:03:24.417974+00'),
-	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 18:03:24.428007+00'),
-	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 18:03:24.433378+00');
+	('0001_core.sql', '1dfba868d3409c0ccefa6f86b4355ee2d5a464e6a8c56e131317020e4186f424', '0.1.0', '2026-11-28 18:20:28.850769+00'),
+	('0002_policy.sql', 'd7e81f0302dd64b546c0333bfe55e93a0ac8b77de5032765bc6a5c832bdce448', '0.1.0', '2026-11-28 18:20:28.858965+00'),
+	('0003_dead_letter.sql', 'ad552c488255dad5f76712d2f1d92a6918bd0d79addc6f06bab7a41947ca31d6', '0.1.0', '2026-11-28 18:20:28.86557+00'),
+	('0004_send.sql', '0de695fa6bb51ad991f6c5e35df63fc5c38e364ae98d16346d00d75b2dca0cd3', '0.1.0', '2026-11-28 18:20:28.879542+00'),
+	('0005_receiver.sql', '134788a0247e15d18ca7e08518267b2a236b97ac689f822bf1cd36166efed801', '0.1.0', '2026-11-28 18:20:28.888155+00'),
+	('0006_service.sql', '35a79ec8b3696398342045eeb05093d049972eb75f48595d23aa9d6d31d5c116', '0.1.0', '2026-11-28 18:20:28.89652+00'),
+	('0007_statistics.sql', '32c3b053e2b9c33e0a0810b21bc7a5ed0cc903df5ac3f0facbe815cd784e410b', '0.1.0', '2026-11-28 18:20:28.901247+00');
 
 
 INSERT INTO spanmq_core.missing VALUES
-	(1, 1, '2026-11-28 18:03:24.768765+00'),
-	(1, 2, '2026-11-28 18:03:24.768819+00'),
-	(1, 3, '2026-11-28 18:03:24.76882+00'),
-	(1, 4, '2026-11-28 18:03:24.768821+00'),
-	(1, 5, '2026-11-28 18:03:24.768821+00');
+	(1, 1, '2026-11-28 18:20:29.241124+00'),
+	(1, 2, '2026-11-28 18:20:29.241175+00'),
+	(1, 3, '2026-11-28 18:20:29.241176+00'),
+	(1, 4, '2026-11-28 18:20:29.241177+00'),
+	(1, 5, '2026-11-28 18:20:29.241177+00');
 
 
 INSERT INTO spanmq_core.object_checksum VALUES
@@ -28625,8 +28627,8 @@ INSERT INTO spanmq_core.object_checksum VALUES
 
 
 INSERT INTO spanmq_core.pipeline_run OVERRIDING SYSTEM VALUE VALUES
-	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 18:03:25.095841+00', '2026-11-28 18:03:25.096985+00', NULL, '2026-11-28 18:03:25.096985+00', '{"exported": 5}', NULL),
-	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 18:03:25.097382+00', '2026-11-28 18:03:25.097382+00', NULL, NULL, NULL, NULL);
+	(1, 'export', 34, '/lake', 'postgres', '2026-11-28 18:20:29.570271+00', '2026-11-28 18:20:29.571644+00', NULL, '2026-11-28 18:20:29.571644+00', '{"exported": 5}', NULL),
+	(2, 'backfill', 34, '/lake', 'postgres', '2026-11-28 18:20:29.572262+00', '2026-11-28 18:20:29.572262+00', NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.policy VALUES
@@ -28637,60 +28639,60 @@ INSERT INTO spanmq_core.policy VALUES
 
 
 INSERT INTO spanmq_core."position" OVERRIDING SYSTEM VALUE VALUES
-	('25acefe0-9ca3-4cf9-8e2d-7ad64bcefb4d', 1, 34, '25acefe0-9ca3-4cf9-8e2d-7ad64bcefb4d', 'postgres', '2026-11-28 18:03:25.090771+00');
+	('1f973616-e6f7-4eea-bd20-e3ce0c373e76', 1, 34, '1f973616-e6f7-4eea-bd20-e3ce0c373e76', 'postgres', '2026-11-28 18:20:29.563136+00');
 
 
 INSERT INTO spanmq_core.queue VALUES
-	(1, 'fast', DEFAULT, false, true, '2026-11-28 18:03:24.59769+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(35, 'groups', DEFAULT, false, false, '2026-11-28 18:03:24.87128+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(36, 'limited', DEFAULT, false, false, '2026-11-28 18:03:24.908697+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
-	(37, 'paused', DEFAULT, false, false, '2026-11-28 18:03:24.930431+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(38, 'parts', DEFAULT, true, false, '2026-11-28 18:03:24.94526+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(39, 'copies', DEFAULT, false, false, '2026-11-28 18:03:25.03359+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
-	(34, 'Orders', DEFAULT, false, false, '2026-11-28 18:03:24.787525+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
-	(40, 'stream', DEFAULT, false, false, '2026-11-28 18:03:25.050392+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(42, 'sqs', DEFAULT, false, false, '2026-11-28 18:03:25.265775+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(43, 'failed', DEFAULT, false, false, '2026-11-28 18:03:25.279251+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(44, 'sealed', DEFAULT, false, false, '2026-11-28 18:03:25.370503+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
-	(41, 'jobs', DEFAULT, false, false, '2026-11-28 18:03:25.09777+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 512, false, false, NULL, 1, true, DEFAULT, false);
+	(1, 'fast', DEFAULT, false, true, '2026-11-28 18:20:29.068937+00', 'pgmq.q_fast_msg_id_seq', 'pgmq.q_fast', 'pgmq.a_fast', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_1_1', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(35, 'groups', DEFAULT, false, false, '2026-11-28 18:20:29.339774+00', 'pgmq.q_groups_msg_id_seq', 'pgmq.q_groups', 'pgmq.a_groups', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_35_35', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(36, 'limited', DEFAULT, false, false, '2026-11-28 18:20:29.375073+00', 'pgmq.q_limited_msg_id_seq', 'pgmq.q_limited', 'pgmq.a_limited', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_36_36', 0, false, false, 'spanmq_core.room_36', NULL, false, DEFAULT, false),
+	(37, 'paused', DEFAULT, false, false, '2026-11-28 18:20:29.395892+00', 'pgmq.q_paused_msg_id_seq', 'pgmq.q_paused', 'pgmq.a_paused', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, false, false, false, 0, 16383, 'log_37_37', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(38, 'parts', DEFAULT, true, false, '2026-11-28 18:20:29.409413+00', 'pgmq.q_parts_msg_id_seq', 'pgmq.q_parts', 'pgmq.a_parts', 256, 100000, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 17152, 17407, 'log_38_47', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(39, 'copies', DEFAULT, false, false, '2026-11-28 18:20:29.490538+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_copies', 'pgmq.a_copies', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, true, true, 0, -1, NULL, 0, true, false, NULL, NULL, false, DEFAULT, false),
+	(34, 'Orders', DEFAULT, false, false, '2026-11-28 18:20:29.258105+00', 'pgmq.q_orders_msg_id_seq', 'pgmq.q_orders', 'pgmq.a_orders', 16384, NULL, NULL, 250, true, 30, 2, DEFAULT, true, true, true, 0, 16383, 'log_34_34', 0, false, true, NULL, NULL, false, DEFAULT, true),
+	(40, 'stream', DEFAULT, false, false, '2026-11-28 18:20:29.507235+00', 'pgmq.q_stream_msg_id_seq', 'pgmq.q_stream', 'pgmq.a_stream', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_40_49', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(42, 'sqs', DEFAULT, false, false, '2026-11-28 18:20:29.752057+00', 'pgmq.q_sqs_msg_id_seq', 'pgmq.q_sqs', 'pgmq.a_sqs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_42_51', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(43, 'failed', DEFAULT, false, false, '2026-11-28 18:20:29.765839+00', 'pgmq.q_failed_msg_id_seq', 'pgmq.q_failed', 'pgmq.a_failed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, true, 0, 16383, 'log_43_52', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(44, 'sealed', DEFAULT, false, false, '2026-11-28 18:20:29.85898+00', 'pgmq.q_sealed_msg_id_seq', 'pgmq.q_sealed', 'pgmq.a_sealed', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_44_53', 0, false, false, NULL, NULL, false, DEFAULT, false),
+	(41, 'jobs', DEFAULT, false, false, '2026-11-28 18:20:29.572788+00', 'pgmq.q_jobs_msg_id_seq', 'pgmq.q_jobs', 'pgmq.a_jobs', 16384, NULL, NULL, NULL, false, 30, NULL, DEFAULT, true, false, false, 0, 16383, 'log_41_50', 140737488355328, false, false, NULL, 1, true, DEFAULT, false);
 
 
 INSERT INTO spanmq_core.receiver VALUES
-	('3537141a-73d9-4fc4-8e6b-251e0dd9f1b1', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 18:03:25.066982+00', '2026-11-28 18:03:25.066982+00', '2026-11-28 18:03:25.071093+00');
+	('74010f5f-18d8-4ac6-8689-0a7acc499acf', 40, 'spark', 'active', 1, 3, 2, '2026-11-28 18:20:29.52707+00', '2026-11-28 18:20:29.52707+00', '2026-11-28 18:20:29.533513+00');
 
 
 INSERT INTO spanmq_core.receiver_batch VALUES
-	('3537141a-73d9-4fc4-8e6b-251e0dd9f1b1', 2, 40, -1883126109387620363, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', 'e5050ac0-8f58-4550-858d-dadd1eff1231', 'fd2baca1-7b50-4bf3-a719-ed2930938353'),
-	('3537141a-73d9-4fc4-8e6b-251e0dd9f1b1', 3, 40, -1883126109387620364, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', 'ffaf8440-6b83-4148-901e-780d532a69be', 'e5050ac0-8f58-4550-858d-dadd1eff1231');
+	('74010f5f-18d8-4ac6-8689-0a7acc499acf', 2, 40, -1883127183617032203, 'settled', 5, 6, 10, '{6}', '{10}', '{1}', '0f6ce35f-0778-438b-80f4-e2b4984078aa', '24da4a86-b400-449d-ad8c-c778209d2315'),
+	('74010f5f-18d8-4ac6-8689-0a7acc499acf', 3, 40, -1883127183619129356, 'claimed', 5, 11, 15, '{11}', '{15}', '{1}', '3303ca9e-7b98-4316-9eaa-63245a3e5fb1', '0f6ce35f-0778-438b-80f4-e2b4984078aa');
 
 
 INSERT INTO spanmq_core.release OVERRIDING SYSTEM VALUE VALUES
-	(1, '0.1.0', '8fc9ad8df92ffe76317ac22eb49b7db3e5ce7ee92717f151b9260b01cbf74821', '2026-11-28 18:03:24.556769+00', 'postgres');
+	(1, '0.1.0', '4582d8446f643f3df8fe7d2f31e353c78a9448f010177d16884a292ad49ca147', '2026-11-28 18:20:29.026627+00', 'postgres');
 
 
 INSERT INTO spanmq_core.result VALUES
-	(34, 5, '{"shipped": true}', '2026-11-28 18:03:24.836381+00', '2026-12-28 18:03:24.83638+00'),
-	(41, 1002, '[1, null]', '2026-11-28 18:03:25.132427+00', '2026-12-28 18:03:25.132426+00');
+	(34, 5, '{"shipped": true}', '2026-11-28 18:20:29.307471+00', '2026-12-28 18:20:29.30747+00'),
+	(41, 1002, '[1, null]', '2026-11-28 18:20:29.612653+00', '2026-12-28 18:20:29.612652+00');
 
 
 INSERT INTO spanmq_core.sample VALUES
-	(42, '2026-11-28 18:01:25.420414+00', 1, 0, 0),
-	(39, '2026-11-28 18:03:25.558031+00', 69, 47, 0),
-	(40, '2026-11-28 18:03:25.559365+00', 60, 30, 5),
-	(41, '2026-11-28 18:03:25.560161+00', 1004, 4, 0),
-	(43, '2026-11-28 18:03:25.560806+00', 1, 1, 0),
-	(44, '2026-11-28 18:03:25.561308+00', 2, 2, 0),
-	(1, '2026-11-28 18:03:25.561824+00', 38, 4, 2),
-	(34, '2026-11-28 18:03:25.562941+00', 69, 57, 7),
-	(35, '2026-11-28 18:03:25.563643+00', 12, 11, 1),
-	(36, '2026-11-28 18:03:25.564349+00', 5, 5, 1),
-	(37, '2026-11-28 18:03:25.564938+00', 1, 1, 0),
-	(38, '2026-11-28 18:03:25.565906+00', 17383, 5, 0);
+	(42, '2026-11-28 18:18:29.923287+00', 1, 0, 0),
+	(39, '2026-11-28 18:20:30.072485+00', 69, 47, 0),
+	(40, '2026-11-28 18:20:30.073915+00', 60, 30, 5),
+	(41, '2026-11-28 18:20:30.074635+00', 1004, 4, 0),
+	(43, '2026-11-28 18:20:30.075422+00', 1, 1, 0),
+	(44, '2026-11-28 18:20:30.075987+00', 2, 2, 0),
+	(1, '2026-11-28 18:20:30.076529+00', 38, 4, 2),
+	(34, '2026-11-28 18:20:30.077719+00', 69, 57, 7),
+	(35, '2026-11-28 18:20:30.078427+00', 12, 11, 1),
+	(36, '2026-11-28 18:20:30.079064+00', 5, 5, 1),
+	(37, '2026-11-28 18:20:30.079617+00', 1, 1, 0),
+	(38, '2026-11-28 18:20:30.080651+00', 17383, 5, 0);
 
 
 INSERT INTO spanmq_core.schedule OVERRIDING SYSTEM VALUE VALUES
-	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 18:03:25.119693+00', '2027-11-29 18:03:25.120589+00', NULL, NULL),
-	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 18:03:25.123653+00', '2027-11-29 18:03:25.124038+00', NULL, NULL);
+	(1, 'yearly', 41, '0 0 1 1 *', 'Europe/Berlin', '{"task": "report"}', NULL, false, false, 'postgres', NULL, '2026-11-28 18:20:29.597846+00', '2027-11-29 18:20:29.598944+00', NULL, NULL),
+	(2, 'paused', 41, '0 0 1 1 *', 'UTC', 'null', NULL, true, true, 'postgres', NULL, '2026-11-28 18:20:29.602652+00', '2027-11-29 18:20:29.603078+00', NULL, NULL);
 
 
 INSERT INTO spanmq_core.schedule_time VALUES
@@ -28699,33 +28701,33 @@ INSERT INTO spanmq_core.schedule_time VALUES
 
 
 INSERT INTO spanmq_core.segment VALUES
-	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 18:03:24.614519+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 18:03:24.801631+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 18:03:24.880703+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 18:03:24.918128+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 18:03:24.940045+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 18:03:24.969807+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 18:03:24.977664+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 18:03:24.986645+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 18:03:24.990045+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 18:03:24.99314+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 18:03:25.020127+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 18:03:25.02305+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 18:03:25.061426+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 18:03:25.108471+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 18:03:25.277081+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 18:03:25.293429+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 18:03:25.384828+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 18:03:25.413269+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 18:03:25.416872+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 18:03:25.420212+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 18:03:25.42342+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 18:03:25.427059+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
-	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 18:03:25.432958+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 0, 16383, 'log_1_1', 16384, '2026-11-28 18:20:29.083568+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 0, 16383, 'log_34_34', 16384, '2026-11-28 18:20:29.271855+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 0, 16383, 'log_35_35', 16384, '2026-11-28 18:20:29.348538+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 0, 16383, 'log_36_36', 16384, '2026-11-28 18:20:29.383929+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 0, 16383, 'log_37_37', 16384, '2026-11-28 18:20:29.404534+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(1, 16384, 32767, 'log_1_39', 16384, '2026-11-28 18:20:29.43185+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(34, 16384, 32767, 'log_34_40', 16384, '2026-11-28 18:20:29.439082+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(35, 16384, 32767, 'log_35_41', 16384, '2026-11-28 18:20:29.446842+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(36, 16384, 32767, 'log_36_42', 16384, '2026-11-28 18:20:29.449854+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(37, 16384, 32767, 'log_37_43', 16384, '2026-11-28 18:20:29.452728+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17152, 17407, 'log_38_47', 256, '2026-11-28 18:20:29.477605+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17408, 17663, 'log_38_48', 256, '2026-11-28 18:20:29.480399+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 0, 16383, 'log_40_49', 16384, '2026-11-28 18:20:29.519669+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 0, 16383, 'log_41_50', 16384, '2026-11-28 18:20:29.583036+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 0, 16383, 'log_42_51', 16384, '2026-11-28 18:20:29.763437+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 0, 16383, 'log_43_52', 16384, '2026-11-28 18:20:29.780228+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 0, 16383, 'log_44_53', 16384, '2026-11-28 18:20:29.875475+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(40, 16384, 32767, 'log_40_54', 16384, '2026-11-28 18:20:29.914432+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(41, 16384, 32767, 'log_41_55', 16384, '2026-11-28 18:20:29.918862+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(42, 16384, 32767, 'log_42_56', 16384, '2026-11-28 18:20:29.922984+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(43, 16384, 32767, 'log_43_57', 16384, '2026-11-28 18:20:29.927303+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(44, 16384, 32767, 'log_44_58', 16384, '2026-11-28 18:20:29.932433+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
+	(38, 17664, 17919, 'log_38_59', 256, '2026-11-28 18:20:29.940829+00', 'open', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
 
 
 INSERT INTO spanmq_core.session VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, '302cd0842b1efc80bad6d06e14f24c3fe980444d5aaafc0f98bd977d2b6b5a67', '2026-11-28 18:03:25.264033+00', '2026-11-29 18:03:25.263099+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 1, 'd62a84899bc936ab65b7846de01445dd9121ed80759279ca2f324afe074c3137', '2026-11-28 18:20:29.750184+00', '2026-11-29 18:20:29.749345+00');
 
 
 INSERT INTO spanmq_core.shard_map VALUES
@@ -28733,29 +28735,29 @@ INSERT INTO spanmq_core.shard_map VALUES
 
 
 INSERT INTO spanmq_core.sqs_move VALUES
-	('4144375c-3e67-4882-8254-5531603342d7', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 18:03:25.311989+00', NULL, '2026-11-28 18:03:25.311989+00');
+	('c2afac25-0fb2-422d-a817-89927a79f4e4', 'failed', NULL, 'arn:aws:sqs:eu-central-1:000000000000:failed', NULL, NULL, NULL, 'RUNNING', 0, 1, NULL, '2026-11-28 18:20:29.804056+00', NULL, '2026-11-28 18:20:29.804057+00');
 
 
 INSERT INTO spanmq_core.sqs_moved VALUES
-	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 18:03:25.301562+00', 3, '2026-11-29 18:03:25.310834+00');
+	(43, 1, 'sqs', 'sqs', 1, '2026-11-28 18:20:29.789144+00', 3, '2026-11-29 18:20:29.800572+00');
 
 
 INSERT INTO spanmq_core.sqs_queue VALUES
-	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 18:03:25.297156+00');
+	(42, '{"RedrivePolicy": "{\"deadLetterTargetArn\": \"arn:aws:sqs:eu-central-1:000000000000:failed\", \"maxReceiveCount\": \"3\"}"}', '{"team": "shop"}', '2026-11-28 18:20:29.784516+00');
 
 
 INSERT INTO spanmq_core.statistics VALUES
-	(39, '2026-11-28 18:03:25.558031+00', 120.148718, 0, 0, 0, 0, 0, 47, 44, 0, 0.738637),
-	(40, '2026-11-28 18:03:25.559365+00', 120.14583, 0, 0, 0, 0, 0, 30, 25, 5, 0.493874),
-	(41, '2026-11-28 18:03:25.560161+00', 120.143079, 0, 0, 0, 0, 0, 4, 4, 0, 0.433102),
-	(43, '2026-11-28 18:03:25.560806+00', 120.1369, 0, 0, 0, 0, 0, 1, 1, 0, 0.252678),
-	(44, '2026-11-28 18:03:25.561308+00', 120.134055, 0, 0, 0, 0, 0, 2, 2, 0, 0.169663),
-	(1, '2026-11-28 18:03:25.561824+00', 120.589049, 0, 0, 0, 0, 0, 4, 2, 2, 0.786331),
-	(34, '2026-11-28 18:03:25.562941+00', 120.579809, 0, 8, 0, 8, 4, 57, 45, 7, 0.743547),
-	(35, '2026-11-28 18:03:25.563643+00', 120.57674, 0, 2, 0, 2, 1, 11, 9, 1, 0.679985),
-	(36, '2026-11-28 18:03:25.564349+00', 120.574101, 0, 0, 0, 0, 0, 5, 4, 1, 0.640264),
-	(37, '2026-11-28 18:03:25.564938+00', 120.571605, 0, 0, 0, 0, 0, 1, 1, 0, 0.622048),
-	(38, '2026-11-28 18:03:25.565906+00', 120.563576, 1000, 995, 995, 0, 0, 5, 5, 0, 0.552705);
+	(39, '2026-11-28 18:20:30.072485+00', 120.163076, 0, 0, 0, 0, 0, 47, 44, 0, 0.782401),
+	(40, '2026-11-28 18:20:30.073915+00', 120.159124, 0, 0, 0, 0, 0, 30, 25, 5, 0.549014),
+	(41, '2026-11-28 18:20:30.074635+00', 120.155493, 0, 0, 0, 0, 0, 4, 4, 0, 0.468026),
+	(43, '2026-11-28 18:20:30.075422+00', 120.147351, 0, 0, 0, 0, 0, 1, 1, 0, 0.278187),
+	(44, '2026-11-28 18:20:30.075987+00', 120.143239, 0, 0, 0, 0, 0, 2, 2, 0, 0.193231),
+	(1, '2026-11-28 18:20:30.076529+00', 120.642036, 0, 0, 0, 0, 0, 4, 2, 2, 0.829357),
+	(34, '2026-11-28 18:20:30.077719+00', 120.633946, 0, 8, 0, 8, 4, 57, 45, 7, 0.787635),
+	(35, '2026-11-28 18:20:30.078427+00', 120.631336, 0, 2, 0, 2, 1, 11, 9, 1, 0.726905),
+	(36, '2026-11-28 18:20:30.079064+00', 120.629018, 0, 0, 0, 0, 0, 5, 4, 1, 0.689378),
+	(37, '2026-11-28 18:20:30.079617+00', 120.626697, 0, 0, 0, 0, 0, 1, 1, 0, 0.672382),
+	(38, '2026-11-28 18:20:30.080651+00', 120.61969, 1000, 995, 995, 0, 0, 5, 5, 0, 0.609087);
 
 
 INSERT INTO spanmq_core.subscription VALUES
@@ -28763,11 +28765,11 @@ INSERT INTO spanmq_core.subscription VALUES
 
 
 INSERT INTO spanmq_core.task_time VALUES
-	(41, 'a', '2026-11-28 18:03:00+00', false, 16, 9);
+	(41, 'a', '2026-11-28 18:20:00+00', false, 16, 9);
 
 
 INSERT INTO spanmq_core.token OVERRIDING SYSTEM VALUE VALUES
-	(1, 'shop', '302cd0842b1efc80bad6d06e14f24c3fe980444d5aaafc0f98bd977d2b6b5a67', 'a30925bd439037f76638d9d0b7577cf417137e3f03540deade99bb23d4226376', '2029-08-24 18:03:25.261935+00', '{*}', '{look,send}', '2026-11-28 18:03:25.260859+00', NULL, '2026-11-28 18:03:25.26211+00');
+	(1, 'shop', 'd62a84899bc936ab65b7846de01445dd9121ed80759279ca2f324afe074c3137', 'd3d5f3c22bde653bc7dfdced0d9e142e8a0ee2efe34ea953333459fbd03b7208', '2029-08-24 18:20:29.748223+00', '{*}', '{look,send}', '2026-11-28 18:20:29.747183+00', NULL, '2026-11-28 18:20:29.748397+00');
 
 
 INSERT INTO spanmq_core.unsent VALUES
@@ -28775,14 +28777,14 @@ INSERT INTO spanmq_core.unsent VALUES
 
 
 INSERT INTO spanmq_core.upkeep VALUES
-	(34, NULL, NULL, NULL, 0, '2026-11-28 18:03:24.982901+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(35, NULL, NULL, NULL, 0, '2026-11-28 18:03:24.986834+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
-	(42, '2026-11-28 18:03:25.44963+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(34, NULL, NULL, NULL, 0, '2026-11-28 18:20:29.443515+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(35, NULL, NULL, NULL, 0, '2026-11-28 18:20:29.447024+00', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
+	(42, '2026-11-28 18:20:29.960954+00', 1, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', NULL, NULL),
 	(38, NULL, NULL, NULL, 0, '-infinity', '-infinity', 0, 0, 0, NULL, NULL, NULL, '{}', 17151, NULL);
 
 
 INSERT INTO spanmq_core.worker VALUES
-	(41, 'worker', '2026-11-28 18:02:25.132961+00', '2026-11-28 18:03:25.132961+00', 4, 1, '[]');
+	(41, 'worker', '2026-11-28 18:19:29.613448+00', '2026-11-28 18:20:29.613448+00', 4, 1, '[]');
 
 
 SELECT pg_catalog.setval('pgmq.q_failed_msg_id_seq', 1, true);
@@ -28947,7 +28949,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_45', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_46', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_47', 0, false);
+SELECT pg_catalog.setval('spanmq_core.bell_47', 0, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.bell_48', 0, false);
@@ -29004,7 +29006,7 @@ SELECT pg_catalog.setval('spanmq_core.bell_7', 0, false);
 SELECT pg_catalog.setval('spanmq_core.bell_8', 0, false);
 
 
-SELECT pg_catalog.setval('spanmq_core.bell_9', 0, true);
+SELECT pg_catalog.setval('spanmq_core.bell_9', 0, false);
 
 
 SELECT pg_catalog.setval('spanmq_core.bound_number', 140, true);
@@ -29031,13 +29033,13 @@ SELECT pg_catalog.setval('spanmq_core.ids_45', 1, true);
 SELECT pg_catalog.setval('spanmq_core.last_tended', 38, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795889005555194, true);
+SELECT pg_catalog.setval('spanmq_core.latest_mark', 1795890030069252, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.lease_number', 13, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.notified_34', 1795889004822, true);
+SELECT pg_catalog.setval('spanmq_core.notified_34', 1795890029292, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.pipeline_run_run_id_seq', 2, true);
@@ -29049,7 +29051,7 @@ SELECT pg_catalog.setval('spanmq_core.position_position_id_seq', 1, true);
 SELECT pg_catalog.setval('spanmq_core.queue_queue_id_seq', 45, true);
 
 
-SELECT pg_catalog.setval('spanmq_core.rate_36', 218053204926021000, true);
+SELECT pg_catalog.setval('spanmq_core.rate_36', 218054229391267000, true);
 
 
 SELECT pg_catalog.setval('spanmq_core.release_id_seq', 33, true);

@@ -138,10 +138,11 @@ end $$;
 -- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an
 -- earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
 -- most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
--- token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the batch `settled` (null before the
--- first). ahead: settles nothing, since the engine still reads the batch `settled`; of a queue that orders or limits,
--- or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a reader that is not the newest,
--- MQ054 for a receiver that the queue does not have, MQ055 for a batch that this database does not know.
+-- token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the
+-- batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the batch `settled`; of
+-- a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a
+-- reader that is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this
+-- database does not know.
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null,
     max_bytes bigint default null,

@@ -142,8 +142,8 @@ begin
                 update spanmq_core.segment s set settled_at_xid = null where s.queue_id = this.queue_id
                     and s.lo = segment.lo;
             elsif not is_used and segment.settled_at_xid is null then
-                -- A transaction that returns old messages to the segment has locked it. A check in a new statement,
-                -- when there is no such lock, sees what it returned.
+                -- A transaction that returns old messages to the segment holds its lock: when this one is granted, a
+                -- new statement sees the messages.
                 perform spanmq_core.lock_log(segment.log_name, 'share');
                 continue when spanmq_core.is_needed(this, segment.lo, segment.hi);
                 update spanmq_core.segment s set settled_at_xid = pg_current_xact_id() where s.queue_id = this.queue_id

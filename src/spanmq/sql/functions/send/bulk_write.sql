@@ -20,8 +20,9 @@ begin
     perform spanmq_core.raise_if(writer is null or bulk_reserve.epoch is null,
         'writer and epoch cannot be NULL', 'Name the writer, and number its writes.');
     perform spanmq_core.hold_queue(this);
-    -- A session that finds the write keeps it open to the end of this transaction; one that opens it may wait for
-    -- another that does.
+    -- The row is locked to the end of this transaction: the write stays open, and its tasks draw their ids in turn. Ids
+    -- that two draw at the same time alternate, and each run of them would be a block. One that opens the write may
+    -- wait for another that does.
     for attempt in 1 .. 100 loop
         select w.write_id into this_write from spanmq_core.bulk_write w
             where w.queue_id = this.queue_id and w.writer = bulk_reserve.writer and w.epoch = bulk_reserve.epoch

@@ -28,6 +28,8 @@ help:
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
 	@echo 'make bench-worker the worker beside six peers, which it installs; soak-worker: fifty of ours killed'
+	@echo 'make interleavings  the verbs of a queue, statement by statement in every order; an hour and more'
+	@echo 'make bench-harness the phases of a public harness: held snapshots, readers, kills   (ARGS="--seconds 20")'
 	@echo 'make bench-replay what a replay of a million messages costs beside sending them'
 	@echo 'make bench-upgrade upgrades of 1,000 queues with a million messages under load'
 	@echo 'make bench-service the service beside the Python client that it stands on'
@@ -61,14 +63,18 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
 
+# What test-deep runs in full, and `make test` every fourth case of each test, unless ARGS choose.
+IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) tests/service/test_neighbours.py
+
 # What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
+test: export SPANMQ_TEST_SAMPLED := $(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))
 test: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, what other roles may do to a queue, and
 # the upgrade from each release.
 OLDEST := /usr/lib/postgresql/15/bin
-ON_OLDEST := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py) \
+ON_OLDEST := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_objects.py view_writes.py undisturbed.py follow_grants.py plpgsql_check.py) \
 	tests/sql/schema/test_released.py
 
 # What a client does every day, over a schema whose results have a column more: as of the next release.
@@ -77,10 +83,15 @@ ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deli
 # The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/race tests/sql/model tests/sql/conformance $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
+
+# Every scene of tests/sql/interleave, in up to 400 orders of its statements: an hour and more.
+.PHONY: interleavings
+interleavings: setup
+	$(RUN) -m tests.sql.interleave $(ARGS)
 
 # Any version, any build: a server that nobody needs, and a role that may do everything there. CONTRIBUTING.md starts one.
 SERVER := $(SPANMQ_TEST_DSN)
@@ -122,6 +133,11 @@ bench-quick: setup
 
 bench-worker: setup
 	$(RUN) -m bench.workers $(ARGS)
+
+# The phases of hardbyte/postgresql-job-queue-benchmarking that need no container, twenty-five minutes, with PGMQ beside.
+.PHONY: bench-harness
+bench-harness: setup
+	$(RUN) -m bench.harness $(ARGS)
 
 .PHONY: bench-replay
 bench-replay: setup

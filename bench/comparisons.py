@@ -39,6 +39,8 @@ COMPARISONS: tuple[Comparison, ...] = (
         Comparison(f"held-back/{name}", "held-back/free", 0.9)
         for name in ("rate", "in-flight", "in-flight-per-group")
     ),
+    # A rate of 0.7 of the dense queue's.
+    Comparison("every-case/drain/half-gone", "every-case/drain/dense", 1 / 0.7),
     Comparison("wake/somebody-waits", "wake/nobody-waits", 0.95),
     *(
         Comparison(f"aged/batch-{batch}/clients-16", f"aged/batch-{batch}/clients-16/new", 0.85)

@@ -23,7 +23,7 @@ from psycopg import sql
 
 from bench import processor
 from bench.server import fresh, serving
-from bench.service.__main__ import service
+from bench.service.process import service
 
 PAGE_MS_MAX = 100.0
 LOOKS = 20
@@ -137,8 +137,8 @@ def fill(dsn: str, queues: int, messages: int) -> None:
             for each in sent:
                 each.result()
         say("messages sent")
-        part(connection)
-        say("a run for each")
+        give_groups(connection)
+        say("groups given")
         for name in names:
             hold(connection, name)
         say("leases, failures, dead letters")
@@ -160,11 +160,11 @@ def send(dsn: str, queues: Sequence[str], count: int) -> None:
                 )
 
 
-def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Make a run of each message, of all queues at once."""
+def give_groups(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Give each message a group, of all queues at once."""
     found = connection.execute(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index "
-        "where indrelid = 'spanmq_core.fresh'::regclass and not indisprimary"
+        "where indrelid = 'spanmq_core.state'::regclass and not indisprimary"
     )
     indexes: list[tuple[str, str]] = [(name, text) for name, text in found.fetchall()]
     connection.execute("set maintenance_work_mem = '256MB'")
@@ -173,16 +173,14 @@ def part(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
             connection.execute(sql.SQL("drop index {}").format(sql.Identifier(*name.split("."))))
         connection.execute(
             """
-            with whole as (delete from spanmq_core.fresh f where f.n > 1 returning f.queue_id, f.lo, f.n)
-            insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
-            select w.queue_id, id, 1, hashtextextended(g.name, 0), g.name
-            from whole w cross join lateral generate_series(w.lo, w.lo + w.n - 1) id
-            cross join lateral (select 'customer-' || id % 10000 as name) g
+            update spanmq_core.state set group_key = 'customer-' || msg_id % 10000,
+                group_hash = hashtextextended('customer-' || msg_id % 10000, 0)
+            where group_hash is null
             """
         )
         for _, text in indexes:
             connection.execute(text.encode())
-    connection.execute("vacuum analyze spanmq_core.fresh")
+    connection.execute("vacuum analyze spanmq_core.state")
 
 
 def hold(connection: psycopg.Connection[object], queue: str) -> None:

@@ -212,7 +212,7 @@ def create(server_dsn: str, name: str) -> Database:
     database = Database(make_conninfo(server_dsn, dbname=name), name)
     with database.connect() as connection:
         if name == PGMQ_DATABASE:
-            connection.execute(_upstream_sql())
+            connection.execute(upstream_sql())
         else:
             _install_spanmq(connection)
         connection.execute((Path(__file__).parent / "bench.sql").read_text())
@@ -227,7 +227,8 @@ def drop(server_dsn: str, name: str) -> None:
         connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
 
-def _upstream_sql() -> str:
+def upstream_sql() -> str:
+    """Return PGMQ's SQL, as its package on PyPI installs it."""
     import pgmq
 
     return str(pgmq.get_embedded_install_sql())

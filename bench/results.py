@@ -19,6 +19,7 @@ DEADLOCKS = "deadlocks in 100,000 transactions"
 PROCESSOR_US = "processor_us_per_message"  # of the server
 WAL_BYTES = "wal_bytes_per_message"
 DEAD_TUPLES = "dead_tuples"
+DEAD_ROWS = "dead_rows_per_message"
 RUNS = "runs"
 STORED_BYTES = "bytes"
 GENERATOR_SHARE = "generator_share"

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bench.contestants import CALLS, NATIVE
 from bench.plan import Plan, judges
-from bench.results import LAST_TO_FIRST, Summary
+from bench.results import DEAD_ROWS, LAST_TO_FIRST, Summary
 
 
 class Measure(StrEnum):
@@ -17,12 +17,23 @@ class Measure(StrEnum):
     RATIO = "times upstream"
     LAST_TO_FIRST = "last window to first"
     WAL = "WAL to upstream"
+    DEAD_ROWS = "dead rows a message"
+    VALUE = "ms"
 
     def of(self, summary: Summary) -> float:
         """Read it off a summary; not a number when it was not measured."""
         if self is Measure.RATIO:
             return summary.ratio
-        return summary.wal_ratio if self is Measure.WAL else summary.details.get(LAST_TO_FIRST, math.nan)
+        if self is Measure.WAL:
+            return summary.wal_ratio
+        if self is Measure.VALUE:
+            return summary.value
+        return summary.details.get(LAST_TO_FIRST if self is Measure.LAST_TO_FIRST else DEAD_ROWS, math.nan)
+
+    @property
+    def less_is_better(self) -> bool:
+        """Return whether a small number is a good one."""
+        return self in {Measure.WAL, Measure.DEAD_ROWS, Measure.VALUE}
 
 
 class Verdict(StrEnum):
@@ -36,7 +47,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One line of the table of targets. Less is better for WAL, more for everything else."""
+    """One line of the table of targets."""
 
     case: str
     contestant: str
@@ -48,7 +59,7 @@ class Target:
         """Judge what was reached."""
         if math.isnan(reached):
             return Verdict.UNKNOWN
-        sign = -1 if self.measure is Measure.WAL else 1
+        sign = -1 if self.measure.less_is_better else 1
         if sign * reached >= sign * self.aim:
             return Verdict.AIM
         return Verdict.FLOOR if sign * reached >= sign * self.floor else Verdict.BELOW
@@ -68,7 +79,45 @@ def _deep(prefix: str, contestants: tuple[str, ...], floor: float) -> tuple[Targ
     )
 
 
+def _every(
+    name: str, floor: float, *contestants: str, measure: Measure = Measure.RATIO
+) -> tuple[Target, ...]:
+    """Return the targets of one of the cases of single calls."""
+    return tuple(
+        Target(f"every-case/{name}", each, floor, floor, measure) for each in contestants or (CALLS,)
+    )
+
+
 TARGETS: tuple[Target, ...] = (
+    *_every("cycle/1", 1.5, CALLS, NATIVE),
+    *_every("cycle/10", 1.4, CALLS, NATIVE),
+    *_every("cycle/100", 1.7, CALLS, NATIVE),
+    *_every("cycle/1000", 1.5, CALLS, NATIVE),
+    *_every("cycle/new-queue", 1.4, CALLS, NATIVE),
+    *_every("cycle/1", 0.96, measure=Measure.WAL),
+    *_every("cycle/100", 0.7, measure=Measure.WAL),
+    *(each for size in (1, 100) for each in _every(f"cycle/{size}", 2, measure=Measure.DEAD_ROWS)),
+    *_every("cycle/single-sends", 1.5, CALLS, NATIVE),
+    *_every("empty-read", 1, CALLS, NATIVE),
+    *_every("single/delete", 2),
+    *_every("single/delete", 1.5, NATIVE),
+    *_every("single/archive", 1.3),
+    *_every("single/set-vt", 1.4),
+    *_every("single/extend", 1.5, NATIVE),
+    *_every("scattered/leased", 1.3),
+    *_every("scattered/unread", 1.2),
+    *_every("scattered/deep", 1.3),
+    # 1,000 messages at 50 us each; ten claims at 20 ms each.
+    *_every("groups/ordered", 50, NATIVE, measure=Measure.VALUE),
+    *_every("groups/blocked", 200, NATIVE, measure=Measure.VALUE),
+    *_every("view/count", 0.6),
+    *(each for name in ("max", "id") for each in _every(f"view/{name}", 0.1)),
+    *_every("view/page", 0.3),
+    *_every("view/update", 0.5),
+    *_every("view/delete", 0.2),
+    *_every("connection/first-cycle", 0.75),
+    *_every("connection/cycle", 0.85),
+    *_every("queue/create", 0.5),
     _cycle(CALLS, 1, 1, 1.15, 1.4),
     _cycle(CALLS, 1, 16, 1.3, 1.5),
     *(_cycle(each, 1, clients, 1.1, 1.5) for clients in (64, 200) for each in (CALLS, NATIVE)),

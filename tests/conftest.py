@@ -8,6 +8,8 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +53,9 @@ GROUPS = {
     "tests/process/dashboard/": "browser",
     "tests/sql/default_settings/": "default",
 }
+# Of tests whose paths begin so only every fourth case is run: `make test` leaves the others to `make test-deep`.
+SAMPLED = tuple(os.environ.get("SPANMQ_TEST_SAMPLED", "").split())
+SAMPLE_STEP = 4
 # A copy made before pytest captures what tests write there.
 STDERR = os.dup(2)
 
@@ -60,6 +65,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         generator = Path(__file__).parents[1] / "tools/generate_sync.py"
         subprocess.run([sys.executable, str(generator), "--tests"], check=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is left to `make test-deep`: the first case of each test stays."""
+    if not SAMPLED:
+        return
+    seen: Counter[str] = Counter()
+    left_out: list[pytest.Item] = []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if item.nodeid.startswith(SAMPLED):
+            if seen[name] % SAMPLE_STEP:
+                left_out.append(item)
+            seen[name] += 1
+    config.hook.pytest_deselected(items=left_out)
+    skipped = set(left_out)
+    items[:] = [item for item in items if item not in skipped]
 
 
 def pytest_collection_finish() -> None:
@@ -175,6 +197,14 @@ def empty_database(spanmq_server: str) -> Iterator[str]:
     """The DSN of a new, empty database."""
     with new_database(spanmq_server) as name:
         yield with_database(spanmq_server, name)
+
+
+@pytest.fixture
+def server_folder() -> Iterator[Path]:
+    """A new folder that the server, which may be another user, can read; pytest's own are closed."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(scope="session")

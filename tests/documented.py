@@ -2,13 +2,45 @@
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from tests.patience import WAIT_SECONDS
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = (*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md")))
+# A block in a list is indented.
+BLOCK = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code on a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return where it is."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page."""
+    text = page.read_text("utf-8")
+    for match in BLOCK.finditer(text):
+        yield Block(page, text.count("\n", 0, match.start()) + 1, match[2], dedent(match[3]))
+
+
+def prose(page: Path) -> str:
+    """Return a page without its blocks."""
+    return BLOCK.sub("", page.read_text("utf-8"))
 
 
 def programs(page: str, language: str = "python") -> list[str]:

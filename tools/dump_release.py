@@ -1,11 +1,12 @@
 """Dump a database of this version into tests/sql/schema/released, from where tests upgrade it.
 
-Does nothing if the file of this version has this schema. Each release adds its own file and leaves the others: a later
-schema must take over what a released one wrote. The database has something of everything, in every state that a queue,
-a message and a program can be in.
+Does nothing if the file of this version has this schema. Each release adds its own compressed file, which is never
+edited: a later schema must take over what a released one wrote. The database has something of everything, in every
+state that a queue, a message and a program can be in.
 """
 
 import json
+import lzma
 import re
 import subprocess
 import sys
@@ -40,10 +41,10 @@ TABLES = (
 def main() -> int:
     """Write the dump of this version, unless it exists; return 1 where a table would be empty."""
     release = load_release()
-    file = FOLDER / f"{release.version}.sql"
+    file = FOLDER / f"{release.version}.sql.xz"
     checksums = [release.functions_checksum, *(each.checksum for each in release.migrations)]
     if file.exists():
-        text = file.read_text(encoding="utf-8")
+        text = lzma.decompress(file.read_bytes()).decode()
         if all(each in text for each in checksums):
             return 0
     with embedded.temporary(version=POSTGRES, settings={"fsync": "off"}) as server:
@@ -58,7 +59,7 @@ def main() -> int:
             print("nothing is in " + ", ".join(sorted(set(empty) - EMPTY)), file=sys.stderr)
             return 1
         file.parent.mkdir(exist_ok=True)
-        file.write_text(dump(server.dsn), encoding="utf-8")
+        file.write_bytes(lzma.compress(dump(server.dsn).encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{file.name}: {file.stat().st_size / 1024:.0f} KiB")
     return 0
 
@@ -166,7 +167,8 @@ def limited(client: Client, connection: psycopg.Connection[Any]) -> None:
     )
     client.send_batch("limited", range(5))
     client.receive("limited", 1, lease=1000 * DAY)
-    connection.execute("select spanmq.report_breaker('limited', 'worker', 86400)")
+    breaker = '{"limited": {"breaker": {"open_for": 86400, "opening": 1}}}'
+    connection.execute("select spanmq.report_worker('{limited}', 'worker', 1, 1, %s)", (breaker,))
     client.queues.create("paused")
     client.send("paused", None)
     client.queues.pause("paused")

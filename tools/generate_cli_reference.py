@@ -43,10 +43,10 @@ def describe(name: str, command: Any, level: str) -> Iterator[str]:
     usage = [name_of(each) if each.required else f"[{name_of(each)}]" for each in arguments]
     yield f"{level} spanmq {name}\n"
     if usage:
-        yield f"    spanmq {' '.join([name, *usage])}\n"
+        yield f"```text\nspanmq {' '.join([name, *usage])}\n```\n"
     yield inspect.cleandoc(command.help) + "\n"
     examples = [line for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
-    yield "\n".join(f"    {line.strip().removeprefix('$ ')}" for line in examples) + "\n"
+    yield "\n".join(["```sh", *(line.strip().removeprefix("$ ") for line in examples), "```\n"])
     rows = [row(each) for each in command.params if each.name not in EVERYWHERE]
     if rows:
         yield "| | |\n|---|---|"

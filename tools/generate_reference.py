@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from fastapi.routing import APIRoute
 
@@ -19,6 +19,7 @@ import spanmq
 import spanmq.tasks
 import spanmq.testing
 from spanmq import errors
+from spanmq.client.namespace import Namespace
 from spanmq.service import condition, gate, measures
 from spanmq.service.access import Scope
 from spanmq.service.app import ROUTERS, create_app
@@ -64,10 +65,11 @@ def verbs() -> dict[tuple[str, str], str]:
     text = (SQL / "entries.sql").read_text("utf-8")
     result = {}
     for verb, schema, names in re.findall(r"\('(\w+)',\s+'(\w+)',\s+'([^{}]*?)'\)", text):
-        result.update({(schema, name.partition(":")[0]): f"`{verb}` on the queue" for name in names.split()})
-    for verb, schema, names in re.findall(r"\('(\w+)',\s+'(\w+)',\s+'\{(.*?)\}'", text, re.DOTALL):
-        listed = re.findall(r"\w+", names)
-        result.update({(schema, name): f"`{verb}` on all queues" for name in listed})
+        listed = [name.removeprefix("+").partition(":")[0] for name in names.split()]
+        result.update({(schema, name): f"`{verb}` on the queue" for name in listed})
+    for verb, schema, names in re.findall(r"\((?:'(\w+)'|null),\s+'(\w+)',\s+'\{(.*?)\}'", text, re.DOTALL):
+        need = f"`{verb}` on all queues" if verb else "that of the owner of the schema"
+        result.update({(schema, name): need for name in re.findall(r"\w+", names)})
     return result
 
 
@@ -207,8 +209,8 @@ def http_page() -> Iterator[str]:
     yield MARK.format(source="routes in src/spanmq/service") + "# HTTP routes\n"
     yield (
         "The routes of the [service](../guides/service.md). `/openapi.json` of a running service describes their\n"
-        "bodies and answers, `/docs` shows the same as a page. *Verb* is what the\n"
-        "[token](../guides/service.md#tokens) must allow.\n"
+        "bodies and answers, `/docs` shows the same as a page. *Verb* is the verb that\n"
+        "the [token](../guides/service.md#tokens) needs.\n"
     )
     description = create_app(Settings(dsn="postgresql:///none")).openapi()["paths"]
     yield "| route | verb | effect |\n|---|---|---|"
@@ -234,19 +236,22 @@ def python_page() -> Iterator[str]:
     for title, module in MODULES.items():
         yield f"## {title}\n"
         names = [name for name in module.__all__ if not name.startswith("Async")]
+        if module is spanmq:
+            names = [name for name in names if name not in spanmq.tasks.__all__]
         for name in names:
             yield f"::: {module.__name__}.{name}\n"
             if name == "Client":
                 for path, part in parts_of(module.Client, "client"):
-                    yield f"::: {part.__module__}.{part.__qualname__}"
+                    yield f"::: spanmq.client.{part.__qualname__}"
                     yield f"    options:\n      heading: {path}\n      toc_label: {path}\n"
 
 
 def parts_of(value: type, path: str) -> Iterator[tuple[str, type]]:
     """Yield a client's namespaces, and theirs, as a program calls them, with their classes."""
-    for name, kind in sorted(get_type_hints(value).items()):
-        yield f"{path}.{name}", kind
-        yield from parts_of(kind, f"{path}.{name}")
+    for name, part in sorted(vars(value).items()):
+        if isinstance(part, Namespace):
+            yield f"{path}.{name}", part.kind
+            yield from parts_of(part.kind, f"{path}.{name}")
 
 
 MODULES: dict[str, Any] = {

@@ -7,6 +7,7 @@ from bench.cases import (
     bites,
     cycle,
     delivery,
+    every,
     grouped,
     held_back,
     invisible,
@@ -38,8 +39,9 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
 
 
 def beside_each_other(plan: Plan) -> tuple[Experiment, ...]:
-    """Return those in which only our own calls compete."""
+    """Return those that take long, or in which only our own calls compete."""
     return (
+        *every.experiments(),
         *delivery.experiments(plan),
         *ordered.experiments(plan),
         *held_back.experiments(),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench import processor, results, scripts
+from bench.cases.recorded import recorded
 from bench.contestants import CALLS, CONTESTANTS, NATIVE, QUEUE, SPANMQ_DATABASE, Contestant
 from bench.database import Database
 from bench.results import LATENCY, STATE, Measurement
@@ -47,16 +48,17 @@ def _run(stage: Stage, wanted: Sequence[str]) -> None:
     sampler = _Sampler(database, windows)
     sampler.start()
     script, messages = _script()
-    stage.load(
-        MIXED,
-        1,
-        native,
-        script,
-        messages=messages,
-        clients=CLIENTS,
-        windows=windows,
-        runs_per_second=RUNS_PER_SECOND,
-    )
+    with recorded(stage, database):
+        stage.load(
+            MIXED,
+            1,
+            native,
+            script,
+            messages=messages,
+            clients=CLIENTS,
+            windows=windows,
+            runs_per_second=RUNS_PER_SECOND,
+        )
     sampler.join()
     for name, unit, values in (("state", STATE, sampler.megabytes), ("claim", LATENCY, sampler.claim_ms)):
         details = {results.LAST_TO_FIRST: values[-1] / values[0]}
@@ -151,7 +153,7 @@ class _Sampler:
             time.sleep(max(0.0, began_at + number * seconds - time.monotonic()))
             size = self.database.number(
                 "select sum(pg_total_relation_size(oid)) from pg_class where relname = any"
-                " ('{fresh,held,done,bound,upkeep,segment}') and relnamespace = 'spanmq_core'::regnamespace"
+                " ('{state,later,bound,upkeep,segment}') and relnamespace = 'spanmq_core'::regnamespace"
             )
             self.megabytes.append(size / 1e6)
             self.claim_ms.append(self._claim_ms())

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
 
@@ -16,6 +14,7 @@ from bench import processor
 from bench.server import add_options, fresh, output_of, serving
 from bench.service import neighbours, polls, sqs
 from bench.service.contestant import QUEUE
+from bench.service.process import service
 
 MESSAGES = 20_000
 # The targets of the service.
@@ -86,21 +85,6 @@ def run(kind: str, address: str, count: int, pids: Mapping[str, int | None], *mo
 
 def _used(pids: Mapping[str, int | None]) -> dict[str, float]:
     return {name: 0.0 if pid is None else processor.seconds_of(pid) for name, pid in pids.items()}
-
-
-@contextmanager
-def service(dsn: str, *, tokens: bool = False) -> Iterator[tuple[str, int]]:
-    """Run the service, and give its address and its process."""
-    command = [sys.executable, "-m", "spanmq.cli", "serve", "--port", "0", "--json"]
-    command += [] if tokens else ["--without-tokens"]
-    with subprocess.Popen(
-        [*command, "--dsn", dsn, "--log-level", "warning"], stdout=subprocess.PIPE
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())["address"], process.pid
-        finally:
-            process.terminate()
 
 
 def report(

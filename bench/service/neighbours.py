@@ -22,6 +22,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from bench.server import fresh, serving
+from bench.service.process import service
 from bench.service.wire import StatusError, Wire
 from spanmq.model import AccessKey
 
@@ -34,6 +35,8 @@ P99_TIMES_MAX = 2.0
 MEGABYTES_MAX = 400.0
 
 LARGE = json.dumps({"body": {f"key{n}": n for n in range(700_000)}}).encode()
+BRACKETS = b'{"body":' + b"[" * 7_000_000 + b"]" * 7_000_000 + b"}"
+LISTS = b'{"body":[' + b"[]," * 4_600_000 + b"1]}"
 LONG = json.dumps({"body": "x" * 15_000_000}).encode()
 LEVELS = 60
 SCHEMA = {
@@ -134,6 +137,8 @@ ATTACKS: dict[str, tuple[int, Act]] = {
     ),
     "schedules of 15 MB, listed": (4, lambda each: each.make_and_list_schedules()),
     "bodies of 700,000 members": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", LARGE)),
+    "bodies of 14 MB of brackets": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", BRACKETS)),
+    "bodies of 4.6 million lists": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", LISTS)),
     "peeks of 150 MB": (8, lambda each: each.do("GET", "/v1/queues/hostile/messages?quantity=10")),
     "answers that are not read": (100, lambda each: each.slow_answer()),
     "slow bodies without a token": (200, lambda each: each.slow_body()),
@@ -225,7 +230,6 @@ def resident_megabytes(pid: int) -> float:
 
 def measure(dsn: str, seconds: float) -> dict[str, tuple[float, float, float]]:
     """Return the median and the p99 of the others' requests in ms, and the memory of the service, for each attack."""
-    from bench.service.__main__ import service
     from spanmq import Client
 
     with Client(dsn) as client:

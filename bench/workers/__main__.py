@@ -13,7 +13,7 @@ from bench.contestants import CONTESTANTS as ENGINES
 from bench.contestants import PGMQ_DATABASE, UPSTREAM
 from bench.load import Generator, find_pgbench
 from bench.server import add_options, fresh, serving
-from bench.workers import latency, packages, queues, trial
+from bench.workers import latency, packages, queues, settlements, trial
 from bench.workers.targets import PGMQ, Run, Times, verdicts
 from spanmq import Client
 
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measured = latencies(dsn, LATENCY_COUNT // share)
         with fresh(dsn) as address:
             many = queues.measure(address, QUEUES // share, 60 / share)
+        settlements.measure(dsn, rounds)
     missed = report(Run(rates, times, *measured))
     queues.report(many)
     return missed

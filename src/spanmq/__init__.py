@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spanmq.codec.body import RawJson
     from spanmq.errors import SpanmqError
     from spanmq.model import Leased, Message, Settled
+    from spanmq.tasks import Tasks
     from spanmq.worker import Reject, RetryIn, Worker
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Settled",
     "ShardedQueue",
     "SpanmqError",
+    "Tasks",
     "Timeouts",
     "Worker",
     "cancelled",
@@ -47,6 +49,7 @@ _HOMES = {
     "Settled": "model",
     "ShardedQueue": "client",
     "SpanmqError": "errors",
+    "Tasks": "tasks",
     "Timeouts": "client",
     "Worker": "worker",
     "cancelled": "client.handled",

@@ -9,6 +9,52 @@ from typing import ClassVar, Final
 
 from spanmq import hints
 
+__all__ = [
+    "AnswerTooLargeError",
+    "BodyTooLargeError",
+    "ConnectionFailedError",
+    "ConnectionLostError",
+    "DataLossError",
+    "DecryptionError",
+    "DedupIdReusedError",
+    "EmbeddedError",
+    "EncryptionError",
+    "ExtraNotInstalledError",
+    "HandlerCancelledError",
+    "HandlerStuckError",
+    "InvalidArgumentError",
+    "InvalidBodyError",
+    "InvalidTransactionError",
+    "MessagesLostError",
+    "MissingPrivilegeError",
+    "NotFoundError",
+    "NotKeptError",
+    "NotPossibleError",
+    "NotSupportedByUpstreamError",
+    "PipelineError",
+    "PositionUnknownError",
+    "ProcessCrashedError",
+    "QueueBusyError",
+    "QueueFullError",
+    "QueueNotFoundError",
+    "ReceiverInUseError",
+    "ResultNotStoredError",
+    "SchemaMissingError",
+    "SchemaVersionError",
+    "ServerError",
+    "ServerExhaustedError",
+    "ServerReadOnlyError",
+    "ShardsChangedError",
+    "SpanmqError",
+    "StatementCancelledError",
+    "TaskArgumentsError",
+    "TaskFailedError",
+    "TransactionConflictError",
+    "UnknownTaskError",
+    "WebhookFailedError",
+    "WorkerStartError",
+]
+
 
 class SpanmqError(Exception):
     """The base class of all errors.
@@ -113,7 +159,11 @@ class DecryptionError(EncryptionError):
 
 
 class TaskFailedError(SpanmqError):
-    """The message of a task that was waited for is a dead letter."""
+    """The message of a task that was waited for is a dead letter, or left no result although the task stores one."""
+
+
+class ResultNotStoredError(SpanmqError):
+    """What a task returned could not be stored, as the message says; the task is done, and does not run again."""
 
 
 class ProcessCrashedError(SpanmqError):
@@ -136,6 +186,7 @@ class NotFoundError(SpanmqError):
         "dead_letter_not_found": "the dead letter was redriven or purged, or never existed",
         "schedule_not_found": "no schedule has this name",
         "token_not_found": "no token has this name",
+        "worker_not_found": "no worker of this name has reported within a minute",
     }
 
 
@@ -213,7 +264,10 @@ class ServerExhaustedError(SpanmqError):
 
 
 class TransactionConflictError(SpanmqError):
-    """A serialization failure or a deadlock: nothing was changed, the whole transaction may run again."""
+    """A serialization failure or a deadlock, as between callers that settle parts of one lease: nothing was changed.
+
+    Call again; in your own transaction, roll back and run all of it again.
+    """
 
 
 class InvalidTransactionError(SpanmqError):
@@ -250,7 +304,12 @@ class StatementCancelledError(SpanmqError):
 
 
 class ConnectionFailedError(SpanmqError):
-    """No connection was possible, or none was free; no call was in flight."""
+    """No connection was possible, or none was free, or it was lost before anything took effect."""
+
+    codes: ClassVar[dict[str, str]] = {
+        "session_ended": "the connection was lost in a transaction, of which nothing took effect; `sqlstate` is the"
+        " server's reason, if it gave one"
+    }
 
 
 class ConnectionLostError(SpanmqError):
@@ -278,6 +337,10 @@ TEMPORARY: Final = (
 
 
 # Workers, the pipeline and the embedded server.
+
+
+class WebhookFailedError(SpanmqError):
+    """A webhook can't be reached, or refused a notification; it is sent again."""
 
 
 class WorkerStartError(SpanmqError):
@@ -360,6 +423,9 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "57014": (StatementCancelledError, None),  # query_canceled: statement_timeout too
 }
 
+# A session that idled too long: the statement that was sent then was not begun.
+BEFORE_STATEMENT: Final = ("25P03", "57P05")  # idle_in_transaction_session_timeout, idle_session_timeout
+
 # Where one SQLSTATE stands for several things. Type and relation names are the same in every language that
 # the server may speak; its sentences are not.
 _OF_TEXT: Final[tuple[tuple[str, str, type[SpanmqError], str | None], ...]] = (
@@ -400,8 +466,8 @@ def from_server(
     kind, code = _OF_SQLSTATE.get(sqlstate, (ServerError, None))
     if sqlstate.startswith("53"):
         kind = ServerExhaustedError
-    elif sqlstate.startswith(("08", "57P")):  # connection exceptions; shutdown and crash of the server
-        kind = ConnectionLostError
+    elif is_end_of_session(sqlstate):
+        return lost(function=function, queue=queue, sqlstate=sqlstate, reason=message)
     for state, pattern, its_kind, its_code in _OF_TEXT:
         if state == sqlstate and (match := re.search(pattern, message, re.IGNORECASE)):
             kind, code, queue = its_kind, its_code, queue or match.groupdict().get("queue")
@@ -426,6 +492,12 @@ def from_server(
     )
     error.command_hint = hint and hints.as_commands(hint)
     return error
+
+
+def is_end_of_session(sqlstate: str) -> bool:
+    """Return whether the server says with this SQLSTATE that it ends the session, or has lost it."""
+    # Connection exceptions; shutdown and crash of the server; transaction_timeout.
+    return sqlstate.startswith(("08", "57P")) or sqlstate in (*BEFORE_STATEMENT, "25P04")
 
 
 def refused(message: str) -> ConnectionFailedError:
@@ -473,13 +545,39 @@ def is_stale_plan(error: BaseException) -> bool:
     return place == "RevalidateCachedQuery" or type(error).__name__ == "InvalidCachedStatementError"
 
 
-def lost(*, function: str | None, queue: str | None) -> ConnectionLostError:
-    """Return the error for a connection that was lost during a call."""
+def lost(
+    *,
+    function: str | None = None,
+    queue: str | None = None,
+    sqlstate: str | None = None,
+    reason: str | None = None,
+    is_undone: bool = False,
+) -> ConnectionLostError | ConnectionFailedError:
+    """Return the error for a connection that was lost during a call, or the commit; with the reason, if it is known.
+
+    `is_undone` says that nothing took effect, as before a commit was sent.
+    """
     what = f"{function}()" if function else "the commit"
     where = f" on queue {queue!r}" if queue else ""
+    # The first line of a reason is enough: libpq adds what may have happened.
+    why = ": ".join(filter(None, (sqlstate, (reason or "").partition("\n")[0])))
+    begin = f"the connection was lost during {what}{where}{why and f' ({why})'}"
+    hint = hints.OF_ENDED_SESSION.get(sqlstate or "")
+    if is_undone or sqlstate in BEFORE_STATEMENT:
+        if function is None:
+            begin = f"the connection was lost in the transaction{why and f' ({why})'}"
+        return ConnectionFailedError(
+            f"{begin}: nothing took effect",
+            hint=hint or hints.LOST_UNDONE,
+            sqlstate=sqlstate,
+            queue=queue,
+            function=function,
+            code="session_ended",
+        )
     return ConnectionLostError(
-        f"the connection was lost during {what}{where}: whether it took effect is unknown",
-        hint="Check before you repeat a send; receiving and settling again is safe.",
+        f"{begin}: whether it took effect is unknown",
+        hint=hints.LOST,
+        sqlstate=sqlstate,
         queue=queue,
         function=function,
     )

@@ -10,6 +10,17 @@ POOLER: Final = (
 )
 # A statement was prepared in another session than the one that a pooler lends now.
 _OF_POOLERS: Final = ("42P05", "26000")  # duplicate_prepared_statement, invalid_sql_statement_name
+LOST: Final = "Check before you repeat a send; receiving and settling again is safe."
+LOST_UNDONE: Final = "Run the whole transaction again."
+# By the SQLSTATE with which the server ended a session.
+OF_ENDED_SESSION: Final[dict[str, str]] = {
+    "25P03": (
+        "The transaction waited longer than idle_in_transaction_session_timeout for its next statement: call other"
+        " services outside of it, or set timeouts=Timeouts(idle_in_transaction=…)."
+    ),
+    "25P04": "The transaction took longer than transaction_timeout of the server, database or role.",
+    "57P01": "An administrator ended the session, or the server is shutting down: run the whole transaction again.",
+}
 # By the code of an error.
 _OF_CODE: Final[dict[str, str]] = {
     "queue_not_found": (
@@ -17,10 +28,13 @@ _OF_CODE: Final[dict[str, str]] = {
         " spanmq worker --create-queues."
     ),
     "schema_missing": "spanmq schema install, or client.install(), puts the schema into this database.",
-    "transaction_conflict": "Nothing was changed. Roll the transaction back and run it again.",
+    "transaction_conflict": "Nothing was changed: call again. In your own transaction, roll back and run it all again.",
     "transaction_aborted": "Roll back, then repeat what you need.",
     "missing_privilege": "Grant it with spanmq grant or client.admin.grants: see the page Roles and privileges.",
-    "server_read_only": "Connect to the primary (target_session_attrs=read-write in the DSN).",
+    "server_read_only": (
+        "Connect to the primary. A DSN that names all servers (postgresql://a,b/…) finds the one that is writable, at"
+        " each new connection."
+    ),
 }
 
 # A literal of SQL, as format's %L writes it.

@@ -74,7 +74,7 @@ USAGES = {
     "unknown command": ("sned orders", "No such command 'sned'"),
     "no queue": ("message peek", "Missing argument 'QUEUE'"),
     "unknown option": ("message peek orders --jsno", "No such option"),
-    "quantity that is no number": ("message peek orders -n many", "Invalid value for '--quantity'"),
+    "limit that is not a number": ("message peek orders -n many", "Invalid value for '--limit'"),
     "body that is no JSON": ("send orders hello", "the body is not valid JSON"),
     "body that only Python takes": ("send orders '[NaN]'", "NaN is not JSON"),
     "headers that are no object": ("send orders 1 --headers '[]'", "must be a JSON object"),

@@ -14,7 +14,7 @@ import typer
 from psycopg.conninfo import make_conninfo
 from tests.cli.program import environment, records, run, spanmq
 
-from spanmq.cli.app import NOUNS, VERBS, app
+from spanmq.cli.app import GUESSES, NOUNS, VERBS, app
 
 PROGRAM: Any = typer.main.get_command(app)
 # psql has its own formats, and a script is SQL.
@@ -176,3 +176,48 @@ def test_what_needs_no_database_imports_no_driver(words: list[str], own: set[str
     assert imported & SLOW == set()
     homes = {*VERBS.values(), *(module for module, _, _ in NOUNS.values())}
     assert {name for name in homes if f"spanmq.cli.{name}" in imported} == own
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("queue show orders", "'health' or 'list'"),
+        ("queue info orders", "'health' or 'list'"),
+        ("queue delete orders", "'drop'"),
+        ("queue ls", "'list'"),
+        ("queue retry orders", "'retry-failing'"),
+        ("queue peek orders", "'spanmq message peek'"),
+        ("queue send orders 1", "'spanmq send'"),
+        ("message list orders", "'peek'"),
+        ("message show orders 1", "'peek' or 'state'"),
+        ("message get orders 1", "'peek' or 'state'"),
+        ("message ack orders 1", "'spanmq ack'"),
+        ("dead-letter retry orders", "'redrive'"),
+        ("dead-letter requeue orders", "'redrive'"),
+        ("dead-letter delete orders 1", "'discard'"),
+        ("schedule add nightly", "'create'"),
+        ("schedule trigger nightly", "'run'"),
+        ("schema migrate", "'upgrade' or 'adopt'"),
+        ("policy list", "'get'"),
+        ("policy show orders", "'get'"),
+        ("token remove shop", "'revoke'"),
+        ("grant delete shop", "'revoke'"),
+        ("result show orders 1", "'get'"),
+        ("task stats", "'statistics' or 'list'"),
+    ],
+)
+def test_usual_guess_has_an_error_that_names_what_is_meant(words: str, meant: str) -> None:
+    done = spanmq(*words.split(), dsn=None)
+    word = words.split()[1]
+    assert (done.code, done.out) == (2, "")
+    assert f"No such command '{word}'. Did you mean {meant}?" in done.err
+
+
+def test_every_guess_leads_somewhere() -> None:
+    verbs = {name.rpartition(" ")[2] for name in COMMANDS}
+    assert {word: set(meant) - verbs for word, meant in GUESSES.items() if set(meant) - verbs} == {}
+
+
+def test_error_for_an_unknown_verb_lists_those_of_the_noun() -> None:
+    done = spanmq("policy frobnicate", dsn=None)
+    assert (done.code, "spanmq policy has get, set." in done.err) == (2, True)

@@ -78,7 +78,8 @@ def test_list_of_queues_has_counts_and_says_where_no_worker_is(orders: str) -> N
     do(orders, "select pgmq.send_batch('orders', array['1', '2']::jsonb[])")
     [waiting] = records("queue list", dsn=orders)
     assert (waiting["backlog"], waiting["visible"], waiting["lacks_worker"]) == (2, 2, True)
-    assert "messages wait, no worker" in spanmq("queue list", dsn=orders).out
+    for command in ("queue list", "queue health", "top --times 1"):
+        assert "no worker" in spanmq(command, dsn=orders).out, command
     do(orders, "select spanmq.report_worker(array['orders'], 'a', 1, 1)")
     assert [each["lacks_worker"] for each in records("queue list", dsn=orders)] == [False]
     assert "no worker" not in spanmq("list", dsn=orders).out
@@ -97,8 +98,11 @@ def test_failing_messages_are_shown_retried_and_rejected(orders: str) -> None:
     chosen = ("orders", "--error", cause["error"])
     listed = records("queue failing-messages", *chosen, dsn=orders)
     assert [each["message_id"] for each in listed] == [1, 2, 3]
+    for command in ("queue failing-messages", "message peek"):
+        newest = records(command, "orders", "--newest-first", "-n", 2, "--after", 3, dsn=orders)
+        assert [each["message_id"] for each in newest] == [2, 1], command
     retried = records("queue retry-failing", *chosen, "--id", 1, dsn=orders)
-    assert retried == [{"queue": "orders", "retried": 1}]
+    assert retried == [{"queue": "orders", "retried": 1, "waits_for": "no_worker"}]
     assert "--yes must be given" in spanmq("queue reject-failing", *chosen, dsn=orders).err
     rejected = records("queue reject-failing", *chosen, "--id", 2, "--id", 3, "--yes", dsn=orders)
     assert rejected == [{"queue": "orders", "rejected": 2}]
@@ -124,6 +128,7 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None
     ):
         done = spanmq(*words, stdin="y\n", dsn=orders)
         assert (done.code, done.out, "--yes must be given" in done.err) == (2, "", True), words
+        assert "Invalid value" not in done.err
     assert ask(orders, "select count(*) from pgmq.q_orders") == 1
 
 

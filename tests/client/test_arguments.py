@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spanmq.client import Client
+from spanmq.client.namespace import Namespace
 from spanmq.errors import InvalidArgumentError
 
 # Parameters whose SQL functions have other names for them.
@@ -31,7 +32,8 @@ VALUES: dict[str, Any] = {
 
 def methods(client: Client) -> Iterator[tuple[str, Any]]:
     """Return the public methods of a client and of its namespaces, with their names."""
-    spaces = {"": client, **{n: s for n, s in vars(client).items() if not n.startswith("_")}}
+    names = [name for name, value in vars(type(client)).items() if isinstance(value, Namespace)]
+    spaces = {"": client, **{name: getattr(client, name) for name in names}}
     for space, holder in spaces.items():
         for name, _ in inspect.getmembers(type(holder), inspect.isfunction):
             if not name.startswith("_"):

@@ -1,6 +1,7 @@
 """docs/guides/client.md: its programs run, and it names every method and parameter; other pages' examples."""
 
 import inspect
+import pydoc
 import re
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from psycopg import Connection
 from tests.documented import DOCS, programs, run_programs
 
-from spanmq.client import Client
+from spanmq.client import AsyncClient, Client
+from spanmq.client._sync.admin import Admin
+from spanmq.client.namespace import Namespace
 
 WORDS = set(re.findall(r"\w+", (DOCS / "guides/client.md").read_text("utf-8")))
 
@@ -53,3 +56,15 @@ def test_function_of_the_page_for_contributors_runs(connection: Connection[Any])
     connection.execute(statement)
     touched = connection.execute("select spanmq_call.touch('orders', lease_id) from spanmq.receive('orders')")
     assert touched.fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient, Admin])
+def test_help_of_a_client_shows_its_namespaces(kind: type) -> None:
+    text = pydoc.plain(pydoc.render_doc(kind))
+    parts = {name: part for name, part in vars(kind).items() if isinstance(part, Namespace)}
+    assert len(parts) >= 6
+    assert parts.keys() <= set(dir(kind))
+    for name, part in parts.items():
+        described = text[text.index(f"\n |  {name}\n") :].split("\n |  \n |  ")[0].partition("_" * 20)[0]
+        methods = {each for each in vars(part.kind) if not each.startswith("_")}
+        assert methods - set(re.findall(r"\w+", described)) == set()

@@ -117,7 +117,7 @@ MISUSES = {
         lambda c: c.receive("orders", lease=math.inf),
         "receive orders --lease inf",
     ),
-    "lease that is no number": Misuse(
+    "lease that is not a number": Misuse(
         "spanmq.receive('orders', 2, 'nan')",
         lambda c: c.receive("orders", lease=math.nan),
         "receive orders --lease nan",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from tests.client.concurrency import until_async
 from tests.patience import WAIT_SECONDS
+from tests.sql.schema.extension_files import use_folder
+
+from spanmq import schema
 
 pgmq = pytest.importorskip("pgmq")
 pytestmark = pytest.mark.filterwarnings("ignore:list_queues:UserWarning")
@@ -92,11 +96,11 @@ def opened() -> Iterator[ExitStack]:
         yield stack
 
 
-def open_client(variant: str, dsn: str, opened: ExitStack) -> Caller:
+def open_client(variant: str, dsn: str, opened: ExitStack, *, init_extension: bool = False) -> Caller:
     """Open a client as its users do; without the extension it wants to be told init_extension=False."""
     runner = opened.enter_context(asyncio.Runner())
     address = Address.of(dsn)
-    options: dict[str, Any] = asdict(address) | {"init_extension": False, "pool_size": 2}
+    options: dict[str, Any] = asdict(address) | {"init_extension": init_extension, "pool_size": 2}
     client: Any
     if variant == "psycopg":
         client = pgmq.PGMQueue(**options)
@@ -111,7 +115,7 @@ def open_client(variant: str, dsn: str, opened: ExitStack) -> Caller:
 
         connect = {"host": address.host, "port": address.port, "user": address.username}
         engine = create_engine("postgresql+psycopg://", connect_args=connect | {"dbname": address.database})
-        client = pgmq.SQLAlchemyPGMQueue(engine=engine, init_extension=False)
+        client = pgmq.SQLAlchemyPGMQueue(engine=engine, init_extension=init_extension)
         opened.callback(client.dispose)
     else:
         from sqlalchemy.ext.asyncio import create_async_engine
@@ -120,7 +124,7 @@ def open_client(variant: str, dsn: str, opened: ExitStack) -> Caller:
         async_engine = create_async_engine(
             "postgresql+asyncpg://", connect_args=connect | {"database": address.database}
         )
-        client = pgmq.SQLAlchemyAsyncPGMQueue(engine=async_engine, init_extension=False)
+        client = pgmq.SQLAlchemyAsyncPGMQueue(engine=async_engine, init_extension=init_extension)
         runner.run(client.init())
         opened.callback(lambda: runner.run(client.close()))
     return Caller(client, runner.run)
@@ -281,7 +285,24 @@ def test_a_send_joins_the_transaction_of_the_caller(database: str, opened: ExitS
     assert [each.message for each in call("read", "orders", qty=10)] == [{"n": 2}]
 
 
-def test_without_init_extension_it_tries_to_create_an_extension(database: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_default_constructor_finds_the_extension(
+    variant: str, database: str, server_folder: Path, opened: ExitStack
+) -> None:
+    schema.write_extension(server_folder)
+    use_folder(database, server_folder)
+    for _ in range(2):
+        call = open_client(variant, database, opened, init_extension=True)
+        call("create_queue", "orders")
+        assert call("send", "orders", {"n": 1}) > 0
+    with psycopg.connect(database, autocommit=True) as session:
+        assert session.execute("select extname from pg_extension where extname = 'pgmq'").fetchall()
+        session.execute("drop extension pgmq cascade")
+        assert schema.verify(session) == []
+    assert len(call("read", "orders", qty=9)) == 2
+
+
+def test_default_constructor_fails_without_the_files(database: str) -> None:
     options = asdict(Address.of(database))
     with psycopg.connect(database) as connection:
         row = connection.execute(

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
@@ -20,6 +21,7 @@ from tests.client.sessions import (
 from tests.client.sessions_async import asyncpg_connection, connect_asyncpg, sqlalchemy_asyncpg_session
 
 from spanmq import errors
+from spanmq.actor import ACTOR
 from spanmq.client import AsyncClient, Client
 
 
@@ -63,6 +65,35 @@ def test_atomic_block_of_django_decides(
     assert [message.body for message in client.peek("orders")] == [2]
 
 
+@pytest.fixture
+def actor() -> Iterator[str]:
+    before = ACTOR.set("Django, user anna")
+    yield "Django, user anna"
+    ACTOR.reset(before)
+
+
+@pytest.mark.parametrize("opened", [sqlalchemy_session, django_connection])
+def test_user_of_a_change_is_recorded(database: str, client: Client, opened: Any, actor: str) -> None:
+    with opened(database) as session:
+        inside = Client(connection=session)
+        inside.queues.pause("orders")
+        [change] = inside.inspect.changes("orders", limit=1)
+    assert (change.action, change.actor) == ("pause", actor)
+
+
+@pytest.mark.parametrize("opened", [asyncpg_connection, sqlalchemy_asyncpg_session])
+async def test_user_of_a_change_is_recorded_asynchronously(
+    database: str, client: Client, opened: Any
+) -> None:
+    async with opened(database) as session:
+        before = ACTOR.set("Django, user anna")
+        inside = AsyncClient(connection=session)
+        await inside.queues.pause("orders")
+        ACTOR.reset(before)
+        [change] = await inside.inspect.changes("orders", limit=1)
+    assert (change.action, change.actor) == ("pause", "Django, user anna")
+
+
 def break_network(connection: Any) -> None:
     with socket.socket(fileno=os.dup(connection.fileno())) as cable:
         cable.shutdown(socket.SHUT_RDWR)
@@ -83,7 +114,7 @@ def test_session_that_the_server_has_ended_is_of_unknown_outcome(database: str, 
     with sqlalchemy_session(database) as session, psycopg.connect(database, autocommit=True) as observer:
         pid = session.execute(text("select pg_backend_pid()")).scalar()
         observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
-        with pytest.raises(errors.ConnectionLostError, match=r"send\(\) on queue 'orders': .* unknown"):
+        with pytest.raises(errors.ConnectionLostError, match=r"send\(\) on queue 'orders' .* unknown"):
             Client(connection=session).send("orders", 1)
         session.rollback()
 

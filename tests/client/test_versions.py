@@ -6,11 +6,14 @@ from typing import Any
 import psycopg
 import pytest
 from tests.client.conftest import LATER
+from tests.worker.running import working
 
 import spanmq
-from spanmq import Client
+from spanmq import Client, Message
 from spanmq.errors import SchemaVersionError
 from spanmq.model import Result
+from spanmq.worker.breaker import BreakerPolicy
+from spanmq.worker.event import MessageSettled
 
 # A function that returns the rows of the real one without a column.
 LACKING = """
@@ -84,6 +87,32 @@ def test_setting_that_an_older_schema_lacks_has_its_default(client: Client, data
     execute(database, POLICY.format(setting="redrive_delay"))
     policy = client.queues.policy("orders")
     assert (policy.lease, policy.redrive_delay) == (5, 60)
+
+
+def test_worker_receives_from_a_schema_of_0_1_0(client: Client, database: str) -> None:
+    execute(
+        database,
+        """drop function spanmq.receive(text, int, double precision, int, boolean, int, boolean);
+        create function spanmq.receive(
+            queue text, qty int default 1, lease double precision default null, slots int default 1,
+            alone boolean default false
+        ) returns setof spanmq.leased_message language sql as $$
+            select * from spanmq_call.receive(queue, qty, lease, slots, alone) $$;
+        drop function spanmq.report_worker(text[], text, double precision, int, jsonb);
+        create function spanmq.report_worker(
+            queues text[], worker text, running_for double precision default null, slots int default 0,
+            reports jsonb default '{}'
+        ) returns void language sql as '' """,
+    )
+    client.send_batch("orders", range(20))
+
+    def handle(message: Message) -> None:
+        if message.message_id <= 10:
+            raise ConnectionError("down")
+
+    policy = BreakerPolicy(failures=5, tries=3, pause=0.05)
+    with working(database, handle, concurrency=1, breaker=policy) as record:
+        record.wait(MessageSettled, 10, where=lambda event: event.outcome == "acked")
 
 
 def test_progress_and_errors_of_results_may_be_of_an_older_schema(client: Client, database: str) -> None:

@@ -53,9 +53,11 @@ def report_worker(
     held: int,
     times: Sequence[dict[str, object]] = (),
     progress: Sequence[dict[str, object]] = (),
+    breaker: dict[str, object] | None = None,
 ) -> None:
     """Report a worker, as it does itself."""
     report = {"held": held, "times": list(times), "progress": list(progress)}
+    report |= {} if breaker is None else {"breaker": breaker}
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(
             "select spanmq.report_worker(queues => array[%s], worker => %s, running_for => 60, slots => %s,"

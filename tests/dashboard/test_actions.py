@@ -1,6 +1,7 @@
 """What people do to a queue, and what their forms refuse."""
 
 import pytest
+from tests.dashboard import scene
 from tests.dashboard.conftest import FORM_TOKEN, Person, rows
 
 from spanmq.dashboard.app import PAGES
@@ -17,26 +18,42 @@ def test_queue_is_paused_and_resumed(keeper: Person, filled: str) -> None:
     assert rows(filled, "select count(*) > 0 from spanmq.receive('orders', 10)") == [(True,)]
 
 
-def test_message_is_delivered_now_or_cancelled_unless_a_receiver_holds_it(
-    keeper: Person, filled: str
-) -> None:
+def test_breaker_is_closed(keeper: Person, filled: str) -> None:
+    assert "Close breaker" not in keeper.get("/queue?queue=orders").text
+    scene.report_worker(filled, "orders", "worker-7", slots=1, held=0, breaker={"open_for": 60, "opening": 1})
+    assert "Close breaker" in keeper.get("/queue?queue=orders").text
+    done = keeper.post("/queue/close-breaker?queue=orders", "/queue?queue=orders")
+    assert done.headers["location"] == "/queue?queue=orders&done=closed&n=1"
+    assert "of 1 workers: they receive again" in keeper.get(done.headers["location"]).text
+    assert "Close breaker" not in keeper.get("/queue?queue=orders").text
+    assert ">close_breaker</code>" in keeper.get("/changes?queue=orders").text
+
+
+def test_message_is_delivered_now_unless_a_receiver_holds_it(keeper: Person, filled: str) -> None:
     [(delayed,)] = rows(filled, "select msg_id from pgmq.q_orders where message->>'order' = '99'")
     [(held,)] = rows(filled, "select msg_id from spanmq.receive('invoices', 1)")
-    for act, queue, message_id, done in (
-        ("deliver", "orders", delayed, "shown"),
-        ("cancel", "orders", delayed, "cancelled"),
-        ("deliver", "orders", delayed, "late"),
-        ("deliver", "invoices", held, "late"),
-        ("cancel", "invoices", held, "cancelling"),
+    for queue, message_id, done in (
+        ("orders", delayed, "shown"),
+        ("orders", delayed, "late"),
+        ("invoices", held, "late"),
     ):
         place = f"queue={queue}&id={message_id}"
-        answer = keeper.post(f"/message/{act}?{place}", "/queue/send?queue=orders")
+        answer = keeper.post(f"/message/deliver?{place}", "/queue/send?queue=orders")
         assert answer.headers["location"] == f"/message?{place}&done={done}"
         assert 'class="notice"' in keeper.get(answer.headers["location"]).text
-    assert rows(filled, f"select spanmq.state('orders', {delayed}), spanmq.state('invoices', {held})") == [
-        ("unknown", "processing")
+
+
+def test_message_is_cancelled_from_its_page_after_a_preview(keeper: Person, filled: str) -> None:
+    [(held,)] = rows(filled, "select msg_id from spanmq.receive('invoices', 1)")
+    for queue, message_id in (("orders", 1), ("invoices", held)):
+        preview = f"/queue/messages/selected?queue={queue}&act=cancel&id={message_id}"
+        page = keeper.get(f"/message?queue={queue}&id={message_id}").text
+        assert f'href="{preview.replace("&", "&amp;")}">Cancel message…<' in page
+        assert "<strong>1</strong> of 1" in keeper.get(preview).text
+        keeper.post(f"/queue/messages/selected?queue={queue}", preview, act="cancel", ids=str(message_id))
+    assert rows(filled, f"select spanmq.state('orders', 1), spanmq.state('invoices', {held})") == [
+        ("cancelled", "processing")
     ]
-    assert ">Cancel message<" in keeper.get("/message", queue="mail", id=1).text
 
 
 @pytest.mark.parametrize("typed", ["", "Orders", "orders2", "invoices"])
@@ -133,20 +150,28 @@ def test_who_may_send_but_not_look_sees_the_number_only(
     assert "The message has the id" in done.text
 
 
-def test_dead_message_is_redriven_or_discarded_on_its_page(keeper: Person, filled: str) -> None:
+def test_dead_message_is_redriven_or_discarded_from_its_page_after_a_preview(
+    keeper: Person, filled: str
+) -> None:
     rows(filled, "select pgmq.send_batch('empty', array['1', '2']::jsonb[])")
     rows(
         filled,
         "select spanmq.reject('empty', max(lease_id), array_agg(msg_id), 'no') from spanmq.receive('empty', 9)",
     )
-    [(letter,)] = rows(filled, "select dead_letter_id from spanmq.dead_letters('empty') where msg_id = 2")
-    for act, message_id, more in (("redrive", 1, ""), ("discard", 2, f"&letter={letter}")):
-        page = f"/message?queue=empty&id={message_id}"
-        path = f"/message/{act}?queue=empty&id={message_id}{more}"
-        assert path.replace("&", "&amp;") in keeper.get(page).text
-        done = {"redrive": "redriven", "discard": "discarded"}[act]
-        assert keeper.post(path, page).headers["location"] == f"{page}&done={done}"
-        again = keeper.post(path, "/queue/send?queue=empty")
-        assert again.headers["location"] == f"{page}&done=late"
+    letters = dict(rows(filled, "select msg_id, dead_letter_id from spanmq.dead_letters('empty')"))
+    for act, message_id, typed in (("redrive", 1, {}), ("discard", 2, {"confirmation": "empty"})):
+        path = f"/queue/dead-letters/{act}?queue=empty&letters={letters[message_id]}"
+        assert path.replace("&", "&amp;") in keeper.get(f"/message?queue=empty&id={message_id}").text
+        assert "<strong>1</strong> dead letter" in keeper.get(path).text
+        assert f"done={act}" in keeper.post(path, path, **typed).headers["location"]
     assert rows(filled, "select msg_id from pgmq.q_empty") == [(1,)]
-    assert rows(filled, "select count(*) from spanmq.dead_letters('empty')") == [(0,)]
+    assert rows(filled, "select msg_id from spanmq.dead_letters('empty', redriven => null)") == [(1,)]
+
+
+def test_a_red_button_that_acts_at_once_is_on_no_page_but_a_preview(keeper: Person, filled: str) -> None:
+    rows(
+        filled,
+        "select spanmq.reject('invoices', lease_id, array[msg_id], 'no') from spanmq.receive('invoices', 1)",
+    )
+    for path in ("/message?queue=invoices&id=1", "/message?queue=orders&id=1", "/queue?queue=orders"):
+        assert '<button class="danger"' not in keeper.get(path).text, path

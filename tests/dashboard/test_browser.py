@@ -47,15 +47,20 @@ PAGES = {
     "schedule-end": "/schedules/end?name=nightly",
     "batches": "/batches",
     "workers": "/workers",
+    "worker-stop": f"/workers/stop?worker={quote(scene.HOSTILE)}",
     "tasks": "/tasks",
+    "task": f"/task?queue={HOSTILE}&task={quote(scene.HOSTILE)}",
+    "search": "/search?find=order",
     "failing-queue": "/queue/failing?queue=orders",
+    "failing-retry": "/queue/failing/retry?queue=orders",
+    "failing-reject": "/queue/failing/reject?queue=orders&category=UNKNOWN",
     "changes": "/changes",
     "changes-queue": "/queue/changes?queue=orders",
     "pipeline-runs": "/pipeline-runs",
     "pipeline-runs-queue": "/queue/pipeline-runs?queue=orders",
 }
 # Shown within other tests: the form of signing in; pictures that pages hold.
-WITHIN = {"/sign-in", "/chart"}
+WITHIN = {"/sign-in", "/chart", "/task/chart"}
 
 
 def check_drawn(chromium: Browser, busy: Running, name: str, screen: str) -> None:

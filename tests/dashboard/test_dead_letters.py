@@ -1,5 +1,8 @@
 """The pages of dead letters: which are shown, and what becomes of those that were chosen."""
 
+import re
+from html import unescape
+
 import pytest
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
@@ -29,16 +32,33 @@ def test_overview_counts_by_queue_and_category(keeper: Person, many: str) -> Non
     assert "/queue/dead-letters?queue=mail&amp;category=PERMANENT" in text
 
 
-def test_letters_are_paged(keeper: Person, many: str) -> None:
-    first = keeper.get("/queue/dead-letters", queue="mail").text
-    assert first.count("/message?queue=mail&amp;id=") == 12
-    letters = rows(many, "select dead_letter_id from spanmq.dead_letters('mail', qty => 12) order by 1")
-    letter = letters[-1]
-    assert f"after={letter[0]}" in first
-    second = keeper.get("/queue/dead-letters", queue="mail", after=letter[0]).text
-    assert "From the beginning" in second
-    assert 'id=13"' in second
-    assert 'id=12"' not in second
+@pytest.mark.parametrize(("order", "ids"), [("", range(60, 0, -1)), ("oldest", range(1, 61))])
+def test_letters_are_paged_the_newest_first_or_the_oldest(
+    keeper: Person, many: str, order: str, ids: range
+) -> None:
+    page, shown = keeper.get("/queue/dead-letters", queue="mail", order=order).text, list[int]()
+    for _ in range(5):
+        shown += [int(each) for each in re.findall(r'/message\?queue=mail&amp;id=(\d+)"', page)]
+        [*following] = re.findall(r'href="([^"]*after=[^"]*)#letters">Next dead letters', page)
+        page = keeper.get(unescape(following[0])).text if following else ""
+    assert shown == list(ids)
+
+
+def test_page_over_all_queues_has_their_causes(keeper: Person, many: str) -> None:
+    page = keeper.get("/dead-letters").text.partition('id="causes"')[2]
+    assert [int(each) for each in re.findall(r'class="n"><a [^>]*>(\d+)</a>', page)][:2] == [40, 20]
+    assert "no mailbox &lt;number&gt; at &lt;text&gt;" in page
+    assert re.search(r'class="example"[^>]*>no mailbox \d+ at ', page)
+
+
+def test_redrive_is_previewed_with_errors_and_bodies(keeper: Person, many: str) -> None:
+    page = keeper.get(
+        "/queue/dead-letters/redrive", queue="mail", until="2999-01-31T12:00:00.123456+00:00"
+    ).text
+    assert "2999-01-31 12:00:00" in page
+    assert ".123456<" not in page
+    assert len(re.findall(r'data-label="Error" class="line"><span>.*?no mailbox', page)) == 12
+    assert len(re.findall(r'data-label="Body" class="body line"><code>\{', page)) == 12
 
 
 @pytest.mark.parametrize(
@@ -92,6 +112,7 @@ def test_filter_that_means_nothing_is_told(
 def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person, many: str) -> None:
     text = keeper.get("/queue/dead-letters", queue="mail").text
     assert "no mailbox &lt;number&gt; at &lt;text&gt;" in text
+    assert re.search(r'class="example"[^>]*>no mailbox \d+ at ', text)
     with Client(many) as client:
         letters = client.dead_letters.list("mail")
         first, second = causes_of(letters)
@@ -110,6 +131,19 @@ def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person,
         ("\n  line 3\nsecond", "line <number>"),
         ("id 0af7651916cd43dd8448eb211c80319c (1.5)", "id <id> (<number>)"),
         (scene.HOSTILE, "<script>alert(<text>)</script>&<b>"),
+        ("550 5.1.1 mailbox unavailable", "550 5.1.1 mailbox unavailable"),
+        ("(550, b'5.1.1 no user 17')", "(550, b'5.1.1 no user <number>')"),
+        ("404 Client Error: Not Found for url 12", "404 Client Error: Not Found for url <number>"),
+        ("Client error '404 Not Found' for url 'https://a/1'", "Client error '404 Not Found' for url <text>"),
+        ("HTTP 503 after 12 s", "HTTP 503 after <number> s"),
+        ("HTTP/1.1 502 Bad Gateway", "HTTP/<number> 502 Bad Gateway"),
+        (
+            "bank answered with status code: 429, order 429",
+            "bank answered with status code: 429, order <number>",
+        ),
+        ("statusCode=5031", "statusCode=<number>"),
+        ("404.25 is not a price", "<number> is not a price"),
+        ("777 rows are missing", "<number> rows are missing"),
     ],
 )
 def test_pattern_of_an_error(error: str, pattern: str) -> None:

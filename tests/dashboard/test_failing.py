@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
+from tests.sql.queue import breaker_report
 
 from spanmq.client import Client
 
@@ -46,8 +47,9 @@ def test_pages_without_a_failure_have_no_such_section(keeper: Person, filled: st
 
 
 def test_messages_of_a_cause_are_shown(keeper: Person, failing: list[int]) -> None:
-    page = keeper.get(f"/queue/failing?{CAUSE}").text
-    assert [int(each) for each in re.findall(r'/message\?queue=empty&amp;id=(\d+)"', page)] == failing[:3]
+    for order, expected in (("", failing[2::-1]), ("&messages=oldest", failing[:3])):
+        page = keeper.get(f"/queue/failing?{CAUSE}{order}").text
+        assert [int(each) for each in re.findall(r'/message\?queue=empty&amp;id=(\d+)"', page)] == expected
 
 
 def test_cause_without_a_task_is_not_all_tasks(keeper: Person, filled: str, failing: list[int]) -> None:
@@ -65,9 +67,47 @@ def test_messages_of_a_cause_are_retried_now(keeper: Person, filled: str, failin
     assert [each for (each,) in found] == failing[:3]
 
 
+@pytest.mark.parametrize(
+    ("act", "words"), [("retry", "become visible at once"), ("reject", "become dead letters")]
+)
+def test_act_on_a_cause_asks_first_with_how_many(
+    keeper: Person, filled: str, failing: list[int], act: str, words: str
+) -> None:
+    page = keeper.get(f"/queue/failing/{act}?{CAUSE}").text
+    assert f"<strong>3</strong> messages {words}" in page
+    assert [int(each) for each in re.findall(r'/message\?queue=empty&amp;id=(\d+)"', page)] == failing[:3]
+    assert f"/queue/failing/{act}?{CAUSE}" in links(page, f"/queue/failing/{act}")
+    none = keeper.get(f"/queue/failing/{act}?{CAUSE.replace('KeyError', 'OSError')}").text
+    assert "no failing message matches" in none
+    assert "<button" not in none.partition("<main")[2]
+    # Nothing has happened yet.
+    assert rows(filled, "select count(*) from spanmq.failing_messages('empty')") == [(4,)]
+
+
+def test_retry_says_that_the_breaker_holds_them(keeper: Person, filled: str, failing: list[int]) -> None:
+    rows(filled, breaker_report("empty"))
+    assert (
+        "The queue delivers nothing now: A worker stopped" in keeper.get(f"/queue/failing/retry?{CAUSE}").text
+    )
+    assert "delivers nothing" not in keeper.get(f"/queue/failing/reject?{CAUSE}").text
+    rows(filled, "update spanmq_core.later set vt = clock_timestamp() where attempts > 0 returning 1")
+    page = keeper.get("/queue/failing?queue=empty").text
+    assert re.search(r'data-label="Next retry">due, <span class="badge warn">breaker open<', page)
+
+
 def test_tasks_with_failed_attempts_lead_to_their_failing_messages(
     keeper: Person, filled: str, failing: list[int]
 ) -> None:
     times = [{"kind": "charge", "failed": True, "bucket": 16, "n": 3}]
     scene.report_worker(filled, "empty", "w", slots=1, held=1, times=times)
     assert "/queue/failing?queue=empty&task=charge" in links(keeper.get("/tasks").text, "/queue/failing")
+
+
+def test_a_message_whose_retry_is_due_still_counts_as_failing(keeper: Person, filled: str) -> None:
+    rows(filled, "select pgmq.send_batch('empty', array['1', '2']::jsonb[])")
+    rows(
+        filled,
+        "select spanmq.nack('empty', max(lease_id), array_agg(msg_id), 'no', retry_in => 0)"
+        " from spanmq.receive('empty', 9)",
+    )
+    assert re.search(r'Failing <span class="badge bad">2</span>', keeper.get("/queue?queue=empty").text)

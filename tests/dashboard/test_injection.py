@@ -4,6 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from tests.dashboard import scene
 from tests.dashboard.conftest import FORM_TOKEN, Person
 from tests.dashboard.test_pages import Reader, read
 from tests.service.hostile import HOSTILE, MARKUP, check_canary, place_canary
@@ -28,7 +29,7 @@ FIRST = (
         "/figures",
     ),
     "/queue/dead-letters?queue=invoices",
-    "/queue?queue=orders",
+    "/queue?queue=orders",  # whose breaker is open
     "/queues/new",
     "/queue/messages?queue=orders",
     "/queue/messages?queue=orders&find=order&group=customer-1&error=bank&state=failed",
@@ -45,6 +46,7 @@ FIRST = (
     "/queue/purge?queue=orders",
     "/queue/send?queue=orders",
     "/schedules/end?name=nightly",
+    "/workers/stop?worker=worker-7",
 )
 Fields = dict[str, str]
 
@@ -84,11 +86,21 @@ def test_no_field_becomes_anything_else(filled: str, tmp_path: Path) -> None:
         client.schedules.create("nightly", "orders", "0 3 * * *", {"n": 1})
         client.schedules.create("paused", "orders", "0 3 * * *", {"n": 1})
         client.schedules.pause("paused")
+    scene.report_worker(
+        filled,
+        "orders",
+        "worker-7",
+        slots=1,
+        held=0,
+        breaker={"open_for": 3600, "opening": 1},
+        times=[{"kind": "ship", "failed": True, "bucket": 16, "n": 9}],
+    )
     with service(filled, tmp_path, "--log-level", "debug") as running, running.client() as http:
         someone = Person(http)
         queries, forms = asked_of(someone)
         known = {page.path for page in PAGES}
-        assert known - queries.keys() - forms.keys() == {"/chart", "/sign-in", "/sign-out"}
+        assert known - queries.keys() - forms.keys() == {*("/chart", "/task/chart", "/sign-in", "/sign-out")}
+        queries["/task/chart"] = {**queries["/task"], "of": "runs", "shape": "wide"}
         queries["/chart"] = {"of": "rates", "span": "1h", "queue": "orders", "shape": "wide"}
         for path, query in queries.items():
             if path not in known:

@@ -31,7 +31,8 @@ def states(filled: str) -> str:
 
 def test_messages_are_found_by_state_body_group_and_error(keeper: Person, states: str) -> None:
     for query, found in (
-        ({}, [1, 2, 3, 4]),
+        ({}, [4, 3, 2, 1]),
+        ({"order": "oldest"}, [1, 2, 3, 4]),
         ({"state": "failed"}, [1]),
         ({"state": "processing"}, [2]),
         ({"state": "pending"}, [3]),
@@ -39,7 +40,7 @@ def test_messages_are_found_by_state_body_group_and_error(keeper: Person, states
         ({"state": "done"}, [5]),
         ({"state": "done", "find": "four"}, []),
         ({"find": '"TWO"'}, [2]),
-        ({"group": "a"}, [1, 3]),
+        ({"group": "a"}, [3, 1]),
         ({"error": "keyerror NO customer"}, [1]),
         ({"error": "customer", "group": "b"}, []),
     ):
@@ -49,12 +50,20 @@ def test_messages_are_found_by_state_body_group_and_error(keeper: Person, states
 def test_search_reads_a_bounded_number_of_messages_and_goes_on_from_there(
     keeper: Person, filled: str
 ) -> None:
-    rows(filled, "select pgmq.send_batch('empty', array_fill('1'::jsonb, array[2100]))")
     rows(filled, "select pgmq.send('empty', '\"needle\"')")
+    rows(filled, "select pgmq.send_batch('empty', array_fill('1'::jsonb, array[2100]))")
     page = keeper.get("/queue/messages", queue="empty", find="needle").text
     assert "2,000 messages were searched" in page
     [address] = re.findall(r'href="([^"]*)">Search further<', page)
-    assert ids(keeper.get(address.replace("&amp;", "&")).text) == [2101]
+    assert ids(keeper.get(address.replace("&amp;", "&")).text) == [1]
+
+
+def test_messages_are_paged_the_newest_first_or_the_oldest(keeper: Person, filled: str) -> None:
+    rows(filled, "select pgmq.send_batch('empty', array_fill('1'::jsonb, array[17]))")
+    for order, expected in (("", list(range(17, 0, -1))), ("oldest", list(range(1, 18)))):
+        page = keeper.get("/queue/messages", queue="empty", order=order).text
+        [following] = re.findall(r'href="([^"]*)">Next messages<', page)
+        assert ids(page) + ids(keeper.get(following.replace("&amp;", "&")).text) == expected
 
 
 def test_acts_on_selected_messages_say_before_how_many_they_change(keeper: Person, states: str) -> None:
@@ -89,3 +98,15 @@ def test_selected_dead_letters_are_redriven(keeper: Person, filled: str) -> None
     assert done.headers["location"] == "/queue/dead-letters?queue=invoices&done=redriven&n=1"
     left = rows(filled, "select dead_letter_id from spanmq.dead_letters('invoices')")
     assert left == [(letters[0],)]
+
+
+def test_the_newest_failure_of_a_message_stands_first(keeper: Person, filled: str) -> None:
+    rows(filled, "select pgmq.send('empty', '1')")
+    for error in ("earlier", "later"):
+        rows(
+            filled,
+            f"select spanmq.nack('empty', lease_id, array[msg_id], '{error}', retry_in => 0)"
+            " from spanmq.receive('empty', 1)",
+        )
+    page = keeper.get("/message?queue=empty&id=1").text
+    assert 0 < page.index("later") < page.index("earlier")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from tests.cli.program import do
 from tests.dashboard import scene
-from tests.dashboard.conftest import Person
+from tests.dashboard.conftest import Person, rows
 from tests.service.running import service
 
 from spanmq.dashboard.app import PAGES
@@ -160,12 +160,25 @@ def test_time_before_a_queue_existed_is_drawn_as_a_gap(keeper: Person, filled: s
 
 
 def test_open_breaker_and_pause_are_shown(keeper: Person, filled: str) -> None:
-    do(filled, "select spanmq.report_breaker('empty', 'w', 600)", "select spanmq.pause('empty')")
+    do(
+        filled,
+        (
+            "select spanmq.report_worker('{empty}', 'w', 1, 1,"
+            """ '{"empty": {"breaker": {"open_for": 600, "opening": 1}}}')"""
+        ),
+        "select spanmq.pause('empty')",
+    )
     for path, query in (("/", {}), ("/queue", {"queue": "empty"})):
         shown = set(re.findall(r'class="badge (?:warn|bad)"[^>]*>([^<]*)<', keeper.get(path, **query).text))
         assert {"paused", "breaker open"} <= shown, path
     [counted] = [each for each in keeper.get("/v1/count").json()["queues"] if each["queue"] == "empty"]
     assert (counted["is_paused"], counted["breaker_open_until"] is not None) == (True, True)
+
+
+def test_message_is_shown_with_why_it_is_not_delivered(keeper: Person, filled: str) -> None:
+    [(message_id,)] = rows(filled, "select min(msg_id) from spanmq.peek('mail', 1)")
+    page = keeper.get("/message", queue="mail", id=message_id).text
+    assert "The queue is paused" in page
 
 
 def test_many_queues_are_added_up_over_a_short_time_only() -> None:
@@ -261,7 +274,7 @@ def test_story_of_a_message_is_told(keeper_once: Person) -> None:
     assert "{\n  &#34;invoice&#34;: 0\n}" in dead
     waiting = keeper_once.get("/message", queue="orders", id=1).text
     assert "connection refused by the bank" in waiting
-    assert ">failed<" in waiting
+    assert ">failing<" in waiting
     assert "unknown" in keeper_once.get("/message", queue="orders", id=10**18).text
 
 

@@ -13,13 +13,20 @@ def badges(page: str, queue: str) -> list[str]:
 
 def test_what_needs_attention_is_first_with_its_reason(keeper: Person, filled: str) -> None:
     rows(filled, "select pgmq.send('empty', '1')")
-    rows(filled, "select spanmq.report_breaker('orders', 'w', 600)")
+    rows(
+        filled,
+        (
+            "select spanmq.report_worker('{orders}', 'w', 1, 1,"
+            """ '{"orders": {"breaker": {"open_for": 600, "opening": 1, "error": "no route"}}}')"""
+        ),
+    )
     page = keeper.get("/").text
     assert badges(page, "empty") == ["no worker"]
     assert badges(page, "mail") == ["paused"]
-    assert badges(page, "orders") == ["breaker open", "groups blocked", "failing", "late"]
+    assert badges(page, "orders") == ["breaker open", "dead letters", "groups blocked", "failing", "late"]
     assert badges(page, "Reports 2030") == []
-    assert "Last error: connection refused by the bank" in page
+    assert "after failures: no route; " in page
+    assert re.search(r"1 dead letter waiting to be redriven or discarded, 1 of them from the last hour", page)
     order = re.findall(r'rowheader"><a[^>]*>([^<]*)</a>', page.partition('id="rows"')[2])
     assert (order[:2], order[-1]) == (["empty", "orders"], "Reports 2030")
 
@@ -43,7 +50,7 @@ def test_many_queues_come_a_page_at_a_time(keeper: Person, filled: str) -> None:
     assert not set(names[0]) & set(names[1])
     assert len(first) < 100_000
     # Those of the other page are counted, too: no sample has their messages.
-    assert re.findall(r"(\d+) more queues need attention", first) == ["53"]
+    assert re.findall(r"(\d+) more queues need attention", first) == ["54"]
     assert "page=2#each" in first
 
 

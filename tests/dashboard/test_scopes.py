@@ -5,11 +5,14 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from tests.dashboard import scene
-from tests.dashboard.conftest import Person, person
+from tests.dashboard.conftest import FORM_TOKEN, Person, person
 from tests.service.running import Running
 
 from spanmq.dashboard.app import PAGES
+from spanmq.dashboard.dead_letters import FILTERS
 from spanmq.dashboard.page import Page
+from spanmq.model import FailingFilters
+from spanmq.service.caller import CONTENTS
 
 GUARDED = [page for page in PAGES if page.verb is not None]
 IDS = [f"{page.method} {page.path}" for page in GUARDED]
@@ -41,7 +44,9 @@ def test_page_that_concerns_one_queue_says_so() -> None:
         "/policies",
         "/batches",
         "/changes",
+        "/search",
         "/workers",
+        "/workers/stop",
         "/tasks",
         "/pipeline-runs",
         "/queues/new",
@@ -74,7 +79,8 @@ def holders(guarded: Running, tokens: dict[tuple[str, str], str]) -> Iterator[di
 def test_page_takes_its_own_scope_only(holders: dict[tuple[str, str], Person], page: Page) -> None:
     for (verb, queues), holder in holders.items():
         for queue in ("orders", "invoices", "missing"):
-            is_allowed = verb == page.verb and (not page.of_queue or queues == "*" or queue == "orders")
+            is_enough = not page.of_all and (not page.of_queue or queue == "orders")
+            is_allowed = verb == page.verb and (queues == "*" or is_enough)
             assert (ask(holder, page, queue) != 403) == is_allowed, (verb, queues, queue)
 
 
@@ -120,3 +126,42 @@ def test_buttons_are_those_of_what_the_token_may_do(looker: Person, keeper: Pers
 def test_name_of_any_queue_fits_into_its_address(looker: Person) -> None:
     for name in ("Reports 2030", scene.HOSTILE_QUEUE):
         assert looker.get("/queue", queue=name).status_code == 200
+
+
+# The pages of an act on what a choice finds.
+CHOOSING = [
+    page
+    for page in GUARDED
+    if page.verb == "manage"
+    and page.path.startswith(("/queue/dead-letters/", "/queue/failing/"))
+    and not page.path.endswith("/repair")
+]
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("page", CHOOSING, ids=[f"{page.method} {page.path}" for page in CHOOSING])
+def test_choice_by_contents_is_refused_without_look(
+    holders: dict[tuple[str, str], Person], page: Page, name: str
+) -> None:
+    """As over HTTP: how many match shows what is in them."""
+    is_filter = name in (FILTERS if "dead-letters" in page.path else FailingFilters.__annotations__)
+    given = {"payload": '{"a": 1}', "where": '$ ? (@.card starts with "4")', "category": "PERMANENT"}.get(
+        name, "x"
+    )
+    holder = holders["manage", "orders"]
+    address = "/queue/dead-letters/discard?queue=orders"
+    found = FORM_TOKEN.search(holder.get(address).text)
+    assert found is not None
+    fields = {"form_token": found[1], "confirmation": "orders"}
+    if page.method == "GET" or is_filter:
+        query = {"queue": "orders", name: given}
+        response = holder.http.request(page.method, page.path, params=query, data=fields)
+        assert (response.status_code == 403) is is_filter, response.text
+        assert not is_filter or "may not look" in response.text
+
+
+def test_preview_of_a_patch_shows_bodies_only_with_look(holders: dict[tuple[str, str], Person]) -> None:
+    path = "/queue/dead-letters/redrive"
+    query = {"queue": "orders", "patch": '[{"op": "test", "path": "", "value": 1}]'}
+    assert holders["manage", "orders"].get(path, queue="orders").status_code == 200
+    assert holders["manage", "orders"].http.get(path, params=query).status_code == 403

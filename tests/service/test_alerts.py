@@ -21,6 +21,7 @@ QUIET: Final = {
     "spanmq_queue_failed_per_second": "0x600",
     "spanmq_queue_dead_per_second": "0x600",
     "spanmq_queue_paused": "0x600",
+    "spanmq_queue_breaker_open": "0x600",
     "spanmq_queue_oldest_ready_seconds": "1x600",
     "spanmq_queue_blocked_groups": "0x600",
     "spanmq_oldest_snapshot_seconds": "1x600",
@@ -39,6 +40,16 @@ LEAK: Final = {
     "spanmq_queue_dead_per_second": " ".join(["0x58 0.0166"] * 10),
     "spanmq_queue_dead_letters": " ".join(f"{n}x59" for n in range(10)),
 }
+# One message in twenty, for good.
+LOSS: Final = {
+    "spanmq_queue_dead_per_second": "0x59 2.5x540",
+    "spanmq_queue_dead_letters": "0x59 0+150x540",
+}
+# A breaker that opens again after each trial, and one that was open once.
+BREAKER: Final = {"spanmq_queue_breaker_open": "0x59 " + " ".join(["1 1 0"] * 100)}
+ONE_TRIP: Final = {"spanmq_queue_breaker_open": "0x59 1 0x540"}
+PAUSED: Final = {"spanmq_queue_paused": "0x59 1x540"}
+PAUSED_AND_EMPTY: Final = PAUSED | {"spanmq_queue_backlog": "0x600", "spanmq_queue_visible": "0x600"}
 NO_WORKER: Final = {
     "spanmq_queue_received_per_second": "50x59 0x540",
     "spanmq_queue_visible": "5x59 5+50x540",
@@ -64,7 +75,7 @@ LARGE_AND_STEADY: Final = {"spanmq_queue_backlog": "250000x600", "spanmq_queue_v
         (300, LARGE_AND_STEADY, set()),
         (59, BURST, set()),
         (61, BURST, {"SpanmqDeadLetters"}),
-        (69, BURST, {"SpanmqDeadLetters"}),
+        (69, BURST, {"SpanmqDeadLetters", "SpanmqManyDeadLetters"}),
         (80, BURST, set()),
         (61, UNSEEN_BURST, {"SpanmqDeadLetters"}),
         (181, LEAK, {"SpanmqDeadLetters"}),
@@ -73,6 +84,14 @@ LARGE_AND_STEADY: Final = {"spanmq_queue_backlog": "250000x600", "spanmq_queue_v
         (80, NO_WORKER, {"SpanmqMessagesWait", "SpanmqNoWorker"}),
         (70, STUCK_GROUP, set()),
         (80, STUCK_GROUP, {"SpanmqGroupsBlocked"}),
+        (64, LOSS, {"SpanmqDeadLetters"}),
+        (80, LOSS, {"SpanmqDeadLetters", "SpanmqManyDeadLetters"}),
+        (62, BREAKER, set()),
+        (70, BREAKER, {"SpanmqBreakerOpen"}),
+        (130, BREAKER, {"SpanmqBreakerOpen"}),
+        (70, ONE_TRIP, set()),
+        (130, PAUSED, {"SpanmqQueuePaused"}),
+        (130, PAUSED_AND_EMPTY, set()),
         (118, OLD_SNAPSHOT, set()),
         (130, OLD_SNAPSHOT, {"SpanmqOldSnapshot"}),
         (67, RETRIES, {"SpanmqFailures"}),

@@ -20,6 +20,7 @@ from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
 from spanmq.service import credentials
+from spanmq.service.admission import address_of
 from spanmq.service.gate import Gate
 from spanmq.service.settings import Settings
 
@@ -270,3 +271,19 @@ def test_answers_that_are_not_taken_count_as_anonymous() -> None:
 def test_requests_without_tokens_have_the_whole_service(http: httpx.Client) -> None:
     assert http.put("/v1/queues/whole", json={}).status_code == 200
     assert http.post("/v1/queues/whole/messages", json={"body": "x" * 100_000}).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("host", "other", "is_one"),
+    [
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+    ],
+)
+def test_limits_by_address_are_by_network_for_ipv6(host: str, other: str, is_one: bool) -> None:
+    """A client of IPv6 chooses among the addresses of its /64 network."""
+    first, second = (address_of({"client": (each, 1234)}) for each in (host, other))
+    assert (first == second) is is_one

@@ -6,6 +6,8 @@ import httpx
 import pytest
 from tests.cli.program import ask
 
+from spanmq.client import Client
+
 
 class Calls:
     """The calls on one queue."""
@@ -173,3 +175,21 @@ def test_head_has_the_headers_of_get_and_no_body(http: httpx.Client, path: str) 
     assert (head.status_code, head.content) == (got.status_code, b"")
     assert head.headers["Content-Length"] == str(len(got.content))
     assert http.head("/v1/ack").status_code == 405
+
+
+def test_pending_message_names_what_its_queue_waits_for(
+    http: httpx.Client, service_database: str, queue: str
+) -> None:
+    with Client(service_database) as client:
+        message_id = client.send(queue, 1)
+
+        def state() -> tuple[str, str | None]:
+            found = http.get(f"/v1/queues/{queue}/messages/{message_id}/state").json()
+            return found["state"], found["waits_for"]
+
+        assert state() == ("pending", "no_worker")
+        client.queues.pause(queue)
+        assert state() == ("pending", "paused")
+        client.queues.resume(queue)
+        client.cancel(queue, message_id)
+        assert state() == ("cancelled", None)

@@ -114,6 +114,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("POST", "~/messages", {"body": {"number": 1}, "headers": {"a": 1}, "group": "g"})
         ask("POST", "~/messages/batch", {"messages": [{"body": number} for number in range(20)]})
         ask("GET", "~/messages")
+        newest = ask("GET", "~/messages?newest_first=true&after=4&quantity=2")
+        assert [each["message_id"] for each in newest["messages"]] == [3, 2]
         ask("GET", "~/groups")
         [first, *messages] = ask("POST", "~/receive", {"quantity": 10})["messages"]
         ask("POST", "~/receive")
@@ -134,11 +136,13 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("POST", "/v1/reject", {"receipts": [held[7]["receipt"]]})
         ask("GET", "~/archive")
         ask("GET", f"~/messages/{held[1]['message_id']}/state")
+        ask("GET", f"~/messages/{held[1]['message_id']}/explain")
         ask("GET", f"~/messages/{held[1]['message_id']}/failures")
+        ask("GET", "/v1/attention")
         ask("GET", "/v1/failing")
         ask("GET", "~/failing")
         ask("GET", "~/changes")
-        ask("POST", "~/failing/search", {"after": 0})
+        ask("POST", "~/failing/search", {"after": 0, "newest_first": True})
         ask("POST", "~/failing/retry", {"task": "none"})
         ask("POST", "~/failing/reject", {"message_ids": [10**9]})
         dead = held[2]["message_id"], held[6]["message_id"], held[7]["message_id"]
@@ -169,6 +173,10 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         for how in ("pause", "resume"):
             ask("POST", f"/v1/schedules/yearly/{how}")
             ask("POST", f"~/{how}")
+        ask("POST", "~/close-breaker")
+        do(orders, "select spanmq.report_worker('{orders}', 'worker-7', 1, 1)")
+        ask("GET", "/v1/workers")
+        ask("POST", "/v1/workers/stop", {"worker": "worker-7"})
         ask("DELETE", "/v1/schedules/yearly")
         ask("PUT", "~/bindings/order.*")
         ask("GET", "/v1/bindings")

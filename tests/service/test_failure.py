@@ -25,6 +25,8 @@ ELSEWHERE = {
         "ShardsChangedError",
         "UnknownTaskError",
         "TaskFailedError",
+        "ResultNotStoredError",
+        "WebhookFailedError",
         "DataLossError",
         "PipelineError",
         "PositionUnknownError",

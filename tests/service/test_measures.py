@@ -37,7 +37,13 @@ def test_metrics_tell_of_queues_what_the_last_sample_knew(shared: Running, servi
     assert rates == [0.1, 0.2, 0.4]
     assert found["spanmq_queue_paused"]["measured"] == 0
     assert found["spanmq_queue_breaker_open"]["measured"] == 0
-    do(service_database, "select spanmq.report_breaker('measured', 'w', 600)")
+    do(
+        service_database,
+        (
+            "select spanmq.report_worker('{measured}', 'w', 1, 1,"
+            """ '{"measured": {"breaker": {"open_for": 600, "opening": 1}}}')"""
+        ),
+    )
     assert scraped(shared)["spanmq_queue_breaker_open"]["measured"] == 1
 
 
@@ -82,7 +88,7 @@ def test_every_metric_is_on_the_page(shared: Running, service_database: str) -> 
 
 
 def test_scrape_reads_the_same_whatever_waits(database: str) -> None:
-    """Blocks read by the function, with one run and with thousands."""
+    """Blocks read by the function, with one message and with thousands."""
     query = "explain (analyze, buffers, format json) select * from spanmq.latest_statistics()"
 
     def blocks(connection: psycopg.Connection[tuple[object, ...]]) -> int:
@@ -95,5 +101,5 @@ def test_scrape_reads_the_same_whatever_waits(database: str) -> None:
         connection.execute("select pgmq.create('waited')")
         before = blocks(connection)
         connection.execute("select pgmq.send('waited', '1') from generate_series(1, 3000)")
-        connection.execute("vacuum analyze spanmq_core.fresh")
+        connection.execute("vacuum analyze spanmq_core.state")
         assert blocks(connection) <= before + 20

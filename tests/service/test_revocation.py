@@ -17,7 +17,7 @@ from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
-from spanmq.client import Client
+from spanmq.client import AsyncClient, Client
 from spanmq.service.access import Guarded
 from spanmq.service.access_changes import heed_access
 from spanmq.service.app import ROUTERS
@@ -170,7 +170,7 @@ def test_request_whose_token_ends_while_it_waits_gets_no_message(
     ):
         wait_until(lambda: listeners(orders) == 1)
         # Its token was checked, and it does not wait yet: its first look for a message takes long.
-        blocker.execute("lock table spanmq_core.fresh in access exclusive mode")
+        blocker.execute("lock table spanmq_core.state in access exclusive mode")
         if protocol == "http":
             poll = pool.submit(mine.post, RECEIVE, json={"wait": 3600})
         else:
@@ -238,15 +238,17 @@ def test_many_notifications_are_reported_together(database: str) -> None:
             await asyncio.wait_for(changed.wait(), WAIT_SECONDS)
             changed.clear()
 
-        heeding = asyncio.create_task(heed_access(database, hear))
-        await hear_one()  # listening begins
-        await asyncio.to_thread(
-            do, database, "select pg_notify('spanmq.access', n::text) from generate_series(1, 50) n"
-        )
-        await hear_one()
-        await asyncio.to_thread(do, database, 'notify "spanmq.access"')
-        await hear_one()
-        heeding.cancel()
+        async with AsyncClient(database) as client:
+            heeding = asyncio.create_task(heed_access(client, hear))
+            await hear_one()  # listening begins
+            await asyncio.to_thread(
+                do, database, "select pg_notify('spanmq.access', n::text) from generate_series(1, 50) n"
+            )
+            await hear_one()
+            await asyncio.to_thread(do, database, """notify "spanmq.access", 'anything'""")
+            await hear_one()
+            heeding.cancel()
+            await asyncio.wait([heeding])
         return count
 
     # Listening, the fifty (in one piece or two), the last.

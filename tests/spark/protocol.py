@@ -117,26 +117,31 @@ def save(
         # Of a task that failed Spark has no message.
         shipped(writer).abort([*messages, None])
         raise
-    shipped(writer).commit(messages)
+    try:
+        shipped(writer).commit(messages)
+    except Exception:
+        shipped(writer).abort(messages)
+        raise
 
 
-def sink_to(source: DataSource, *, overwrite: bool = False) -> Sink:
-    """Return a data source as the sink of a stream."""
+def sink_to(source: DataSource, *, overwrite: bool = False, of: StructType = ANY) -> Sink:
+    """Return a data source as the sink of a stream; `of` is the schema of an epoch without rows."""
 
     def write(query: str, epoch: int, tasks: list[Batches]) -> None:
         schema = (
             from_arrow_schema(next(batch.schema for task in tasks for batch in task)) if any(tasks) else None
         )
-        writer: Any = source.streamWriter(schema or ANY, overwrite)
+        writer: Any = source.streamWriter(schema or of, overwrite)
         messages: list[Any] = []
         try:
             with running(query, epoch):
-                messages += [shipped(shipped(writer).write(iter(task))) for task in tasks]
+                # A batch without partitions has a task, too.
+                messages += [shipped(shipped(writer).write(iter(task))) for task in tasks or [[]]]
         except Exception:
             shipped(writer).abort([*messages, None], epoch)
             raise
         # The process that commits makes a writer of its own.
-        committing: Any = source.streamWriter(ANY, overwrite)
+        committing: Any = source.streamWriter(schema or of, overwrite)
         committing.commit(messages, epoch)
 
     return write

@@ -12,7 +12,14 @@ from spanmq.spark.bodies import registered_schema, spark_type
 
 TYPES: dict[str, Any] = {
     "bigint": [
+        {"type": "integer", "minimum": 1, "maximum": (1 << 63) - 1},
+        {"type": ["integer", "null"], "exclusiveMinimum": -5, "exclusiveMaximum": 5},
+        {"type": "integer", "format": "int64"},
+    ],
+    "decimal(38,0)": [
         {"type": "integer", "minimum": 1},
+        {"type": "integer", "maximum": 1},
+        {"type": "integer", "minimum": -(1 << 64), "maximum": 1},
         {"type": ["integer", "null"]},
         {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
         {"$ref": "#/$defs/number"},
@@ -30,8 +37,8 @@ TYPES: dict[str, Any] = {
     ],
     "array<string>": [{"type": "array"}, {"type": "array", "prefixItems": [{"type": "integer"}]}],
     "array<date>": [{"type": "array", "items": {"type": "string", "format": "date"}}],
-    "map<string, bigint>": [{"type": "object", "additionalProperties": {"type": "integer"}}],
-    "struct<`a b`: bigint, `c``d`: array<struct<`e`: double>>>": [
+    "map<string, decimal(38,0)>": [{"type": "object", "additionalProperties": {"type": "integer"}}],
+    "struct<`a b`: decimal(38,0), `c``d`: array<struct<`e`: double>>>": [
         {
             "type": "object",
             "properties": {
@@ -70,7 +77,7 @@ def test_type_of_bodies_is_that_of_all_queues(client: Client, database: str) -> 
         client.queues.create(name)
         client.queues.set_schema(name, ORDER)
     for queue in ("orders", "orders,more", "*"):
-        assert registered_schema(database, queue) == "struct<`at`: date, `order`: bigint>"
+        assert registered_schema(database, queue) == "struct<`at`: date, `order`: decimal(38,0)>"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Streams over a database that went back in time are refused, also after new messages have taken the old ids."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -162,3 +163,25 @@ def test_checkpoint_whose_receiver_is_lost_is_refused(
     went_back()
     with pytest.raises(NotFoundError, match="has no receiver"):
         lake.run()
+
+
+def test_each_of_two_streams_over_a_queue_in_one_checkpoint_gets_its_own_receiver(
+    client: Client, database: str, spanmq_server: str, stream: Streams
+) -> None:
+    client.close()
+    went_back = copied(database, spanmq_server)
+    first, second = stream("first"), stream("second")
+    for lake in (first, second):
+        send(database, range(3), archives=False)
+        lake.run()
+    # As Spark does for a query with two sources: a line for each in every file.
+    for number, path in first.logged("offsets").items():
+        other = second.logged("offsets")[number].read_text().splitlines()[2]
+        path.write_text(f"{path.read_text()}\n{other}")
+    went_back()
+    assert restored(database, "orders", checkpoint=first.checkpoint).batches > 0
+    lines = first.logged("offsets")[1].read_text().splitlines()[2:]
+    receivers = {json.loads(line)["receiver"] for line in lines}
+    assert len(receivers) == 2
+    with Client(database) as client:
+        assert {each.receiver_id for each in client.admin.receivers.list("orders")} == receivers

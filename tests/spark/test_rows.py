@@ -8,6 +8,8 @@ from dataclasses import replace
 import psycopg
 import pyarrow
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.process.worker.proxy import proxying
 
 from spanmq.client import Client
 from spanmq.errors import ConnectionFailedError, InvalidBodyError, MessagesLostError, ServerError
@@ -79,6 +81,23 @@ def test_failed_row_ends_the_statement_and_not_the_session(options: Options, dat
     assert batch.column("n").to_pylist() == [7]
     with pytest.raises(ConnectionFailedError):
         Connection("host=127.0.0.1 port=1 dbname=none connect_timeout=2")
+
+
+def test_statement_ends_when_its_server_is_silent(options: Options, database: str) -> None:
+    from spanmq.spark.adbc import Connection, StatementError
+
+    parts = conninfo_to_dict(database)
+    with proxying(f"{parts['host']}/.s.PGSQL.{parts['port']}") as proxy:
+        dsn = make_conninfo(
+            user=parts["user"], dbname=parts["dbname"], host="127.0.0.1", port=proxy.port, sslmode="disable"
+        )
+        with closing(Connection(dsn)) as reading, closing(Connection(dsn)) as writing:
+            assert reading.is_alive()
+            proxy.set("stall")
+            with pytest.raises(StatementError, match="did not answer"):
+                list(reading.query("select 1"))
+            with pytest.raises(StatementError, match="did not answer"):
+                writing.append("pgmq", "nothing", pyarrow.table({"n": [1]}))
 
 
 def test_tasks_of_a_worker_share_a_connection_until_it_breaks(options: Options, database: str) -> None:

@@ -136,6 +136,7 @@ def test_export_that_is_to_compact_an_iceberg_table_does_not_start(tmp_path: Pat
 def test_one_run_at_a_time_of_each_queue(
     client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    client.queues.create("others")
     lake = lake_at(tmp_path)
     monkeypatch.setattr("spanmq.spark.jobs.run.WAIT_SECONDS", 0.01)
 

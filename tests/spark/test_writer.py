@@ -78,10 +78,10 @@ def test_tasks_without_rows_hinder_nobody(client: Client, options: Options) -> N
 
 
 def test_attempt_that_comes_after_all_is_published_writes_nothing(client: Client, options: Options) -> None:
-    assert publish(options, "query:1", 7, [write_rows(options, "query:1", 7, batches())]) == 100
-    late = write_rows(options, "query:1", 7, batches())
-    assert (late.write_id, late.block_ids) == (None, ())
-    assert publish(options, "query:1", 7, [late]) == 0
+    assert publish(options, "query:1", 0, [write_rows(options, "query:1", 0, batches())]) == 100
+    late = write_rows(options, "query:1", 0, batches())
+    assert (late.write_id, late.block_ids, late.count) == (None, (), 100)
+    assert publish(options, "query:1", 0, [late]) == 0
     assert client.queues.metrics("orders").length == 100
 
 

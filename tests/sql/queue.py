@@ -1,5 +1,6 @@
 """A queue in a transaction that is rolled back, and short forms of what tests ask a connection."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -44,10 +45,22 @@ def kill(
 ) -> None:
     """Dead-letter messages, as a reject does."""
     connection.execute(
-        "select spanmq_core.bury(q, spanmq_core.take_out(q.queue_id, %s, null), clock_timestamp(),"
-        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq_core.reason) from spanmq_core.queue q where q.name = %s",
+        "select spanmq_core.bury(q, spanmq_core.lock_ids(q.queue_id, %s, null, '{}'), clock_timestamp(),"
+        " (%s, %s, %s, 'Traceback', 'worker 1')::spanmq_core.reason, null)"
+        " from spanmq_core.queue q where q.name = %s",
         [ids, category, error, error_class, queue],
     )
+
+
+def change_state(connection: Connection, assignment: str, condition: str = "true", *arguments: Any) -> None:
+    """Change the rows of messages, in whichever table they are; no time of theirs may go back behind the bound."""
+    for table in ("state", "later"):
+        rows(connection, f"update spanmq_core.{table} set {assignment} where {condition}", *arguments)
+
+
+def expire_leases(connection: Connection, condition: str = "lease_id <> 0", *arguments: Any) -> None:
+    """End leases, as when their receivers have died and the time is over."""
+    change_state(connection, "vt = clock_timestamp()", condition, *arguments)
 
 
 class Queue:
@@ -101,3 +114,11 @@ class Queue:
 
     def dead(self) -> list[int]:
         return column(self.connection, "select msg_id from spanmq_core.dead_letter order by msg_id")
+
+
+def breaker_report(
+    queue: str, open_for: float | None = 600, error: str = "no route", worker: str = "w"
+) -> str:
+    """Return the statement by which a worker reports its circuit breaker, open for seconds or (None) closed."""
+    breaker = {"breaker": {"open_for": open_for, "opening": 1, "error": error}} if open_for else {}
+    return f"select spanmq.report_worker('{{{queue}}}', '{worker}', 1, 1, '{json.dumps({queue: breaker})}')"

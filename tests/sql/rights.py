@@ -8,8 +8,8 @@ ROLE = "spanmq_test_caller"
 ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
-        bulk_close bulk_published schedule unschedule pause_schedule run_schedule resume_schedule plan_schedule
-        create_batch add_to_batch
+        bulk_close bulk_published published_epochs schedule unschedule pause_schedule run_schedule resume_schedule
+        plan_schedule create_batch add_to_batch
     """,
     "look": """
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
@@ -17,15 +17,15 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         dead_letters_between dead_letter_extent dead_letters_of read_ranges failures failures_between failure_extent
         failing failing_messages list_changes
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
-        list_receivers state list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
+        list_receivers state explain list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results list_results replay_extent
-        note_position known_positions
+        note_position known_positions noted_export exported_ids task_statistics
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
         read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive begin_alone ack cancel
         cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
-        release_receiver reject_from_receiver await_messages look_ahead report_breaker note_export
+        release_receiver reject_from_receiver await_messages look_ahead note_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
         ack_with_results retry_failing reject_failing
         report_worker
@@ -33,18 +33,18 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
         convert_archive_partitioned drop_queue set_policy set_schema set_category_policy set_category_rule
-        drop_category_rule pause resume grant_queue revoke_queue list_grants replay
+        drop_category_rule pause resume close_breaker grant_queue revoke_queue list_grants replay
     """,
 }
 # On all queues only.
 ON_ALL = {
     "send": "enter_shards",
     "look": "sum_statistics",
-    "manage": "bind_topic create_subscription",
+    "manage": "bind_topic create_subscription stop_worker",
     "create": """
         create create_non_partitioned create_unlogged create_partitioned set_shards forget_shards
     """,
-    "maintain": "maintain plan_schedule doctor",
+    "maintain": "maintain plan_schedule doctor begin_notices end_notices",
     "serve": """
         check_token find_access_key open_session check_session close_session list_sqs_queues set_sqs_queue
         start_sqs_move list_sqs_moves find_sqs_move cancel_sqs_move take_sqs_move has_sqs_moves note_sqs_move
@@ -56,15 +56,28 @@ ON_ALL = {
     """,
     "no verb": "grant_all revoke_all grant_create follow_table_grants",
 }
+# Each call of one of these leaves one record: what is done by hand to queues, messages, schedules and rights.
+RECORDED = """
+    create create_non_partitioned create_unlogged create_partitioned drop_queue set_shards forget_shards
+    schedule unschedule pause_schedule run_schedule resume_schedule replay
+    cancel adopt_receiver release_receiver reject_from_receiver refuse_export forget_export redrive redrive_message
+    purge_dead_letters retry_failing reject_failing
+    purge_queue enable_notify_insert disable_notify_insert update_notify_insert convert_archive_partitioned unbind_topic
+    set_policy set_schema set_category_policy set_category_rule drop_category_rule pause resume close_breaker
+    grant_queue revoke_queue bind_topic create_subscription stop_worker set_sqs_queue start_sqs_move cancel_sqs_move
+    create_token revoke_token rotate_token create_access_key revoke_access_key
+    grant_all revoke_all grant_create follow_table_grants
+"""
 # Everybody may call these: they look at their arguments only, or return the queues on which the caller has a right.
 FREE = frozenset(
     "acquire_queue_lock create_fifo_indexes_all detach_archive format_table_name validate_queue_name"  # noqa: SIM905
-    " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all"
+    " validate_routing_key validate_topic_pattern version get_shards list_queues metrics_all attention"
     " list_notify_insert_throttles list_topic_bindings test_routing send_batch_topic health count_messages"
-    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules note_change"
-    " poll pass_on".split()
+    " latest_statistics list_schedules list_batches list_workers list_task_kinds upcoming_schedules"
+    " poll pass_on note_change".split()
 )
 INCLUDED = {
+    "bulk": {"send", "bulk"},
     "look": {"look"},
     "receive": {"look", "receive"},
     "manage": {"send", "look", "receive", "manage"},
@@ -72,7 +85,11 @@ INCLUDED = {
 }
 QUEUE_VERBS = ("send", "look", "receive", "manage")
 ALL_VERBS = (*QUEUE_VERBS, "create", "maintain", "serve", "admin")
-ROLES = [("nothing", None), *((verb, "jobs") for verb in QUEUE_VERBS), *((verb, "all") for verb in ALL_VERBS)]
+ROLES = [
+    ("nothing", None),
+    *((verb, "jobs") for verb in (*QUEUE_VERBS, "bulk")),
+    *((verb, "all") for verb in (*ALL_VERBS, "bulk")),
+]
 REFUSALS = {"42501", "42P01"}
 
 # Arguments by their names, else by their types. {queue} is the queue that a call is about.
@@ -243,7 +260,7 @@ def give(connection: Connection, verb: str, where: str | None, role: str = ROLE)
 # Schema spanmq_call, where a function's verb is not that of the function of its name in ON_QUEUES.
 CALLED = {
     "send": "upcoming_schedules",
-    "look": "count_messages health latest_statistics list_batches list_schedules list_task_kinds list_workers"
+    "look": "attention count_messages health latest_statistics list_batches list_schedules list_task_kinds list_workers"
     " metrics_all replay",
     "create": "create_queue create_partitioned_queue",
     "maintain": "plan_schedule upcoming_schedules",
@@ -251,11 +268,16 @@ CALLED = {
 }
 # Every role may call these: they return what the catalogue shows to all, or check the caller.
 CALLED_FREELY = names(
-    "check_topic_send known_queues may names_for note_change number_of prove_caller queue_of_run queue_of_schedule"
-    " routed_queues sees targets_of wrapper_call"
+    "check_topic_send follow_now gains has_privilege_for"
+    " known_queues may names_for number_of prove_caller queue_of_run queue_of_schedule"
+    " has_table_privileges own_dependents refuse routed_queues sees targets_of wrapper_call"
 )
+# With the form that is written, beside one that records and is executed.
 EXECUTABLE = """
-    select n.nspname, p.proname, has_function_privilege(%s, p.oid, 'execute')
+    select n.nspname, p.proname, has_function_privilege(%s, p.oid, 'execute'),
+        n.nspname = 'spanmq_call' and 'of_caller' <> all (coalesce(p.proargnames, '{}')) and exists (
+            select from pg_proc r where r.pronamespace = p.pronamespace and r.proname = p.proname
+            and r.proargnames[r.pronargs] = 'of_caller')
     from pg_proc p join pg_namespace n on n.oid = p.pronamespace
     where n.nspname in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core') order by p.oid
 """
@@ -276,6 +298,8 @@ def verbs_of_call(name: str) -> set[str]:
         return {name.removeprefix("may_")}
     listed = {verb for verb, text in ON_QUEUES.items() if name in names(text)}
     listed = {"look"} if name == "replay" else listed
+    if name in names(RECORDED):
+        listed |= {verb for verb, text in ON_ALL.items() if name in names(text)}
     return listed | {verb for verb, text in CALLED.items() if name in names(text)}
 
 

@@ -140,3 +140,42 @@ def test_headers_that_are_not_an_object_are_refused(
         sqlstate_of(connection, f"select spanmq.copy_publish('orders', '{{{first}}}', '{{{last}}}')")
         == "MQ002"
     )
+
+
+def test_maintenance_forgets_writes_without_a_name_after_a_day(
+    client: Client, connection: Connection
+) -> None:
+    for writer in ("write:1", "write:2", "job:1"):
+        connection.execute("select spanmq.bulk_publish('orders', %s, 0)", [writer])
+    connection.execute(
+        "update spanmq_core.bulk_ledger set published_at = now() - interval '25 hours' where writer <> 'write:2'"
+    )
+    connection.execute("select * from spanmq.maintain()")
+    found = connection.execute("select writer from spanmq_core.bulk_ledger order by 1").fetchall()
+    assert found == [("job:1",), ("write:2",)]
+
+
+def test_writer_of_an_earlier_release_did_not_record_all_epochs(
+    client: Client, connection: Connection
+) -> None:
+    def publish(epoch: int, *, records_all: bool = True) -> int:
+        return int(
+            one(
+                connection,
+                "select spanmq.bulk_publish('orders', 'query:1', %s, records_all => %s)",
+                epoch,
+                records_all,
+            )
+        )
+
+    assert [publish(epoch, records_all=False) for epoch in (1, 5)] == [0, 0]
+    # Epochs 6 to 8 had no rows.
+    assert [publish(epoch) for epoch in (9, 9, 10)] == [0, -1, 0]
+    assert sqlstate_of(connection, lambda: publish(12)) == "MQ055"
+    assert sqlstate_of(connection, lambda: publish(9)) == "MQ055"
+    assert one(connection, "select array_agg(e) from spanmq.published_epochs('orders', 'query:1') e") == [
+        1,
+        5,
+        9,
+        10,
+    ]

@@ -172,3 +172,18 @@ def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection) -> N
     assert found(orders, redriven=None) == ids[3:]
     assert counts(orders) == {"PERMANENT": 1}
     assert counts(orders, "others") == {"PERMANENT": 1}
+
+
+def test_newest_come_first_on_request_a_page_at_a_time(orders: Connection) -> None:
+    ids = send(orders, list(range(5)))
+    for each in ids:
+        kill(orders, [each])
+    letters = dict(
+        orders.execute("select msg_id, dead_letter_id from spanmq.dead_letters('orders')").fetchall()
+    )
+    assert found(orders, newest_first=True) == ids[::-1]
+    assert found(orders, newest_first=True, qty=2) == [ids[4], ids[3]]
+    assert found(orders, newest_first=True, qty=2, after=letters[ids[3]]) == [ids[2], ids[1]]
+    assert found(orders, newest_first=True, queue=None, qty=1) == [ids[4]]
+    assert found(orders, newest_first=True, redriven=None, category="PERMANENT", qty=1) == [ids[4]]
+    assert found(orders, after=letters[ids[3]]) == [ids[4]]

@@ -85,7 +85,7 @@ def test_chosen_ones_of_a_queue_are_put_back_or_discarded_once(race: Race) -> No
     # What was put back is told of, and what was discarded is not.
     assert race.main.value("select count(*) from spanmq.dead_letters('jobs', redriven => true)") == 5
     assert race.main.value("select n from spanmq.count_dead_letters('jobs')") == 300 - 7
-    assert race.main.value("select spanmq.state('jobs', %s)", ids[12]) == "unknown"
+    assert race.main.value("select spanmq.state('jobs', %s)", ids[12]) == "discarded"
 
 
 def test_shared_failures_are_their_history(race: Race) -> None:

@@ -38,7 +38,10 @@ LIFE = (
         "select spanmq.report_worker('{orders}', 'a', 1, 1, jsonb_build_object('orders', jsonb_build_object('times',"
         " jsonb_build_array(jsonb_build_object('kind', 'a', 'failed', false, 'bucket', 1, 'n', 1)))))"
     ),
-    "select spanmq.report_breaker('orders', 'a', 60)",
+    (
+        "select spanmq.report_worker('{orders}', 'a', 1, 1,"
+        """ '{"orders": {"breaker": {"open_for": 60, "opening": 1}}}')"""
+    ),
     "select spanmq.add_to_batch('orders', spanmq.create_batch('orders', '1'), array[40]) from (select) as together",
     "select spanmq.set_sqs_queue('orders', '{}')",
     "select * from spanmq.maintain()",
@@ -54,7 +57,7 @@ where c.relnamespace = 'spanmq_core'::regnamespace and c.relkind = 'r' and a.att
 # Tables that have rows of every kind of queue after that.
 FILLED = (
     "policy schedule category_rule category_policy deduplication expiry failure dead_letter dead_letter_count"
-    " statistics sample pipeline_run result worker task_time breaker receiver held group_lock"
+    " statistics sample pipeline_run result worker task_time breaker receiver state later group_lock"
 )
 RELATIONS = (
     "select oid::regclass::text from pg_class"

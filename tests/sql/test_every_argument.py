@@ -34,7 +34,7 @@ RIGHT = {
     "here": "(select here from spanmq.archive_position('orders'))",
     "base": "(select here from spanmq.archive_position('orders'))",
     "role": "current_user::text",
-    "lease_id": "(select max(lease_id) from spanmq_core.held)",
+    "lease_id": "(select max(lease_id) from spanmq_core.unsettled)",
     "run_id": "1",
     "receiver": "'00000000-0000-0000-0000-000000000001'",
 }

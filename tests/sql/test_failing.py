@@ -19,6 +19,13 @@ ERRORS = [
     "",
     "Fehler: Straße 12 fehlt",
     "a" * 3000 + " 17",
+    "550 5.1.1 mailbox unavailable",
+    "(550, b'5.1.1 no user 17')",
+    "404 Client Error: Not Found for url 12",
+    "Client error '404 Not Found' for url 'https://a/1'",
+    "HTTP/1.1 502 Bad Gateway, HTTP Error 503: after 12.5 s",
+    "STATUS CODE: 429 (code=1234), status_code=404.5",
+    "777 rows, 5.1.1, v1.2.x3",
 ]
 
 
@@ -46,6 +53,17 @@ def told(causes: list[FailingCause]) -> list[tuple[object, ...]]:
 def test_errors_are_grouped_as_those_of_dead_letters(connection: Connection, error: str) -> None:
     found = connection.execute("select spanmq_core.error_pattern(%s)", [error]).fetchone()
     assert found == (pattern_of(error),)
+
+
+def test_causes_differ_by_their_status_and_have_an_example(client: Client) -> None:
+    fail(client, [1, 2], "HTTP 404 for order 17")
+    fail(client, [3], "HTTP 503 for order 18")
+    found = client.inspect.failing("jobs")
+    assert [(each.error, each.count, each.example) for each in found] == [
+        ("HTTP 404 for order <number>", 2, "HTTP 404 for order 17"),
+        ("HTTP 503 for order <number>", 1, "HTTP 503 for order 18"),
+    ]
+    assert len(client.inspect.failing_messages("jobs", error="HTTP 404 for order <number>")) == 2
 
 
 def test_causes_are_told_with_tasks_counts_and_times(client: Client) -> None:
@@ -99,14 +117,12 @@ def test_messages_that_are_leased_settled_or_released_unfailed_are_not_failing(c
     assert client.inspect.failing("jobs") == []
 
 
-def test_message_without_a_recorded_failure_has_no_cause(client: Client) -> None:
+def test_message_that_set_vt_hides_is_not_failing(client: Client) -> None:
     message_id = client.send("jobs", "read as in PGMQ")
     client.receive("jobs", 10)
     client.set_vt("jobs", message_id, 600)
-    [found] = client.inspect.failing("jobs")
-    assert (found.category, found.error, found.count, found.last_failed_at) == (None, "", 1, None)
-    [one] = client.inspect.failing_messages("jobs", category="", error="")
-    assert one.message_id == message_id
+    assert client.inspect.failing("jobs") == []
+    assert client.inspect.failing_messages("jobs") == []
 
 
 def test_all_queues_are_asked_at_once_and_the_most_comes_first(client: Client) -> None:
@@ -148,6 +164,12 @@ def test_messages_of_a_cause_are_listed_in_pages(client: Client) -> None:
     ):
         found += [each.message_id for each in page]
     assert found == wanted
+    found = []
+    while page := client.inspect.failing_messages(
+        "jobs", error="order <number>", after=found[-1] if found else 0, limit=40, newest_first=True
+    ):
+        found += [each.message_id for each in page]
+    assert found == wanted[::-1]
 
 
 def test_messages_of_a_cause_are_retried_at_once(client: Client) -> None:

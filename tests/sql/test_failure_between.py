@@ -20,7 +20,7 @@ def fill(jobs: Connection) -> None:
 
 def test_failures_of_a_range_are_those_of_its_messages(jobs: Connection) -> None:
     chance = random.Random(5)
-    # One that they share, before they have become runs of their own.
+    # One that they share.
     jobs.execute(SETTLE.format("nack", ", retry_in => 0").encode(), [600, "shared"])
     for i in range(30):
         verb, more = chance.choice([("nack", ", retry_in => 0"), ("nack", ", retry_in => 0"), ("reject", "")])

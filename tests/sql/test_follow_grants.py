@@ -85,6 +85,44 @@ def test_maintenance_follows_later_grants_and_revocations(following: Connection)
     assert verbs(following) == ["look"]
 
 
+@pytest.mark.parametrize(
+    ("privileges", "statement"),
+    [
+        ("insert", "select pgmq.send('jobs', '1')"),
+        ("insert", "select 1 / pgmq.send_topic('jobs', '1')"),
+        ("insert", "insert into pgmq.q_jobs (message) values ('1')"),
+        (ALL_OF_IT, "select pgmq.send_batch('jobs', array['1']::jsonb[])"),
+        (ALL_OF_IT, "select pgmq.delete('jobs', 1)"),
+        (ALL_OF_IT, "select count(*) from spanmq.receive('jobs', 1)"),
+        (ALL_OF_IT, "select pgmq.metrics('jobs')"),
+        (ALL_OF_IT, "select pgmq.purge_queue('jobs')"),
+        (ALL_OF_IT, "delete from pgmq.q_jobs"),
+        (ALL_OF_IT, "select 1 / count(*) from pgmq.metrics_all()"),
+        (ALL_OF_IT, "select 1 / count(*) from pgmq.list_queues()"),
+        (ALL_OF_IT, "select 1 / pgmq.drop_queue('jobs')::int"),
+    ],
+)
+def test_later_grant_counts_at_the_next_call(following: Connection, privileges: str, statement: str) -> None:
+    rows(following, "select pgmq.bind_topic('#', 'jobs')")
+    assert rights.outcome(following, statement, ROLE) != "ok"
+    grant(following, privileges, "q_jobs")
+    grant(following, privileges, "a_jobs")
+    assert rights.outcome(following, statement, ROLE) == "ok"
+    # Of nobody else, and of no more than the grant.
+    assert rights.outcome(following, statement, OTHER) != "ok"
+    expected = "42501" if privileges == "insert" else "ok"
+    assert rights.outcome(following, "select pgmq.pop('jobs')", ROLE) == expected
+
+
+def test_later_grant_does_not_count_where_nothing_can_be_followed(jobs: Connection) -> None:
+    send = "select pgmq.send('jobs', '1')"
+    jobs.execute(f"create role {ROLE}; grant insert on pgmq.q_jobs to {ROLE}".encode())
+    assert rights.outcome(jobs, send, ROLE) == "42501"
+    rows(jobs, FOLLOW)
+    rows(jobs, "select * from spanmq.follow_table_grants(false)")
+    assert rights.outcome(jobs, send, ROLE) == "42501"
+
+
 def test_default_privileges_count_when_a_queue_is_created(following: Connection) -> None:
     following.execute(
         f"alter default privileges in schema pgmq grant all on tables to {ROLE};"
@@ -223,7 +261,7 @@ def test_write_into_the_list_of_topics_is_closed(following: Connection) -> None:
     bind = "insert into pgmq.topic_bindings (pattern, queue_name) values ('#', 'jobs')"
     assert rights.outcome(following, bind, ROLE) == "42501"
     places = (
-        "before insert on pgmq.topic_bindings",
+        "instead of insert on pgmq.topic_bindings",
         "before delete on pgmq.a_jobs",
         "instead of insert on pgmq.q_jobs",
     )

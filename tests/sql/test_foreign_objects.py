@@ -65,6 +65,8 @@ def test_object_of_a_role_without_rights_keeps_no_queue(
 ) -> None:
     number = one(owner, "select queue_id from spanmq_core.queue where name = 'jobs'")
     stranger.execute(OBJECTS[name].format(number=number).encode())
+    views = one(owner, "select finding from spanmq.doctor() where check_name = 'views'")
+    assert ("theirs of " in views) is ("create temp view" in OBJECTS[name] and name != "wrapper")
     details: list[str] = []
     owner.add_notice_handler(lambda notice: details.append(notice.message_detail or ""))
     assert one(owner, "select pgmq.drop_queue('jobs')")

@@ -1,4 +1,4 @@
-"""What a simplification would break first: notes of settled messages, rests of runs."""
+"""What a simplification would break first: what left a lease, and the order of what came back."""
 
 import pytest
 from tests.schemas import qualified

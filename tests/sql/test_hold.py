@@ -1,7 +1,7 @@
 """hold: single messages of a lease held longer, or shorter, than the rest of it."""
 
 import pytest
-from tests.sql.queue import Queue, column
+from tests.sql.queue import Queue, change_state, column
 from tests.sql.race.sessions import Race
 
 
@@ -48,7 +48,7 @@ def test_message_that_was_held_for_less_comes_again_alone(orders: Queue) -> None
     ids = orders.send(4)
     lease, _ = orders.receive(4, 600)
     orders.settle("hold", lease, [ids[2]], 60)
-    orders.rows("update spanmq_core.held set vt = vt - interval '1 minute' where lo = %s", ids[2])
+    change_state(orders.connection, "vt = vt - interval '1 minute'", "msg_id = %s", ids[2])
     assert orders.rows("select msg_id, read_ct from spanmq.receive('orders', 10)") == [(ids[2], 2)]
     assert orders.settle("hold", lease, ids, 60) == {
         each: "stale" if each == ids[2] else "held" for each in ids
@@ -59,7 +59,6 @@ def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Queue) -> Non
     ids = orders.send(40)
     lease, _ = orders.receive(40, 60)
     for each in ids[1:30:3]:
-        # PGMQ's delete notes that they left.
         assert orders.value("select pgmq.delete('orders', %s::bigint)", each)
     done = orders.settle("hold", lease, ids[:20], 600)
     assert sorted(each for each, outcome in done.items() if outcome == "stale") == ids[1:20:3]
@@ -74,18 +73,17 @@ def test_extend_finds_what_hold_moves_meanwhile(race: Race) -> None:
     later = two.waiting("select spanmq.extend(%s, %s, 600)", race.queue, lease)
     one.end("commit")
     assert later.rows() == [(6,)]
-    short = "select count(*) from spanmq_core.held where vt < clock_timestamp() + interval '500 s'"
+    short = "select count(*) from spanmq_core.unsettled where vt < clock_timestamp() + interval '500 s'"
     assert race.main.rows(short) == [(0,)]
 
 
 def test_follower_that_is_held_meanwhile_is_released_behind_what_failed(race: Race) -> None:
     race.main.rows("select spanmq.set_policy(%s, '{\"ordered\": true}')", race.queue)
     ids = race.send(6)
-    # A run for each, so that only the look for followers meets who holds.
     lease = race.main.value("select lease_id from spanmq.receive(%s, 6, 30, 6)", race.queue)
     one, two = race.begun(), race.open()
     one.rows("select spanmq.hold(%s, %s, %s::bigint[], 600)", race.queue, lease, ids[3:4])
     later = two.waiting("select * from spanmq.nack(%s, %s, %s::bigint[], 'x')", race.queue, lease, ids[:1])
     one.end("commit")
     assert later.rows() == [(ids[0], "retrying")]
-    assert race.main.rows("select count(*) from spanmq_core.held where lease_id > 0") == [(0,)]
+    assert race.main.rows("select count(*) from spanmq_core.unsettled where lease_id > 0") == [(0,)]

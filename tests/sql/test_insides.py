@@ -1,5 +1,6 @@
 """What people see when they look into a queue: true, bounded in price, and no more than they may see."""
 
+import json
 from itertools import pairwise
 
 import psycopg
@@ -61,8 +62,11 @@ def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
         return {each.breaker_open_until is not None for each in (looked, healthy, sampled)}
 
     def reported(queue: str, worker: str, seconds: float | None = None) -> None:
-        arguments = queue, worker, seconds
-        connection.execute("select from spanmq.report_breaker(%s, %s, %s)", arguments)
+        breaker = {} if seconds is None else {"breaker": {"open_for": seconds, "opening": 1}}
+        connection.execute(
+            "select from spanmq.report_worker(array[%s], %s, 1, 1, %s)",
+            (queue, worker, json.dumps({queue: breaker})),
+        )
 
     reported("jobs", "one", 600)
     reported("jobs", "two", 600)
@@ -76,9 +80,33 @@ def test_open_breaker_is_shown_until_it_closes_or_its_time_is_over(
         with pytest.raises(psycopg.Error) as caught, connection.transaction():
             reported("jobs", worker, seconds)
         assert caught.value.sqlstate == "MQ002"
-    with pytest.raises(psycopg.Error) as caught, connection.transaction():
-        reported("none", "w", 1.0)
-    assert caught.value.sqlstate == "42P01"
+
+
+def test_breaker_that_a_command_has_closed_is_told_until_its_worker_reports_it_closed(
+    client: Client, connection: Connection
+) -> None:
+    def reported(opening: int | None) -> list[tuple[str, str]]:
+        breaker = (
+            {} if opening is None else {"breaker": {"open_for": 60, "opening": opening, "error": "down"}}
+        )
+        reports = json.dumps({"jobs": breaker})
+        call = "select * from spanmq.report_worker('{Jobs}', 'one', 1, 1, %s)"
+        return connection.execute(call, (reports,)).fetchall()
+
+    assert client.queues.close_breaker("jobs") == 0
+    assert reported(1) == []
+    assert client.health.latest()[0].breaker_error == "down"
+    assert client.health.workers()[0].breaker_error == "down"
+    assert client.queues.close_breaker("jobs") == 1
+    assert client.health.latest()[0].breaker_error is None
+    assert client.health.workers()[0].breaker_open_until is None
+    # Again: an answer may be lost.
+    assert reported(1) == reported(1) == [("jobs", "close_breaker")]
+    # It has opened again since.
+    assert reported(2) == []
+    assert client.queues.close_breaker("jobs") == 1
+    assert reported(None) == []
+    assert reported(2) == []
 
 
 @pytest.mark.parametrize("most", [0, -1, 100_001])
@@ -96,7 +124,7 @@ def test_leases_are_told_oldest_first(client: Client) -> None:
     leases = client.inspect.leases("jobs")
     told = [(each.messages, each.attempt, each.is_expired) for each in leases]
     assert told == [(298, 1, False), (4, 1, True)]
-    assert (leases[0].first_id, leases[0].last_id) == (1, 300)
+    assert (leases[0].first_id, leases[0].last_id) == (2, 299)
     assert leases[0].leased_until == first[0].leased_until
     assert (leases[1].first_id, leases[1].last_id) == (second[0].message_id, second[-1].message_id)
     assert len(client.inspect.leases("jobs", 1)) == 1
@@ -152,11 +180,10 @@ def test_group_that_became_due_is_listed(client: Client, was: str) -> None:
     assert found == [("due", "free", None, 1)]
 
 
-def test_group_of_many_spans_is_counted_to_a_limit(client: Client) -> None:
-    for number in range(201):
-        client.send("jobs", number, group="long")
+def test_group_of_many_messages_is_counted_to_a_limit(client: Client) -> None:
+    client.send_batch("jobs", list(range(1001)), group="long")
     [found] = client.inspect.groups("jobs")
-    assert (found.messages, found.has_more) == (200, True)
+    assert (found.messages, found.has_more) == (1000, True)
 
 
 def test_segments_tell_what_is_in_them(client: Client, connection: Connection) -> None:
@@ -238,28 +265,43 @@ def test_every_death_of_a_message_is_told(client: Client) -> None:
     ],
 )
 def test_looking_costs_the_same_whatever_waits(own_connection: Connection, query: str) -> None:
-    """Ten times the messages, each sent by itself, in groups of two, a tenth of them leased or delayed."""
+    """Four times the messages, more than are read, in groups of two, a tenth of them leased or delayed."""
 
     def fill(first: int, last: int) -> None:
         own_connection.execute(
             """
-            with held as (
-                insert into spanmq_core.held
-                    (queue_id, lo, lease_id, n, attempts, vt, last_read_at, group_hash, group_key)
-                select (select queue_id from spanmq_core.queue), g, case g %% 20 when 0 then g else 0 end, 1,
+            with later as (
+                insert into spanmq_core.later
+                    (queue_id, msg_id, lease_id, attempts, vt, last_read_at, group_hash, group_key)
+                select (select queue_id from spanmq_core.queue), g, case g %% 20 when 0 then g else 0 end,
                        (g %% 20 = 0)::int, clock_timestamp() + interval '1 hour', now(),
                        hashtextextended('g' || g / 2, 0), 'g' || g / 2
                 from generate_series(%s::bigint, %s::bigint) g where g %% 20 < 2)
-            insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
-            select (select queue_id from spanmq_core.queue), g, 1, hashtextextended('g' || g / 2, 0), 'g' || g / 2
+            insert into spanmq_core.state (queue_id, msg_id, vt, group_hash, group_key)
+            select (select queue_id from spanmq_core.queue), g, now(), hashtextextended('g' || g / 2, 0), 'g' || g / 2
             from generate_series(%s::bigint, %s::bigint) g where g %% 20 >= 2
             """,
             [first, last, first, last],
         )
 
     own_connection.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1')")
-    fill(1_000, 11_000)
+    fill(1_000, 31_000)
     few = pages_touched(own_connection, query)
-    fill(11_001, 111_000)
+    fill(31_001, 121_000)
     # Each of a hundred and more descents into an index may pass one page more.
     assert pages_touched(own_connection, query) < few * 1.5 + 50
+
+
+def test_constant_is_a_flat_line_whatever_the_seconds_of_its_samples(connection: Connection) -> None:
+    connection.execute("select pgmq.create('flat')")
+    connection.execute(
+        """
+        insert into spanmq_core.statistics (queue_id, sampled_at, seconds, sent, received, settled, failed, dead,
+            backlog, visible, in_flight, oldest_ready_seconds)
+        select q.queue_id, date_trunc('minute', clock_timestamp()) - n * interval '60.57 s', 60.57,
+               0, 0, 0, 0, 0, 50, 50, 0, 1
+        from spanmq_core.queue q cross join generate_series(0, 70) n where q.name = 'flat'
+        """
+    )
+    rows = connection.execute("select backlog from spanmq.sum_statistics('{flat}', 3600, 60)").fetchall()
+    assert {round(backlog, 6) for (backlog,) in rows[:-2]} == {50}

@@ -122,7 +122,7 @@ def test_receive_passes_over_one_message_without_a_row(race: Race) -> None:
     lost = race.main.value(SEND, 1)
     race.main.rows(f"delete from spanmq_core.{log} where msg_id = {lost}")
     assert race.main.rows("select msg_id from spanmq.receive('jobs', 10)") == []
-    assert race.main.value("select count(*) from spanmq_core.held") == 0
+    assert race.main.value("select count(*) from spanmq_core.unsettled") == 0
     kept = race.main.value(SEND, 2)
     assert race.main.rows("select msg_id from spanmq.receive('jobs', 10)") == [(kept,)]
 

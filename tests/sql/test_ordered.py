@@ -114,16 +114,6 @@ def test_a_claim_takes_what_a_group_has_before_it_takes_of_the_next(orders: Conn
     assert column(orders, claim, 2) == ids[:2]
 
 
-def test_what_all_has_left_and_nobody_has_swept_blocks_no_group(orders: Connection) -> None:
-    ids = send(orders, "aaa")
-    (lease,) = set(column(orders, "select lease_id from spanmq.receive('orders', 2, 30)"))
-    column(orders, "select msg_id from spanmq.ack('orders', %s, %s)", lease, ids[:1])
-    assert column(orders, RECEIVE, 1) == []
-    # As a delete leaves it that met a settlement in its last instant.
-    orders.execute("insert into spanmq_core.done select queue_id, %s from spanmq_core.queue", [ids[1]])
-    assert [*column(orders, RECEIVE, 1), *column(orders, RECEIVE, 1)] == ids[2:]
-
-
 @pytest.mark.parametrize("claim", [*CLAIMS, "select msg_id from pgmq.read_grouped('orders', 30, %s)"])
 def test_what_came_back_is_given_though_a_delayed_message_stands_behind_it(
     orders: Connection, claim: str
@@ -224,7 +214,7 @@ def test_message_that_kills_its_worker_is_found_soon(
 
 
 def test_group_that_only_came_back_has_its_turn(orders: Connection) -> None:
-    # More runs of one blocked group became visible before it than a claim looks at.
+    # More messages of one blocked group became visible before it than a claim looks at.
     for group, n in (("a", 2000), ("b", 1)):
         ids = send(orders, group * n)
         (lease,) = set(column(orders, "select lease_id from spanmq.receive('orders', %s)", n))

@@ -1,4 +1,4 @@
-"""peek shows what the view shows, in order, and walks along the runs for it."""
+"""peek shows what the view shows, in order."""
 
 import random
 
@@ -36,3 +36,30 @@ def test_peek_shows_what_the_view_shows(connection: Connection) -> None:
                 "select * from spanmq.peek('jobs', %s, %s)", [quantity, after]
             ).fetchall()
             assert rows == [row for row in expected if row[0] > after][:quantity]
+
+
+def test_newest_come_first_on_request(connection: Connection) -> None:
+    mix(connection)
+    expected = connection.execute("select * from pgmq.q_jobs order by msg_id desc").fetchall()
+    ids = [row[0] for row in expected]
+    for after in (-1, 0, ids[0] + 1, ids[0], ids[100], ids[200] + 1, ids[-2], ids[-1], 1, 1 << 62):
+        for quantity in (0, 1, 7, 300, 100_000, 2**31 - 1):
+            rows = connection.execute(
+                "select * from spanmq.peek('jobs', %s, %s, newest_first => true)", [quantity, after]
+            ).fetchall()
+            assert rows == [row for row in expected if after < 1 or row[0] < after][:quantity]
+
+
+def test_newest_come_first_whatever_gaps_are_between_them(connection: Connection) -> None:
+    connection.execute("select pgmq.create('jobs')")
+    ids: list[int] = []
+    for gap in (1, 300, 7, 100_000, 2, 40_000_000):
+        connection.execute("select setval('pgmq.q_jobs_msg_id_seq', %s)", [(ids or [0])[-1] + gap])
+        ids += [row[0] for row in connection.execute("select pgmq.send_batch('jobs', '{1,2}')")]
+    connection.execute("select pgmq.delete('jobs', %s::bigint)", [ids[-1]])
+    expected = ids[-2::-1]
+    for quantity in (1, 2, 5, 100):
+        found = connection.execute(
+            "select msg_id from spanmq.peek('jobs', %s, newest_first => true)", [quantity]
+        ).fetchall()
+        assert [row[0] for row in found] == expected[:quantity]

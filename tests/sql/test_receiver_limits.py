@@ -1,7 +1,7 @@
 """Limits on receivers: messages in flight of a queue and of a group, messages a second; and priorities."""
 
 import pytest
-from tests.sql.queue import Connection, column
+from tests.sql.queue import Connection, change_state, column
 
 
 def change(connection: Connection, settings: str) -> None:
@@ -244,11 +244,10 @@ def test_order_of_groups_counts_more_than_priority(jobs: Connection) -> None:
 def test_waiting_weighs_levels(jobs: Connection) -> None:
     low = send(jobs, 2)
     high = send_with(jobs, 3, 2)
-    queue_id = column(jobs, "select queue_id from spanmq_core.queue where name = 'jobs'")[0]
-    older = f"update spanmq_core.log_{queue_id} set enqueued_at = enqueued_at - %s * interval '1 s' where msg_id <= 2"
-    jobs.execute(older.encode(), [150])
+    older = "vt = vt - %s * interval '1 s'"
+    change_state(jobs, older, "msg_id <= 2", 150)
     assert receive(jobs, 1) == high[:1]
-    jobs.execute(older.encode(), [40])
+    change_state(jobs, older, "msg_id <= 2", 40)
     assert receive(jobs, 2) == low
 
 

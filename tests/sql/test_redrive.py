@@ -214,7 +214,10 @@ def test_priority_comes_back(race: Race) -> None:
     )
     kill(race, [low, high])
     redrive(race.main)
-    assert race.main.rows("select lo, priority from spanmq_core.held order by lo") == [(low, None), (high, 9)]
+    assert race.main.rows("select msg_id, priority from spanmq_core.unsettled order by msg_id") == [
+        (low, None),
+        (high, 9),
+    ]
 
 
 def test_expiry_that_is_past_is_taken_off(race: Race) -> None:

@@ -39,7 +39,7 @@ REFUSED = {
         redrive('orders', patch => ?) <- '[{"op": "remove", "path": ""}]' | '[{"op": "remove", "path": "/~2"}]'
         redrive('orders', new_messages => ?) <- '{}' | '{1,2}', dead_letter_ids => '{1}'
         redrive('orders', patch => '[]', new_messages => ?) <- '{1}', dead_letter_ids => '{1}'
-        grant_queue(?, 'orders', 'send') <- 'nobody_there' | null | '' | 'x; drop table spanmq_core.held'
+        grant_queue(?, 'orders', 'send') <- 'nobody_there' | null | '' | 'x; drop table spanmq_core.state'
         grant_queue(current_user, 'orders', ?) <- 'read' | 'create' | null
         grant_queue('public', 'orders', ?) <- 'manage'
         statistics('orders', ?) <- 0 | -1 | 'NaN' | null
@@ -77,7 +77,12 @@ REFUSED = {
         await_messages('{orders}', ?) <- null
         report_worker('{orders}', ?) <- null, 1 | '', 1 | 'a', -1 | 'a', 'nan' | 'a', 1, -1 | 'a', 1, 1, null
         report_worker('{orders}', 'a', 1, 1, ?) <- '[]' | '{"orders": {"held": -1}}' | '{"orders": {"held": "a"}}'
-        report_worker('{orders}', 'a', 1, 1, ?) <- '{"orders": {"times": {}}}'
+        report_worker('{orders}', 'a', 1, 1, ?) <- '{"orders": {"times": {}}}' | '{"orders": {"breaker": {}}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 0, "opening": 1}}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 86401, "opening": 1}}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 5, "opening": null}}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": 5}}'
+        receive('orders', ?) <- retries => -1 | newest => null
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"kind": "a", "failed": false, "bucket": 49, "n": 1}]}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"kind": "a", "failed": false, "bucket": 1}]}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"failed": false, "bucket": 1, "n": 1}]}}'

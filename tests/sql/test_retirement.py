@@ -14,10 +14,10 @@ from tests.sql.segment import SIZE, delete, did, maintain, make_queue, make_spar
 
 from spanmq import embedded, schema
 
-# has_run() tells of no message at its first look at these ids, as if one had come between that and the lock.
+# has_unsettled_in() tells of no message at its first look at these ids, as if one had come between that and the lock.
 SPAN_COMES_BETWEEN = """
 create sequence public.looks;
-create or replace function spanmq_core.has_run(this_queue int, first_id bigint, last_id bigint) returns boolean
+create or replace function spanmq_core.has_unsettled_in(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin
     if last_id <> {last_id} then
@@ -95,13 +95,15 @@ def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> Non
 def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writes_before: bool) -> None:
     sender, reader = race.begun(), race.open()
     # As a sender does that has drawn its id and is not further yet: it holds nothing but its number.
-    sender.rows("insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false")
+    sender.rows("insert into spanmq_core.sending (queue_id, msg_id, vt) select 0, 0, now() where false")
     late = sender.value("select nextval(ids) from spanmq_core.queue where pg_current_xact_id() is not null")
     log_name = race.main.value("select spanmq_core.log_of(%s, %s, %s)", race.queue_id, late, late)
 
     def write() -> None:
         sender.rows(f"insert into spanmq_core.{log_name} values (%s, now(), '1')", late)
-        sender.rows("insert into spanmq_core.fresh (queue_id, lo, n) values (%s, %s, 1)", race.queue_id, late)
+        sender.rows(
+            "insert into spanmq_core.state (queue_id, msg_id, vt) values (%s, %s, now())", race.queue_id, late
+        )
 
     if writes_before:
         write()
@@ -346,4 +348,4 @@ def test_prepared_nack_of_a_dropped_queue_changes_nothing_in_the_next(prepared: 
     assert prepared.left() == [] != [one]
     maintain(prepared)
     assert prepared.main.value(left, prepared.queue_id) == 0
-    assert prepared.queue_id not in prepared.main.column("select queue_id from spanmq_core.held")
+    assert prepared.queue_id not in prepared.main.column("select queue_id from spanmq_core.unsettled")

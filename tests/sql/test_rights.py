@@ -119,7 +119,7 @@ def test_schema_of_the_storage_is_nobody_s(connection: Connection) -> None:
         " and has_function_privilege('public', oid, 'execute')",
     )
     # A view calls it with the rights of its reader.
-    assert functions == ["last_notified_at"]
+    assert functions == ["last_notified_at", "refuse_replica_role", "unless_replica_role"]
     tables = column(
         connection,
         "select relname from pg_class where relnamespace in ('spanmq_core'::regnamespace, 'pgmq'::regnamespace)"

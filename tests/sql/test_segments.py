@@ -104,7 +104,7 @@ def test_sender_that_has_drawn_and_not_yet_written_is_waited_for(race: Race) -> 
         " declare id bigint;"
         " begin"
         "  perform pg_current_xact_id();"
-        "  insert into spanmq_core.sending (queue_id, lo, n) select 0, 0, 0 where false;"
+        "  insert into spanmq_core.sending (queue_id, msg_id, vt) select 0, 0, now() where false;"
         "  id := nextval('pgmq.q_jobs_msg_id_seq');"
         "  perform pg_advisory_xact_lock(4711);"
         f"  perform spanmq_core.append({race.queue_id}, 256, id, null, now(), array['1']::jsonb[], null);"

@@ -8,7 +8,7 @@ from tests.sql.rights import ROLE, give
 from spanmq import schema
 
 IDS = "select msg_id from pgmq.q_jobs order by 1"
-# How 1,200 messages are before they are changed: runs of ten, of all, of one, in a lease that single ones have left.
+# How 1,200 messages are before they are changed: sent, leased, visible again, and some of them gone.
 STATES = {
     "fresh": "",
     "leased": "select pgmq.read('jobs', 1000, 1200)",
@@ -79,16 +79,12 @@ def test_insert_sends(jobs: Connection) -> None:
     assert column(jobs, "select msg_id from spanmq.receive('jobs', 9) where group_key = 'a'") == [first]
     jobs.execute("insert into pgmq.q_jobs (message) select to_jsonb(i) from generate_series(1, 30) i")
     assert column(jobs, "select msg_id from pgmq.read('jobs', 0, 99)") == list(range(first + 3, first + 33))
-    for columns in ("(msg_id, message) values (1, '1')", "(read_ct, message) values (7, '1')"):
-        assert sqlstate_of(jobs, f"insert into pgmq.q_jobs {columns}") == "MQ004"
 
 
-def test_change_of_another_column_is_refused(jobs: Connection) -> None:
+def test_vt_is_a_time(jobs: Connection) -> None:
     jobs.execute("select pgmq.send('jobs', '1')")
-    for change in ("message = '7'", "read_ct = 7, vt = now()", "msg_id = msg_id + 1", "headers = '{}'"):
-        assert sqlstate_of(jobs, f"update pgmq.q_jobs set {change}") == "MQ004"
-    for vt in ("null", "'infinity'"):
-        assert sqlstate_of(jobs, f"update pgmq.q_jobs set vt = {vt}") == "MQ002"
+    for vt, sqlstate in {"null": "23502", "'infinity'": "MQ002"}.items():
+        assert sqlstate_of(jobs, f"update pgmq.q_jobs set vt = {vt}") == sqlstate
 
 
 def test_statement_within_a_statement_is_complete(jobs: Connection) -> None:
@@ -132,7 +128,7 @@ def test_writing_through_the_view_needs_the_verb(jobs: Connection, statement: st
 
 def test_setting_of_a_caller_changes_no_other_queue(jobs: Connection) -> None:
     jobs.execute("select pgmq.create('others'), pgmq.send_batch('others', array['1', '2']::jsonb[])")
-    jobs.execute(f"create role {ROLE}; grant all on pgmq.q_jobs to {ROLE}".encode())
+    jobs.execute(f"create role {ROLE}; grant select, delete on pgmq.q_jobs to {ROLE}".encode())
     give(jobs, "receive", "jobs")
     numbers = column(jobs, "select queue_id from spanmq_core.queue")
     jobs.execute(f"set local role {ROLE}".encode())

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from tests.sql.conformance.listening import listening
-from tests.sql.queue import Connection, column, one, rows
+from tests.sql.queue import Connection, change_state, column, one, rows
 from tests.sql.race.sessions import Race
 
 KEY = uuid4()
@@ -134,7 +134,7 @@ def take(n: int = 1) -> str:
 
 
 # Of the newest lease.
-LEASE = "'MyOrders', (select max(lease_id) from spanmq_core.held)"
+LEASE = "'MyOrders', (select max(lease_id) from spanmq_core.unsettled)"
 ORDERED, SEND = policy('"ordered": true'), SENDS["send"]
 LATER = f"select spanmq.nack({LEASE}, '{{1}}', retry_in => 60)"
 REJECT = f"select spanmq.reject({LEASE}, '{{1}}', 'no')"
@@ -257,7 +257,7 @@ def test_message_for_soon_wakes_who_waits_so_that_it_looks_ahead(
     rows(session, SOON[kind])
     assert listener.heard(session) == [WOKEN]
     # As if an hour more were to pass: the machine may have stood still since.
-    rows(session, "update spanmq_core.held set vt = vt + interval '1 hour'")
+    change_state(session, "vt = vt + interval '1 hour'")
     assert 3000 < one(session, "select spanmq.look_ahead('MyOrders')") <= 3602
 
 
@@ -444,18 +444,26 @@ def test_only_a_role_with_the_right_can_wait_and_nobody_learns_its_channel(
         session.execute(f"drop role {role}".encode())
 
 
+def test_processes_of_one_queue_leave_bells_to_those_of_others(session: Connection) -> None:
+    channel = "select count(channel) from spanmq.await_messages(array[%s], gen_random_uuid())"
+    session.execute("select pgmq.create('second')")
+    assert sum(one(session, channel, "MyOrders") for _ in range(100)) == 31
+    assert sum(one(session, channel, "second") for _ in range(100)) == 4
+
+
 def test_bell_of_a_process_that_ended_belongs_to_the_next_one(
     database: str, session: Connection, stack: ExitStack
 ) -> None:
     session.execute("select pgmq.create('second')")
-    # All of them, so that the next process gets the only one that expires.
-    for _ in range(62):
-        rows(session, f"select spanmq.await_messages('{{MyOrders}}', '{uuid4()}')")
+    # All of them, so that the next process gets the only one that expires. Four of the second half are for a queue.
+    for place in range(62):
+        queue = "MyOrders" if place < 31 else f"other{place // 4}"
+        rows(session, "select pgmq.create(%s), spanmq.await_messages(array[%s], %s)", queue, queue, uuid4())
     assert rows(session, f"select channel from spanmq.await_messages('{{second}}', '{uuid4()}')") == [(None,)]
     rows(session, "update spanmq_core.listener set expires_at = now() where bell = 17")
     [(channel,)] = rows(session, f"select channel from spanmq.await_messages('{{second}}', '{KEY}')")
     assert channel is not None
-    assert rows(session, "select bells >> 17 & 1 from spanmq_core.queue order by queue_id") == [(0,), (1,)]
+    assert rows(session, "select name from spanmq_core.queue where bells >> 17 & 1 = 1") == [("second",)]
     rows(session, f"select spanmq.poll('{KEY}')")
     with listening(database, channel) as next_one:
         rows(session, SEND)

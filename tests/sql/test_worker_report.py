@@ -22,7 +22,8 @@ def test_worker_is_listed_until_it_stops_or_is_silent(orders: Queue) -> None:
     )
     orders.rows(
         """select spanmq.report_worker('{orders}', 'a', 7, 10, '{"orders": {"held": 3}}'),"""
-        " spanmq.report_breaker('orders', 'b', 60)"
+        """ spanmq.report_worker('{orders}', 'b', 7, 1,"""
+        """ '{"orders": {"held": 1, "breaker": {"open_for": 60, "opening": 1}}}')"""
     )
     assert orders.rows(WORKERS) == [("a", 10, 3, False), ("b", 1, 1, True)]
     # As its first report told, however long this machine took for the second one.
@@ -53,6 +54,53 @@ def test_kinds_have_counts_and_percentiles(orders: Queue) -> None:
     orders.rows("update spanmq_core.task_time set minute = minute - interval '1 day'")
     orders.rows("select spanmq.maintain(100)")
     assert orders.value("select count(*) from spanmq_core.task_time") == 0
+
+
+def test_statistics_of_a_task_have_a_row_for_each_step(orders: Queue) -> None:
+    orders.rows(
+        REPORT,
+        '[{"kind": "ship", "failed": false, "bucket": 10, "n": 9},'
+        ' {"kind": "ship", "failed": true, "bucket": 20, "n": 1},'
+        ' {"kind": "mail", "failed": true, "bucket": 0, "n": 7}]',
+    )
+    steps = "spanmq.task_statistics('ORDERS', 'ship'"
+    call = f"select done, failed, round(p50::numeric, 3), round(p95::numeric, 3) from {steps}"
+    # The minute under way is not complete.
+    assert set(orders.rows(f"{call})")) == {(0, 0, None, None)}
+    orders.rows("update spanmq_core.task_time set minute = minute - interval '5 minutes'")
+    found = [tuple(map(str, row)) for row in orders.rows(f"{call})")]
+    assert len(found) == 60
+    # 2^((10 - 0.5) / 2) ms, 2^((20 - 0.5) / 2) ms
+    assert [row for row in found if row[0] != "0"] == [("9", "1", "0.027", "0.861")]
+    assert len(orders.rows(f"{call}, 1800, 900)")) == 2
+    began = f"select array_agg(extract(epoch from began_at)::int % 900) from {steps}, 7200, 900)"
+    assert orders.value(began) == [0] * 8
+    for wrong in ("0, 60", "86401, 60", "3600, 90", "3600, 30", "3600, null"):
+        with pytest.raises(psycopg.Error, match="must be"), orders.connection.transaction():
+            orders.rows(f"{call}, {wrong})")
+
+
+def test_worker_that_is_asked_to_stop_learns_so_from_its_reports(orders: Queue) -> None:
+    orders.rows("select pgmq.create('others')")
+    report = "select queue, command from spanmq.report_worker('{orders,others}', 'a', %s)"
+    assert orders.rows(report, 100) == []
+    orders.rows("select spanmq.report_worker('{orders}', 'b', 100)")
+    assert orders.value("select spanmq.stop_worker('a')") == 2
+    assert orders.value("select spanmq.stop_worker('none')") == 0
+    assert orders.rows(
+        "select worker, stop_asked_at is not null from spanmq.list_workers() group by 1, 2"
+    ) == [
+        ("a", True),
+        ("b", False),
+    ]
+    assert orders.rows(report, 100) == [(None, "stop")]
+    assert orders.rows(report, 100) == [(None, "stop")]
+    assert orders.rows("select * from spanmq.report_worker('{orders}', 'b', 100)") == []
+    # One that has begun since has its name, while the report of the one before is listed.
+    assert orders.rows(report, 0) == []
+    assert orders.rows(report, 100) == []
+    orders.rows("update spanmq_core.worker set seen_at = now() - interval '2 minutes'")
+    assert orders.value("select spanmq.stop_worker('a')") == 0
 
 
 def test_progress_is_that_of_the_last_report(orders: Queue) -> None:
@@ -98,3 +146,30 @@ def test_times_of_another_form_are_refused(orders: Queue, times: str) -> None:
         orders.rows(REPORT, times)
     assert raised.value.sqlstate == "MQ002"
     assert orders.rows(WORKERS) == []
+
+
+def test_breakers_of_made_up_names_are_bounded(orders: Queue) -> None:
+    """A row for each name would stay for as long as its report says, which is up to a day."""
+    report = (
+        "select spanmq.report_worker('{orders}', 'w' || i, 1, 1, '{\"orders\": {\"breaker\":"
+        ' {"open_for": 9, "opening": 1}}}\') from generate_series(%s::int, %s::int) i'
+    )
+    orders.rows(report, 1, 1001)
+    # Workers that are seen no more leave theirs.
+    orders.rows("update spanmq_core.worker set seen_at = seen_at - interval '1 hour'")
+    orders.rows(report, 2001, 2100)
+    assert orders.value("select count(*) from spanmq_core.breaker") == 1000
+    orders.rows(report, 1, 1)
+    assert orders.value("select count(*) from spanmq_core.breaker where worker = 'w1'") == 1
+
+
+def test_reports_of_made_up_names_are_bounded(orders: Queue) -> None:
+    """A thousand workers, and in a minute ten thousand times and what one report more has."""
+    orders.rows("select spanmq.report_worker('{orders}', 'w' || i, 1) from generate_series(1, 1001) i")
+    assert orders.value("select count(*) from spanmq_core.worker") == 1000
+    orders.rows("select spanmq.report_worker('{orders}', 'w1', 2, 7)")
+    assert orders.value("select slots from spanmq_core.worker where worker = 'w1'") == 7
+    for report in range(4):
+        times = [{"kind": f"kind {report} {i}", "failed": False, "bucket": 1, "n": 1} for i in range(4000)]
+        orders.rows(REPORT, Jsonb(times))
+    assert orders.value("select count(*) from spanmq_core.task_time") == 12000

@@ -37,7 +37,7 @@ def gather(results: list[Result] = GIVEN) -> list[int]:
     return [each.value[0] for each in results]
 
 
-@tasks.task(process=True, timeout=0.3, max_attempts=1)
+@tasks.task(process=True, timeout=1, max_attempts=1)
 def spin(*, message: Message = GIVEN) -> None:
     until = monotonic() + 3600
     while monotonic() < until:

@@ -1,7 +1,9 @@
 """Tasks in processes of their own: their results and failures, and what ends them."""
 
 import asyncio
+import gc
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +14,10 @@ from tests.tasks.computing import tasks
 from tests.tasks.shop import working
 
 from spanmq import Client
+from spanmq.client.handled import HANDLED
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks import GIVEN, Tasks
+from spanmq.tasks.processes import Processes
 from spanmq.testing import perform, with_resource
 
 
@@ -99,3 +103,44 @@ def test_what_no_process_can_run_is_refused() -> None:
     own.task(process=True, name="hidden")(test_what_no_process_can_run_is_refused)
     with pytest.raises(InvalidArgumentError, match="another process does not find task 'hidden'"):
         own.worker(dsn="postgresql://nowhere/x")
+
+
+class Begun:
+    """What a call reports its progress to: an event that says that its function runs."""
+
+    is_cancelled = is_over = False
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.event = asyncio.Event()
+
+    def report(self, share: float, note: str) -> None:
+        self._loop.call_soon_threadsafe(self.event.set)
+
+
+async def test_call_that_is_cancelled_again_and_again_leaves_no_error_that_is_never_retrieved(
+    compute: Client,
+) -> None:
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    computing.hang.send()
+    [message] = compute.receive("compute")
+    processes = Processes()
+    for cancels in (1, 2, 3):
+        begun = Begun()
+        HANDLED.set(begun)
+        call = asyncio.create_task(processes.call(computing.hang, message, None))
+        await begun.event.wait()
+        for _ in range(cancels):
+            call.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([call])
+        assert call.cancelled()
+        del call
+    processes.close()
+    await asyncio.to_thread(
+        wait_until, lambda: not any(each.name == "spanmq task" for each in threading.enumerate())
+    )
+    await asyncio.sleep(0)  # what the threads have returned
+    gc.collect()
+    assert complaints == []

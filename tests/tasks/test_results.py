@@ -11,7 +11,8 @@ from tests.patience import WAIT_SECONDS
 from tests.tasks.shop import working
 
 from spanmq import Client
-from spanmq.errors import InvalidArgumentError, TaskFailedError
+from spanmq.codec.encryption import Unopened
+from spanmq.errors import InvalidArgumentError, ResultNotStoredError, TaskFailedError
 from spanmq.tasks import GIVEN, Call, Sent, Tasks
 
 sums = Tasks("orders")
@@ -63,18 +64,18 @@ def client(client: Client, database: str) -> Iterator[Client]:
 async def test_wait_returns_the_result(client: Client) -> None:
     async with working(sums):
         sent = await add.send_async(1, 2)
-        total: Sum | None = await sent.wait_async(WAIT_SECONDS)  # a type checker knows it
+        total: Sum = await sent.wait_async(WAIT_SECONDS)  # a type checker knows it
         assert total == Sum(3)
-        sum_: int | None = await asyncio.to_thread(lambda: add_plain.send(3, 4).wait())
+        sum_: int = await asyncio.to_thread(lambda: add_plain.send(3, 4).wait())
         assert sum_ == 7
-        with pytest.raises(InvalidArgumentError, match="result of task 'lie' does not fit its type"):
+        with pytest.raises(ResultNotStoredError, match="does not fit the type in the signature"):
             await (await lie.send_async()).wait_async()
         assert await (await forget.send_async(1)).wait_async() is None
-        assert await (await go_on.send_async()).wait_async() is None
-        with pytest.raises(TaskFailedError, match="at most 65536 bytes"):
+        with pytest.raises(TaskFailedError, match="left no result"):
+            await (await go_on.send_async()).wait_async()
+        with pytest.raises(ResultNotStoredError, match="at most 65536 bytes"):
             await (await fail.send_async(70_000)).wait_async()
-    [letter] = client.dead_letters.list("orders")
-    assert letter.category == "PERMANENT"
+    assert client.dead_letters.list("orders") == []
 
 
 async def test_results_of_a_batch_are_stored_in_one_statement(
@@ -96,10 +97,15 @@ async def test_results_of_a_batch_are_stored_in_one_statement(
         ).fetchone() or (many,)
         assert transactions < many
         ids = [each.message_id for each in await stored.send_many_async([work.call(n) for n in range(many)])]
-        assert sorted(await outcomes.all(many)) == ["acked"] * (many - 1) + ["dead"]
-    assert client.results.get("orders", ids) == {ids[n]: n for n in range(many) if n != 3}
-    [letter] = client.dead_letters.list("orders")
-    assert letter.message_id == ids[3]
+        assert await outcomes.all(many) == ["acked"] * many
+    stored_results = client.results.get("orders", ids)
+    refused = stored_results.pop(ids[3])
+    assert stored_results == {ids[n]: n for n in range(many) if n != 3}
+    assert isinstance(refused, Unopened)
+    assert "at most 65536 bytes" in refused.error.message
+    [listed] = client.results.list("orders", ids[3])
+    assert (listed.state, listed.value) == ("unstored", None)
+    assert listed.error == refused.error.message
     stored.close()
 
 
@@ -109,5 +115,9 @@ def test_wait_is_over(client: Client) -> None:
         sent.wait(0.01)
     client.delete("orders", sent.message_id)
     assert sent.wait() is None
+    stored = add_plain.send(3, 4)
+    client.delete("orders", stored.message_id)
+    with pytest.raises(TaskFailedError, match="left no result"):
+        stored.wait()
     with pytest.raises(InvalidArgumentError):
         Sent("orders", 1).wait()

@@ -122,6 +122,26 @@ async def test_task_whose_backoff_is_not_a_duration_is_retried_by_the_policy(
     assert "ZeroDivisionError" in (failure.traceback or "")
 
 
+@pytest.mark.parametrize(("pattern", "category"), [(None, "UNKNOWN"), ("no such", "BUSINESS")])
+async def test_task_whose_attempts_are_used_up_is_not_permanent_unless_a_rule_says_so(
+    client: Client, database: str, pattern: str | None, category: str
+) -> None:
+    if pattern is not None:
+        client.dead_letters.categories.set_rule("all", category, error=pattern)
+        client.dead_letters.categories.set_policy(category, {"retries": True})
+    tired = Tasks("orders", dsn=database, retry=Retry(max_attempts=2, backoff=0.0))
+
+    @tired.task
+    async def find() -> None:
+        raise LookupError("no such order")
+
+    find.send()
+    async with working(tired) as outcomes:
+        assert await outcomes.all(2) == ["dead", "retrying"]
+    [letter] = client.dead_letters.list("orders")
+    assert (letter.category, letter.attempts) == (category, 2)
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [

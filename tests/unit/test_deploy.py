@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from psycopg.conninfo import conninfo_to_dict
 from tests.cli.test_commands import understand
 from tests.service.route_table import ROUTES
 from typer.main import get_command
@@ -21,12 +22,32 @@ from spanmq.worker.measures import Measures, application
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
-MANIFESTS: list[Any] = [*yaml.safe_load_all((DEPLOY / "kubernetes/spanmq.yaml").read_text("utf-8"))]
+PAGE = (DEPLOY.parent / "docs/operations/deployment.md").read_text("utf-8")
+MANIFESTS: dict[Path, list[Any]] = {
+    path: [*yaml.safe_load_all(path.read_text("utf-8"))]
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+}
+OBJECTS = [each for objects in MANIFESTS.values() for each in objects]
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
 PODS = {
-    each["metadata"]["name"]: each["spec"]["template"]["spec"]
-    for each in MANIFESTS
+    each["spec"]["template"]["metadata"]["labels"]["app"]: each["spec"]["template"]["spec"]
+    for each in OBJECTS
     if "template" in each.get("spec", {})
+}
+# What Compose reads, by its specification: https://github.com/compose-spec/compose-spec/blob/main/05-services.md
+SERVICE_KEYS = {
+    *(
+        "build",
+        "cap_drop",
+        "command",
+        "depends_on",
+        "deploy",
+        "entrypoint",
+        "environment",
+        "healthcheck",
+        "image",
+    ),
+    *("ports", "restart", "secrets", "security_opt", "stop_grace_period", "volumes"),
 }
 
 
@@ -36,25 +57,124 @@ def programs() -> Iterator[tuple[list[str], float | None]]:
         text = unit.read_text("utf-8")
         [line] = re.findall(r"^ExecStart=\S+/spanmq (.*)$", text, re.MULTILINE)
         seconds = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
-        yield shlex.split(line.replace("%i", "1")), seconds and float(seconds[1])
+        yield shlex.split(line.replace("%i", "9201")), seconds and float(seconds[1])
     [line] = re.findall(r"^CMD (.*)$", (DEPLOY / "Containerfile").read_text("utf-8"), re.MULTILINE)
     yield json.loads(line), None
     for service in COMPOSE["services"].values():
         if "command" in service:
             period = service.get("stop_grace_period")
-            yield service["command"], period and float(period.removesuffix("s"))
+            for words in spoken(service.get("entrypoint"), service["command"]):
+                yield words, period and float(period.removesuffix("s"))
     for pod in PODS.values():
-        yield pod["containers"][0]["args"], pod.get("terminationGracePeriodSeconds")
+        for words in spoken(pod["containers"][0].get("command"), pod["containers"][0]["args"]):
+            yield words, pod.get("terminationGracePeriodSeconds")
+
+
+def spoken(entry: list[str] | None, words: list[str]) -> Iterator[list[str]]:
+    """Yield the arguments of spanmq, which is the entry point of the image, or is called by a script."""
+    if entry is None:
+        yield words
+        return
+    assert entry == ["sh", "-euc"]
+    [script] = words
+    for line in script.splitlines():
+        assert line.startswith("spanmq ")
+        yield shlex.split(line)[1:]
 
 
 def test_programs_are_commands_that_have_time_to_end() -> None:
     found = [*programs()]
-    assert len(found) == 10
+    assert len(found) == 14
     for words, seconds in found:
         understand(get_command(app), [*words])
         if seconds is not None:
             grace = float(words[words.index("--grace") + 1]) if "--grace" in words else 25
             assert seconds >= grace + 5, words
+
+
+def test_every_worker_creates_its_queues() -> None:
+    workers = [words for words, _ in programs() if words[0] == "worker"]
+    assert len(workers) == 4
+    assert [words for words in workers if "--create-queues" not in words] == []
+
+
+def test_each_program_has_a_role_of_its_own() -> None:
+    """The owner's password is in the schema's container only, and the superuser's in the database's."""
+    services = COMPOSE["services"]
+    secrets = {name: set(each["secrets"]) for name, each in services.items() if name != "database"}
+    assert secrets == {"schema": {"owner"}, "worker": {"worker"}, "service": {"service"}}
+    dsns = {name: each["environment"]["SPANMQ_DSN"] for name, each in services.items() if name in secrets}
+    volumes = {}
+    for name, pod in PODS.items():
+        [container], [volume] = pod["containers"], pod["volumes"]
+        volumes[name] = volume["secret"]["secretName"]
+        dsns[name] = next(each["value"] for each in container["env"] if each["name"] == "SPANMQ_DSN")
+    assert volumes == {
+        name: f"spanmq-{name.removeprefix('spanmq-').replace('schema', 'owner')}" for name in PODS
+    }
+    roles = {name: conninfo_to_dict(dsn)["user"] for name, dsn in dsns.items()}
+    for name, role in roles.items():
+        assert role == f"shop_{name.removeprefix('spanmq-').replace('schema', 'owner')}"
+    files = re.findall(r"^EnvironmentFile=(\S+)$", "".join(u.read_text("utf-8") for u in UNITS), re.MULTILINE)
+    assert len(set(files)) == len(UNITS) == 3
+    assert {file for file in files if file not in PAGE} == set()
+
+
+def test_compose_has_keys_that_compose_reads_and_names_that_exist() -> None:
+    assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "secrets", "volumes"}
+    for service in COMPOSE["services"].values():
+        assert service.keys() <= SERVICE_KEYS
+        assert set(service["secrets"]) <= COMPOSE["secrets"].keys()
+        assert set(service.get("depends_on", {})) <= COMPOSE["services"].keys()
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            assert source in COMPOSE["volumes"] or (DEPLOY / source).is_file()
+
+
+def test_no_password_is_in_the_folder_of_an_image() -> None:
+    for secret in COMPOSE["secrets"].values():
+        # Beside the folder that is the context of the build.
+        assert secret["file"].startswith("../")
+    lines = [
+        line for line in (DEPLOY / ".dockerignore").read_text("utf-8").splitlines() if line and line[0] != "#"
+    ]
+    assert lines[0] == "*"
+    allowed = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert allowed == {"pyproject.toml", "README.md", "src", "shop", "wheels"}
+    assert re.findall(r"^(?:cp|install) .*deploy/\.dockerignore", PAGE, re.MULTILINE)
+
+
+def test_manifests_can_be_applied_again() -> None:
+    """`apply` needs a name; the template of a Job never changes, so each run of a Job has a name of its own."""
+    for path, objects in MANIFESTS.items():
+        verb = "create" if any(each["kind"] == "Job" for each in objects) else "apply"
+        assert f"kubectl {verb} -f deploy/kubernetes/{path.name}" in PAGE
+        key = "generateName" if verb == "create" else "name"
+        assert [each["metadata"] for each in objects if key not in each["metadata"]] == []
+        if verb == "create":
+            assert [each for each in objects if not each["spec"]["ttlSecondsAfterFinished"]] == []
+
+
+def test_pods_are_accepted_under_the_restricted_standard() -> None:
+    """By https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"""
+    volumes = {
+        *("name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"),
+        *("projected", "secret"),
+    }
+    assert len(PODS) == 3
+    for name, pod in PODS.items():
+        assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}, name
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] != 0
+        assert pod["securityContext"]["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost")
+        assert {key for volume in pod["volumes"] for key in volume} <= volumes
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"]["drop"] == ["ALL"]
+            assert set(context["capabilities"].get("add", ())) <= {"NET_BIND_SERVICE"}
+            assert not context.get("privileged")
+            assert not any("hostPort" in port for port in container.get("ports", ()))
 
 
 def test_probes_are_answered() -> None:
@@ -75,7 +195,7 @@ def test_manifests_are_of_the_api() -> None:
     models = pytest.importorskip("lightkube.models.core_v1", reason="lightkube is not installed")
     from lightkube.models import apps_v1, batch_v1
 
-    for each in MANIFESTS:
+    for each in OBJECTS:
         module = next(part for part in (models, apps_v1, batch_v1) if hasattr(part, each["kind"]))
         # A field that the API does not have is lost on the way, one that is missing raises.
         assert getattr(module, each["kind"]).from_dict(each, lazy=False).to_dict() == each

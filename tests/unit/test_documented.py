@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import importlib
 import inspect
 import pkgutil
 import re
@@ -14,6 +15,7 @@ from tests.cli.test_commands import COMMANDS
 from tests.service.route_table import ROUTES
 
 import spanmq
+import spanmq.tasks
 from spanmq import errors
 from spanmq.cli import messages
 from spanmq.client._async import admin
@@ -38,7 +40,11 @@ def found_in(pattern: str, *suffixes: str) -> set[str]:
 
 # Each page of the reference, and what it must name.
 PUBLIC = {
-    "python": [f"::: spanmq.{name}" for name in spanmq.__all__ if not name.startswith("Async")],
+    "python": [
+        f"::: spanmq.{'tasks.' if name in spanmq.tasks.__all__ else ''}{name}\n"
+        for name in spanmq.__all__
+        if not name.startswith("Async")
+    ],
     "commands": [f"# spanmq {name}\n" for name in COMMANDS],
     "http": [f"`{route.method} {route.path}`" for route in ROUTES],
     "errors": [f"`{name}`" for name in vars(errors) if name.endswith("Error")],
@@ -60,11 +66,64 @@ def public() -> Iterator[tuple[str, Any]]:
     for name in re.findall(r"^::: (\S+)", page, re.MULTILINE):
         thing = pkgutil.resolve_name(name)
         # The client makes its namespaces.
-        if callable(thing) and "._sync." not in name:
+        if callable(thing) and not name.startswith("spanmq.client."):
             yield name, thing
         for method, function in inspect.getmembers(thing, inspect.isfunction):
             if inspect.isclass(thing) and not method.startswith("_"):
                 yield f"{name}.{method}", function
+
+
+UPGRADES = (ROOT / "docs/operations/upgrades.md").read_text("utf-8")
+PUBLIC_MODULES = set(
+    re.findall(r"`(spanmq[\w.]*)`", UPGRADES.partition("## Public Python modules\n")[2].partition("\n## ")[0])
+)
+# They gather names of other modules, for modules of this package.
+GATHERING = {"spanmq.client.concurrency", "spanmq.client.pools", "spanmq.dashboard", "spanmq.demo"}
+
+
+def exported(path: Path) -> bool:
+    """Return whether a module has a list of the names that it exports."""
+    return any(
+        isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        for node in ast.parse(path.read_text("utf-8")).body
+    )
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_modules_that_export_names_are_listed_as_public() -> None:
+    paths = (ROOT / "src/spanmq").rglob("*.py")
+    assert {module_name(path) for path in paths if exported(path)} == PUBLIC_MODULES | GATHERING
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_MODULES))
+def test_public_names_can_be_imported(name: str) -> None:
+    module = importlib.import_module(name)
+    assert [
+        each for each in module.__all__ if getattr(module, each, None) is None or each.startswith("_")
+    ] == []
+    assert name not in GATHERING
+
+
+def imports() -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the file, the module and the names of each import of this package on a page or in an example."""
+    for path in [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *(ROOT / "examples").rglob("*.py")]:
+        for module, given in re.findall(r"\bfrom (spanmq[\w.]*) import ([\w, ]+)", path.read_text("utf-8")):
+            yield path.name, module, [name.strip().partition(" ")[0] for name in given.split(",")]
+
+
+def test_pages_import_public_names_only() -> None:
+    found = [*imports()]
+    assert len(found) > 20
+    assert [
+        (page, module, name)
+        for page, module, given in found
+        for name in given
+        if f"{module}.{name}" not in PUBLIC_MODULES
+        and (module not in PUBLIC_MODULES or name not in importlib.import_module(module).__all__)
+    ] == []
 
 
 def test_docstrings_name_every_parameter() -> None:
@@ -85,7 +144,7 @@ def test_docstrings_name_what_is_raised() -> None:
         if not inspect.isclass(thing) and not re.search(r"\b[Rr]aises?\b|Error\b", str(thing.__doc__))
     }
     assert silent == {
-        *("client._sync.admin.Admin.announcements", "cancelled", "Worker.breakers", "Worker.stop"),
+        *("client.Admin.announcements", "cancelled", "Worker.breakers", "Worker.stop"),
         *("tasks.Sent.with_reader", "tasks.Task.is_of", "tasks.Tasks.connect", "tasks.Tasks.close"),
         *("tasks.Tasks.close_async", "testing.record_progress", "testing.with_resource"),
     }
@@ -105,3 +164,19 @@ def test_every_sqlstate_is_documented() -> None:
     states = found_in(r"'(MQ\d\d\d)'", ".sql")
     assert len(states) > 15
     assert states - INNER - WORDS == set()
+
+
+def test_there_is_one_story_about_the_release() -> None:
+    """The page about the installation has it, and other pages have a link."""
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    [released, *_] = re.findall(r"^## (\S+) \(\d{4}-\d\d-\d\d\)$", changes, re.MULTILINE)
+    base, developed, _ = spanmq.__version__.partition(".dev")
+    story = f"{released} is the latest release"
+    if developed:
+        story += f", and the checkout is {base} in development."
+    install = ROOT / "docs/start/install.md"
+    assert story in install.read_text("utf-8")
+    others = [page for page in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md") if page != install]
+    told = r"Not released yet|not been released|spanmq has no release|the first release"
+    found = {str(page): re.findall(told, page.read_text("utf-8")) for page in others}
+    assert {page: words for page, words in found.items() if words} == {}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from spanmq.codec import encryption as sealing
+from spanmq.codec.body import Codec, RawJson
 from spanmq.codec.encryption import (
     KEYS_VARIABLE,
     ONLY_SEALED_VARIABLE,
@@ -14,7 +15,7 @@ from spanmq.codec.encryption import (
     Unopened,
     envelope_of,
 )
-from spanmq.errors import DecryptionError, EncryptionError
+from spanmq.errors import DecryptionError, EncryptionError, InvalidBodyError
 
 OLD = b"o" * 32
 
@@ -111,3 +112,13 @@ def test_options_come_from_the_environment(
         return
     keys = Encryption.from_environment()
     assert ("no keys" if keys is None else (keys.trusted, keys.only_sealed)) == expected
+
+
+@pytest.mark.parametrize("text", ["NaN", "{", '"a', '"\\ud800"', "[" * 100_000])
+def test_json_that_postgresql_does_not_see_is_checked_before_it_is_sealed(text: str) -> None:
+    for codec, body in (
+        (Codec(encryption=Encryption({"a": bytes(32)}), place="orders"), RawJson(text)),
+        (Codec(encryption=Encryption({"a": bytes(32)}), place="orders", encoder=lambda _: text), {}),
+    ):
+        with pytest.raises(InvalidBodyError, match="not valid JSON"):
+            codec.encode(body)

@@ -1,68 +1,117 @@
-"""When the breaker opens, tries and closes; no clock but the one that it is told."""
+"""When the breaker tries, opens and closes; no clock but the one that it is told."""
 
 import pytest
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.breaker import Breaker, BreakerPolicy
 
-POLICY = BreakerPolicy(rate=0.5, window=4, pause=10.0, pause_max=30.0)
+POLICY = BreakerPolicy(failures=4, tries=2, pause=10.0)
+
+
+def fail(breaker: Breaker, count: int = 1, at: float = 0.0, *, is_counted: bool = True) -> list[str | None]:
+    return [breaker.failed(at, is_counted=is_counted, error="down") for _ in range(count)]
 
 
 def opened(at: float = 0.0) -> Breaker:
     breaker = Breaker(POLICY)
-    for _ in range(3):
-        assert breaker.record(True, at) is None
-    assert breaker.record(True, at) == "opened"
+    assert fail(breaker, 4, at) == [None, None, None, "tried"]
+    breaker.trying(2, at)
+    fail(breaker, 2, at)
+    assert [breaker.tried(1, at), breaker.tried(1, at)] == [None, "opened"]
     return breaker
 
 
-def test_breaker_opens_when_the_share_of_failures_in_a_full_window_is_reached() -> None:
+def test_failures_in_a_row_lead_to_a_trial_and_its_last_failure_opens_it() -> None:
+    breaker = opened(at=100.0)
+    assert (breaker.state, breaker.failures, breaker.error) == ("open", 6, "down")
+    assert breaker.remaining(104.0) == 6.0
+
+
+def test_one_that_is_handled_among_many_that_fail_ends_the_row() -> None:
     breaker = Breaker(POLICY)
-    assert [breaker.record(failed, 0.0) for failed in (True, False, False, False)] == [None] * 4
-    # The first failure has left the window.
-    assert [breaker.record(failed, 0.0) for failed in (True, False)] == [None] * 2
-    assert breaker.record(True, 0.0) == "opened"
-    assert breaker.state == "open"
+    for _ in range(100):
+        assert fail(breaker, 3) == [None] * 3
+        assert breaker.succeeded() is None
+    assert breaker.state == "closed"
 
 
-def test_few_failures_do_not_open_it() -> None:
+def test_retries_that_fail_do_not_count() -> None:
     breaker = Breaker(POLICY)
-    assert {breaker.record(number % 4 == 0, 0.0) for number in range(100)} == {None}
+    assert set(fail(breaker, 1000, is_counted=False)) == {None}
+    assert fail(breaker, 3) == [None] * 3
 
 
-def test_open_breaker_tries_when_the_pause_is_over() -> None:
+def test_any_success_closes_it_with_an_empty_row() -> None:
+    breaker = opened()
+    assert breaker.succeeded() == "closed"
+    assert fail(breaker, 3) == [None] * 3
+
+
+def test_trial_begins_when_the_pause_is_over() -> None:
     breaker = opened(at=100.0)
     assert breaker.look(109.9) is None
-    assert breaker.remaining(104.0) == 6.0
     assert breaker.look(110.0) == "tried"
-    assert breaker.look(110.0) is None
+    assert (breaker.state, breaker.tries) == ("trial", 2)
+    # It waits for messages.
+    assert breaker.look(500.0) is None
+    breaker.trying(2, 500.0)
+    assert breaker.look(509.9) is None
+    assert breaker.tries == 0
+    fail(breaker, 1, 511.0)
+    assert breaker.tried(1, 511.0) is None
+    assert breaker.succeeded() == "closed"
 
 
-def test_what_was_begun_before_it_opened_changes_nothing() -> None:
-    breaker = opened()
-    assert breaker.record(False, 1.0) is None
-    assert breaker.state == "open"
-
-
-def test_success_of_the_trial_closes_it_with_an_empty_window() -> None:
+def test_retry_in_a_trial_shows_that_it_is_not_over_and_does_not_lengthen_the_pause() -> None:
     breaker = opened()
     breaker.look(10.0)
-    assert breaker.record(False, 11.0) == "closed"
-    assert [breaker.record(True, 11.0) for _ in range(3)] == [None] * 3
+    breaker.trying(1, 10.0)
+    fail(breaker, 1, 10.0, is_counted=False)
+    assert breaker.tried(1, 10.0) == "opened"
+    assert breaker.remaining(10.0) == 10.0
 
 
-def test_each_failed_trial_doubles_the_pause_up_to_the_longest() -> None:
+def test_trial_of_which_nothing_was_handled_continues() -> None:
     breaker = opened()
-    for at, pause in ((10.0, 20.0), (30.0, 30.0), (60.0, 30.0)):
-        assert breaker.look(at) == "tried"
-        assert breaker.record(True, at) == "opened"
-        assert breaker.remaining(at) == pause
-    breaker.look(90.0)
-    breaker.record(False, 90.0)
-    assert breaker.pause_seconds == 10.0
+    breaker.look(10.0)
+    breaker.trying(2, 10.0)
+    assert breaker.tried(2, 10.0) is None
+    assert (breaker.state, breaker.tries) == ("trial", 2)
 
 
-@pytest.mark.parametrize("bad", [{"rate": 0}, {"rate": 1.1}, {"window": 0}, {"pause": 0}, {"pause": 61}])
+def test_trial_with_slow_handlers_is_followed_by_another() -> None:
+    breaker = opened()
+    breaker.look(10.0)
+    breaker.trying(2, 10.0)
+    assert breaker.look(19.9) is None
+    assert breaker.look(20.0) == "tried"
+    assert breaker.tries == 2
+
+
+def test_each_opening_has_a_number_until_it_is_closed() -> None:
+    breaker = opened()
+    number = breaker.number
+    assert number > 0
+    breaker.look(10.0)
+    breaker.trying(1, 10.0)
+    fail(breaker)
+    breaker.tried(1, 10.0)
+    assert breaker.number == number
+    assert breaker.close() == "closed"
+    assert breaker.close() is None
+    assert breaker.number == 0
+    assert opened().number != number
+
+
+def test_without_a_policy_it_stays_closed() -> None:
+    breaker = Breaker(None)
+    assert set(fail(breaker, 1000)) == {None}
+    assert breaker.state == "closed"
+
+
+@pytest.mark.parametrize(
+    "bad", [{"failures": 0}, {"tries": 0}, {"tries": 1.5}, {"pause": 0}, {"pause": 3601}]
+)
 def test_policy_that_makes_no_sense_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(InvalidArgumentError, match="breaker"):
         BreakerPolicy(**bad)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def test_async_handler_of_a_cancelled_message_is_cancelled_at_once(
         assert seconds[0] - asked_at < 0.2 + WAIT_SECONDS / 10
         client.send("orders", "second")
         record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
-    assert client.inspect.state("orders", first) == "unknown"
+    assert client.inspect.state("orders", first) == "cancelled"
     assert record.of(MessageHandled, lambda event: event.message_id == first) == []
 
 

@@ -53,9 +53,9 @@ def test_breaker_shows_its_state(client: Client, database: str) -> None:
     def handle(message: Message) -> None:
         raise ConnectionError("nobody there")
 
-    policy = BreakerPolicy(window=1, pause=60.0)
+    policy = BreakerPolicy(failures=1, tries=1, pause=60.0)
     with working(database, handle, observers=[measures], breaker=policy) as record:
-        client.send("orders", 1)
+        client.send_batch("orders", [1, 2])
         record.wait(BreakerOpened)
     labels = {"queue": "orders", "spanmq_worker_breaker": "open"}
     assert measures.registry.get_sample_value("spanmq_worker_breaker", labels) == 1

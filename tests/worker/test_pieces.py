@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import threading
+from dataclasses import fields
 from typing import Any, get_type_hints
 
 import pytest
@@ -11,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.patience import WAIT_SECONDS
 
 from spanmq import Worker
+from spanmq.cli import work
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker.condition import Condition
@@ -26,6 +28,7 @@ from spanmq.worker.event import (
     WorkerStopping,
     name_of,
 )
+from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job
 from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.log import line_of, write
@@ -83,26 +86,78 @@ def test_keyword_arguments_of_a_worker_are_its_settings() -> None:
 
 
 def test_defaults_make_sense() -> None:
-    assert Settings().patience_seconds > Timeouts().statement
+    assert Settings().patience_seconds == 35
+
+
+def test_options_of_the_command_have_the_defaults_of_the_worker() -> None:
+    options = inspect.signature(work.worker).parameters
+    settings = {each.name: each.default for each in fields(Settings)}
+    shared = options.keys() & settings.keys()
+    assert {"concurrency", "batch", "lease", "lease_max", "handler_timeout", "grace", "pooler"} <= shared
+    assert {name: options[name].default for name in shared} == {name: settings[name] for name in shared}
+
+
+def test_message_alone_waits_until_the_settlements_of_others_are_confirmed() -> None:
+    assert asyncio.run(confirmed_at_the_beginning()) == [True]
+
+
+async def confirmed_at_the_beginning() -> list[bool]:
+    """Return what was confirmed when a message that is handled alone began."""
+    loop = asyncio.get_running_loop()
+    confirmed: list[bool] = []
+    begun: asyncio.Future[list[bool]] = loop.create_future()
+
+    def is_settled() -> bool:
+        if not confirmed:
+            loop.call_soon(confirm)
+        return bool(confirmed)
+
+    def confirm() -> None:
+        confirmed.append(True)
+        isolation.changed()
+
+    async def begin(job: Job) -> bool:
+        begun.set_result([*confirmed])
+        return True
+
+    isolation = Isolation(
+        drain=lambda: None,
+        is_empty=lambda _: True,
+        is_settled=is_settled,
+        begin=begin,
+        run=lambda job: None,
+        decide=lambda job, verdict: None,
+        resume=lambda: None,
+    )
+    running = asyncio.create_task(isolation.run())
+    isolation.add(Job([], Holding("orders", 1, 1, 0, 60.0), None))
+    try:
+        return await asyncio.wait_for(begun, WAIT_SECONDS)
+    finally:
+        running.cancel()
 
 
 def test_connections_bring_their_time_limits_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PGOPTIONS", raising=False)
     made = conninfo_to_dict(with_timeouts("host=a", Timeouts(), application_name="x"))
+    isolation = "-c default_transaction_isolation=read\\ committed"
     assert made["options"] == (
         "-c lock_timeout=5000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+        f" {isolation}"
     )
-    # What the user says comes last, and so counts.
+    # What the user says comes later, and so counts; what the SQL relies on comes last.
     own = conninfo_to_dict(
         with_timeouts("options='-c lock_timeout=1' application_name=y", Timeouts(), application_name="x")
     )
-    assert str(own["options"]).endswith(" -c lock_timeout=1")
+    assert str(own["options"]).endswith(f" -c lock_timeout=1 {isolation}")
     assert own["application_name"] == "y"
     monkeypatch.setenv("PGOPTIONS", "-c jit=off")
     assert str(conninfo_to_dict(with_timeouts("", Timeouts(), application_name="x"))["options"]).endswith(
-        "jit=off"
+        f"jit=off {isolation}"
     )
-    assert "options" not in conninfo_to_dict(with_timeouts("host=a", None, application_name="x"))
+    monkeypatch.delenv("PGOPTIONS")
+    assert conninfo_to_dict(with_timeouts("host=a", None))["options"] == isolation
+    assert "options" not in conninfo_to_dict(with_timeouts("host=a", Timeouts(), pooler=True))
     with pytest.raises(InvalidArgumentError, match="lock"):
         Timeouts(lock=-1)
 

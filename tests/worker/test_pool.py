@@ -121,6 +121,34 @@ def test_slow_handlers_get_one_message_each_and_fast_ones_a_batch() -> None:
     assert pool.quantities() == {}
 
 
+def test_single_slot_is_refilled_while_half_of_its_messages_are_left() -> None:
+    pool = pool_of(["a"], concurrency=1, batch=100)
+    for _ in range(200):
+        pool.join("a").record(0.001)
+    hold(pool, a=51)
+    assert pool.quantities() == {}
+    hold(pool, a=40)
+    assert pool.quantities() == {"a": 59}
+    pool.join("a").retries = 40
+    assert pool.quantities() == {}  # they may be slow
+
+
+def test_single_slot_is_refilled_only_as_long_as_no_other_queue_waits_for_it() -> None:
+    pool = pool_of(["a", "b"], concurrency=1, batch=100)
+    for _ in range(200):
+        pool.join("a").record(0.001)
+    hold(pool, a=40)
+    assert pool.quantities() == {}
+    pool.exhausted("b")
+    assert pool.quantities() == {"a": 59}
+
+
+def test_batches_are_received_when_the_last_one_is_handled() -> None:
+    pool = pool_of(["a"], concurrency=1, batch=100, in_batches=True)
+    hold(pool, a=40)
+    assert pool.quantities() == {}
+
+
 def test_free_slot_is_filled_at_once() -> None:
     pool = pool_of(["a"], concurrency=10, batch=100)
     for _ in range(200):

@@ -7,9 +7,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 from tests.worker.running import working
 
-from spanmq import AsyncClient, Client, Message
+from spanmq import AsyncClient, Client, Message, Timeouts
 from spanmq.worker.event import MessageSettled
 from spanmq.worker.handler import look_at
 from spanmq.worker.job import Holding, Job, Release, Verdict
@@ -162,3 +163,30 @@ def test_message_whose_handler_was_not_called_is_released_after_a_pause(
     assert asyncio.run(verdicts()) == [Release(), Release()]
     # Without one the worker would receive and release it in a loop.
     assert monotonic() - began_at >= 0.1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_handler_that_idled_in_its_transaction_fails_with_the_servers_reason(
+    client: Client, database: str, shipped: Callable[[], list[Any]], is_async: bool
+) -> None:
+    def idle_once(message: Message, connection: Any) -> None:
+        if message.attempt > 1:
+            return
+        gone = "select not exists (select from pg_stat_activity where pid = %s)"
+        pid = connection.info.backend_pid
+        with psycopg.connect(database, autocommit=True) as observer:
+            wait_until(lambda: observer.execute(gone, [pid]).fetchone() == (True,))
+
+    client.queues.set_policy("orders", backoff_base=0.01)
+    client.send("orders", 1)
+    # The first statement begins the transaction, in which the handler then idles.
+    handler = handler_of(idle_once, is_async=is_async)
+    with working(database, handler, timeouts=Timeouts(idle_in_transaction=0.2)) as record:
+        assert record.outcomes(2) == ["retrying", "acked"]
+    [failed] = [event for event in record.of(MessageSettled) if event.outcome == "retrying"]
+    assert failed.category == "TRANSIENT"
+    assert "25P03" in (failed.error or "")
+    assert "nothing took effect" in (failed.error or "")
+    [failure] = client.inspect.failures("orders", 1)
+    assert failure.error == failed.error
+    assert shipped() == [(1, 2)]

@@ -1,5 +1,7 @@
 """A worker that ends when its queues have nothing visible."""
 
+from pathlib import Path
+
 import pytest
 from tests.cli.program import spanmq
 from tests.worker.running import Record, Running
@@ -39,6 +41,19 @@ def test_worker_until_empty_handles_what_is_sent_meanwhile_and_leaves_what_is_no
         "q0": 1,
         "q1": 1,
     }
+
+
+def test_command_without_a_breaker_goes_on_while_all_fails(
+    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.queues.set_policy("orders", max_attempts=1)
+    client.send_batch("orders", range(100))
+    (tmp_path / "failing_jobs.py").write_text("def ship(message):\n    raise ConnectionError('down')\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = ("failing_jobs:ship", "-q", "orders", "--until-empty", "--no-breaker")
+    done = spanmq("worker", *arguments, dsn=database)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "handled: 100")
+    assert "breaker_" not in done.err
 
 
 def test_command_until_empty_prints_how_many_were_handled(client: Client, database: str) -> None:

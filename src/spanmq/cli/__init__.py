@@ -4,6 +4,8 @@ import contextlib
 import os
 import sys
 
+__all__ = ["main"]
+
 
 def main() -> None:
     """Run the program `spanmq`."""

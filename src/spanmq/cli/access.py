@@ -16,14 +16,13 @@ token = Commands()
 key = Commands()
 
 RoleName = Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database, or public.")]
-Verb = Annotated[str, typer.Argument(metavar="send|receive|look|manage", help="What it may do.")]
-VerbOnAll = Annotated[
-    str,
-    typer.Argument(
-        metavar="send|receive|look|manage|create|maintain|serve|admin",
-        help="What it may do; the last four: create queues, run maintenance, serve HTTP, handle tokens and keys.",
-    ),
-]
+Verb = Annotated[str, typer.Argument(metavar="send|bulk|receive|look|manage", help="What it may do.")]
+ON_ALL: Any = typer.Argument(
+    metavar="send|receive|look|manage|create|maintain|serve|admin",
+    help="What it may do; the last four: create queues, run maintenance, serve HTTP, handle tokens and keys.",
+)
+VerbOnAll = Annotated[str, ON_ALL]
+VerbsOnAll = Annotated[list[str], ON_ALL]
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")]
 QUEUES_HELP = "A queue, or a pattern such as orders-*; may be repeated."
 VERBS_HELP = "send, receive, look or manage; may be repeated."
@@ -52,13 +51,14 @@ def revoke(client: "Client", role: RoleName, queue: QueueName, verb: Verb) -> Do
 
 
 @grant.verb("all")
-def grant_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
-    """Grant a role a verb on all queues.
+def grant_all(client: "Client", role: RoleName, verb: VerbsOnAll) -> Done:
+    """Grant a role verbs on all queues.
 
-    $ spanmq grant all worker receive
+    $ spanmq grant all worker receive send maintain
     """
-    client.admin.grants.all(role, verb)
-    return Done(f"{role} may {verb}: all queues", {"role": role, "queue": None, "verb": verb})
+    for each in verb:
+        client.admin.grants.all(role, each)
+    return Done(f"{role} may {', '.join(verb)}: all queues", {"role": role, "queue": None, "verbs": verb})
 
 
 @grant.verb("revoke-all")

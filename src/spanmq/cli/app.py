@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,11 +21,13 @@ VERBS: Final = {
     "receive": "settling",
     "ack": "settling",
     "nack": "settling",
+    "why": "messages",
     "worker": "work",
     "serve": "service",
     "maintain": "maintenance",
     "doctor": "maintenance",
     "top": "maintenance",
+    "notify": "notify",
     "psql": "maintenance",
     "demo": "demonstration",
     "simulate": "simulation",
@@ -35,6 +38,9 @@ NOUNS: Final = {
     "queue": ("queues", "queue", "Create, list, measure, pause and drop queues."),
     "message": ("messages", "message", "Show, settle and read messages, also by PGMQ's calls."),
     "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
+    "batch": ("results", "batch", "Batches of tasks, and what they send at their end."),
+    "task": ("results", "task", "Kinds of tasks: how many were done and failed, and how long they took."),
+    "result": ("results", "result", "Results of tasks."),
     "schedule": ("schedules", "schedule", "Send messages at recurring times."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
@@ -61,12 +67,59 @@ SYNONYMS: Final = {
     "ls": ("queue", "list"),
     "queues": ("queue", "list"),
     "status": ("queue", "health"),
+    "health": ("queue", "health"),
+    "stats": ("queue", "latest-statistics"),
+    "workers": ("queue", "workers"),
     "failing": ("queue", "failing"),
+    "changes": ("queue", "changes"),
+    "tasks": ("task", "list"),
+    "batches": ("batch", "list"),
+    "schedules": ("schedule", "list"),
+    "dashboard": ("serve",),
+    "monitor": ("top",),
     "peek": ("message", "peek"),
     "dlq": ("dead-letter",),
     "dead-letters": ("dead-letter",),
     "retry": ("dead-letter", "redrive"),
     "redrive": ("dead-letter", "redrive"),
+}
+# Usual guesses for a verb, and those that may be meant: an error names the ones that the noun has.
+GUESSES: Final = {
+    "add": ("create", "set", "bind", "enable", "set-rule", "add-key", "install"),
+    "create": ("set", "bind", "enable", "set-rule", "add-key", "install"),
+    "new": ("create", "set", "bind", "set-rule", "add-key"),
+    "set": ("create", "bind", "set-policy"),
+    "edit": ("set", "change", "set-policy", "create"),
+    "change": ("set", "edit", "rotate", "update", "set-policy"),
+    "update": ("set", "change", "edit", "rotate", "set-policy", "upgrade", "create"),
+    "delete": ("drop", "discard", "revoke", "unbind", "disable", "drop-rule", "uninstall"),
+    "remove": ("delete", "drop", "discard", "revoke", "unbind", "disable", "drop-rule", "uninstall"),
+    "rm": ("delete", "drop", "discard", "revoke", "unbind", "disable", "drop-rule", "uninstall"),
+    "drop": ("delete", "discard", "revoke", "unbind", "disable", "drop-rule", "uninstall"),
+    "clear": ("purge", "discard"),
+    "empty": ("purge", "discard"),
+    "purge": ("discard", "delete"),
+    "list": ("peek", "get", "list-rules", "in-use", "runs", "verify"),
+    "ls": ("list", "peek", "get", "list-rules", "in-use", "runs"),
+    "show": ("get", "health", "peek", "state", "list", "verify", "match", "runs"),
+    "get": ("show", "health", "peek", "state", "list", "list-policies", "runs"),
+    "info": ("health", "state", "show", "get", "list", "verify"),
+    "describe": ("health", "state", "show", "get", "list"),
+    "status": ("health", "state", "show", "verify", "list", "runs"),
+    "check": ("health", "verify", "state", "match", "classify"),
+    "stats": ("statistics", "metrics", "count", "list"),
+    "size": ("count", "metrics", "storage"),
+    "errors": ("failing", "failures", "list"),
+    "retry": ("redrive", "retry-failing", "release", "replay"),
+    "requeue": ("redrive", "retry-failing", "release"),
+    "replay": ("redrive", "retry-failing"),
+    "migrate": ("upgrade", "adopt"),
+    "init": ("install", "create"),
+    "stop": ("pause", "disable", "revoke", "stop-worker"),
+    "drain": ("stop-worker", "pause"),
+    "start": ("resume", "enable", "run"),
+    "trigger": ("run",),
+    "wait": ("get",),
 }
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 
@@ -102,6 +155,23 @@ class Group(TyperGroup):
     def list_commands(self, _: Any) -> list[str]:
         """Return the names; Typer's own method makes all the commands."""
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return a command; the error for a usual guess names what may be meant."""
+        word = args[0]
+        if word not in self.commands and not word.startswith("-"):
+            if meant := self._meant(word):
+                ctx.fail(f"No such command {word!r}. Did you mean {' or '.join(map(repr, meant))}?")
+            if self.name in NOUNS and not get_close_matches(word, self.commands):
+                ctx.fail(f"No such command {word!r}. spanmq {self.name} has {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+    def _meant(self, word: str) -> list[str]:
+        if meant := [each for each in GUESSES.get(word, ()) if each in self.commands]:
+            return meant[:2]
+        if word in VERBS:
+            return [f"spanmq {word}"]
+        return [f"spanmq {' '.join(SYNONYMS[word])}"] if word in SYNONYMS else []
 
 
 class Program(Group):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # better.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
+# Longer than this a server is silent only if it is gone.
+ANSWER_SECONDS: Final = 3600.0
 # The sessions of shells that are remembered.
 SESSIONS_MAX: Final = 50
 
@@ -52,8 +54,11 @@ def _is_new_to_this_shell(folder: Path) -> bool:
 
 
 @contextmanager
-def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
-    """Yield a client whose bodies are JSON as the server returned it; `sealed` ones stay encrypted."""
+def client(dsn: str | None, *, sealed: bool = False, is_brief: bool = False) -> Iterator[Client]:
+    """Yield a client whose bodies are JSON as the server returned it; `sealed` ones stay encrypted.
+
+    `is_brief` says that no statement takes long: it then has the time limits of any client.
+    """
     from spanmq.client import Client
     from spanmq.client.dsn import Timeouts
     from spanmq.codec.body import RawJson
@@ -67,7 +72,9 @@ def client(dsn: str | None, *, sealed: bool = False) -> Iterator[Client]:
             decoder=RawJson,
             # A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for
             # locks delay other sessions, so they are limited.
-            timeouts=Timeouts(statement=0, idle_in_transaction=0),
+            timeouts=Timeouts()
+            if is_brief
+            else Timeouts(statement=0, idle_in_transaction=0, answer=ANSWER_SECONDS),
             encryption=None if sealed else Encryption.from_environment(),
         ) as opened,
     ):

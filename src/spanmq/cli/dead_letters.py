@@ -10,6 +10,7 @@ from spanmq.cli.option import (
     Headers,
     Limit,
     MessageId,
+    NewestFirst,
     QueueName,
     SomeQueue,
     Yes,
@@ -65,9 +66,10 @@ def list_dead_letters(
     client: "Client",
     queue: SomeQueue = None,
     redriven: Redriven = False,
-    after: Annotated[int, typer.Option(help="Only dead letters with an id above this one.")] = 0,
+    after: Annotated[int, typer.Option(help="Only dead letters behind the one with this id.")] = 0,
     limit: Limit = 100,
     body_bytes_max: BodyBytesMax = None,
+    newest_first: NewestFirst = False,
     **filters: Unpack[Filters],
 ) -> Any:
     """List dead letters in the order in which they died; --json has all fields.
@@ -75,7 +77,13 @@ def list_dead_letters(
     $ spanmq dead-letter list orders --error timeout --since 2030-01-31T12:00
     """
     return client.dead_letters.list(
-        queue, redriven=redriven, after=after, limit=limit, body_bytes_max=body_bytes_max, **filters
+        queue,
+        redriven=redriven,
+        after=after,
+        limit=limit,
+        body_bytes_max=body_bytes_max,
+        newest_first=newest_first,
+        **filters,
     )
 
 

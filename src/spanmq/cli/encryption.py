@@ -15,6 +15,7 @@ from spanmq.cli.verbs import Commands
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import key_ids_of, new_line, read_keys
 from spanmq.errors import EncryptionError
+from spanmq.model.queue import folded
 
 if TYPE_CHECKING:
     from spanmq.client import Client
@@ -77,7 +78,7 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
             ),
         }
         counts = {where: _count(look) for where, look in looks.items()}
-        schedules = [each for each in opened.schedules.list() if each.queue.lower() == queue.lower()]
+        schedules = [each for each in opened.schedules.list() if folded(each.queue) == folded(queue)]
         counts["schedules"] = key_ids_of(_text(each.body) for each in schedules)
         counts["batches"] = key_ids_of(_text(each.body) for each in _open_batches(opened, queue))
         for where, keys in counts.items():

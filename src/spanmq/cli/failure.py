@@ -56,7 +56,11 @@ def reported(*, as_json: bool = False) -> Iterator[None]:
 def describe(error: errors.SpanmqError) -> str:
     """Return the lines for an error: message, details and hint."""
     name = error.code.replace("_", " ")
-    lines = [f"spanmq: {name}: {' '.join(error.message.split())}"]
+    message = " ".join(error.message.split())
+    # A driver's text may begin with the same words.
+    while message.startswith(f"{name}: "):
+        message = message.removeprefix(f"{name}: ")
+    lines = [f"spanmq: {name}: {message}"]
     if error.detail:
         lines += [f"detail: {line}" for line in error.detail.splitlines()]
     if hint := hint_of(error):

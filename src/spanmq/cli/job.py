@@ -1,8 +1,7 @@
 """The context of a command that runs a job over Spark: its session, and its progress."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,22 +14,31 @@ if TYPE_CHECKING:
 Master = Annotated[str | None, typer.Option(help="Spark's master, such as local[4]. Without it local[*].")]
 
 
-@dataclass(frozen=True, slots=True)
 class Job:
-    """The context of a running job: a session, and a function that shows its progress."""
+    """The context of a running job: a session, which starts when it is first used, and what shows its progress."""
 
-    spark: "SparkSession"
-    told: Callable[[int], None]
+    def __init__(self, start: "Callable[[], SparkSession]", told: Callable[[int], None]) -> None:
+        self._start = start
+        self._spark: SparkSession | None = None
+        self.told = told
+
+    @property
+    def spark(self) -> "SparkSession":
+        """The session."""
+        if self._spark is None:
+            self._spark = self._start()
+        return self._spark
 
 
 @contextmanager
 def running(master: str | None, what: str) -> Iterator[Job]:
-    """Yield a session for a job; errors of Spark are raised with one message."""
+    """Yield what runs a job; errors of Spark are raised with one message."""
     from spanmq.spark.cause import clear_errors
-    from spanmq.spark.session import opened, told_of_tasks
+    from spanmq.spark.session import opened, require, told_of_tasks
 
     is_counted = False
-    with awaited(what) as say_far, clear_errors():
+    require()
+    with awaited(what) as say_far, clear_errors(), ExitStack() as stack:
 
         def told(count: int) -> None:
             nonlocal is_counted
@@ -41,8 +49,10 @@ def running(master: str | None, what: str) -> Iterator[Job]:
             if not is_counted:
                 say_far(f"{done:,} of {n:,} tasks")
 
-        with (
-            opened(master, name=f"spanmq {what}") as spark,
-            told_of_tasks(spark, told_tasks) if is_shown() else nullcontext(),
-        ):
-            yield Job(spark, told)
+        def start() -> "SparkSession":
+            spark = stack.enter_context(opened(master, name=f"spanmq {what}"))
+            if is_shown():
+                stack.enter_context(told_of_tasks(spark, told_tasks))
+            return spark
+
+        yield Job(start, told)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from queue import SimpleQueue
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from spanmq.cli.output import visible
 from spanmq.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -100,21 +102,28 @@ class LineWriter:
 class OneLine(logging.Formatter):
     """Writes a record as one line: time, level, logger, the name of an event, and its fields.
 
-    A record of another package becomes the field `message`, and a traceback the field `traceback`.
+    A record of another package becomes the field `message`, and a traceback the field `traceback`. On a terminal a
+    traceback is lines below.
     """
+
+    def __init__(self, *, on_terminal: bool = False) -> None:
+        super().__init__()
+        self._on_terminal = on_terminal
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         text = record.getMessage()
         if record.name.partition(".")[0] != "spanmq":
             text = f"message={text.strip()!r}"
-        if record.exc_info:
-            text += f" traceback={self.formatException(record.exc_info)!r}"
         text, begin, rest = text.partition(TRACEBACK)
+        traces = [(begin + rest).strip()] if begin else []
+        if record.exc_info:
+            traces.append(self.formatException(record.exc_info))
         text = "\\n".join(text.splitlines())
-        if begin:
-            text += f" traceback={(begin + rest).strip()!r}"
-        return f"{self.formatTime(record)} {record.levelname} {record.name} {text}"
+        line = f"{self.formatTime(record)} {record.levelname} {record.name} {text}"
+        if self._on_terminal:
+            return visible("\n".join([line, *(indent(each, "    ") for each in traces)]))
+        return "".join([line, *(f" traceback={each!r}" for each in traces)])
 
 
 class LogLines(logging.Handler):
@@ -122,7 +131,7 @@ class LogLines(logging.Handler):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
-        self.setFormatter(OneLine())
+        self.setFormatter(OneLine(on_terminal=os.isatty(descriptor)))
         self._writer = LineWriter(descriptor, tell_dropped=self._dropped)
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -14,12 +14,13 @@ from spanmq.cli.connect import address, client
 from spanmq.cli.failure import FAILED, INTERRUPTED, describe, say
 from spanmq.cli.interrupt import Stop, handled
 from spanmq.cli.option import AsJson, Dsn
-from spanmq.cli.output import Output, fields, state_of
-from spanmq.cli.queues import HEALTH_COLUMNS
+from spanmq.cli.output import Output, fitting, state_of
+from spanmq.cli.queues import HEALTH_COLUMNS, health_row
 from spanmq.cli.verbs import Commands
 from spanmq.errors import TEMPORARY
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
     from rich.table import Table
 
     from spanmq.client import Client
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
-# The columns of the live table, which fits into 80 columns.
+# The columns of the live table, of which a narrow terminal shows those that fit.
 HEADINGS: Final = {
     "queue": "queue",
     "backlog": "backlog",
@@ -42,6 +43,15 @@ HEADINGS: Final = {
     "receivers": "recei-\nvers",
     "waiting_sessions": "lock\nwaits",
 }
+# The order in which they leave a narrow terminal.
+LEAVING: Final = (
+    *("waiting_sessions", "receivers", "oldest_lease_seconds", "dead_per_minute", "delayed", "failed"),
+    *("in_flight", "backlog", "oldest_ready_seconds", "visible", "dead"),
+)
+# What stays of a long name of a queue with its state.
+QUEUE_WIDTH_MIN: Final = 20
+# A step of this budget takes far less than the time limit of a statement.
+BRIEF_BUDGET: Final = 100
 # A snapshot of this age is worth a warning: vacuum can remove nothing that is newer.
 SNAPSHOT_SECONDS: Final = 300.0
 COLORS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -66,7 +76,7 @@ def maintain(
     $ spanmq maintain --every 1
     """
     output = Output(as_json=as_json)
-    with Stop() as stop, client(dsn) as opened:
+    with Stop() as stop, client(dsn, is_brief=budget <= BRIEF_BUDGET) as opened:
         is_first = True
         while not stop.is_set():
             try:
@@ -136,7 +146,7 @@ def top(
             _show_live(surveys, screen=times is None)
         else:
             for survey in surveys:
-                output.records(survey, columns=HEALTH_COLUMNS, empty="no queues")
+                output.records(map(health_row, survey), columns=HEALTH_COLUMNS, empty="no queues")
 
 
 @commands.command(passes_on=True)
@@ -205,13 +215,14 @@ def _show_live(surveys: Iterable[Sequence["QueueHealth"]], *, screen: bool) -> N
     from rich.live import Live
 
     before: Sequence[QueueHealth] = ()
-    with Live(console=Console(), auto_refresh=False, screen=screen) as live:
+    console = Console()
+    with Live(console=console, auto_refresh=False, screen=screen) as live:
         for now in surveys:
-            live.update(_table(now, before), refresh=True)
+            live.update(_table(now, before, console.width), refresh=True)
             before = now
 
 
-def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]") -> "Table":
+def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]", width: int) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -225,22 +236,45 @@ def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]") -> "Ta
         caption=f"oldest snapshot {held:.0f} s; Ctrl-C ends",
         caption_style="red" if held > SNAPSHOT_SECONDS else "dim",
     )
-    for name, heading in HEADINGS.items():
-        table.add_column(heading, justify="left" if name == "queue" else "right", no_wrap=True)
-    past = {each.queue: _rounded(fields(each)) for each in before}
-    for each in now:
-        row = _rounded(fields(each))
+    rows = [_rounded(health_row(each)) for each in now]
+    texts = {name: [_text_of(name, row) for row in rows] for name in HEADINGS}
+    # Between two columns is a space.
+    widths = {
+        name: 1 + max(map(len, (*HEADINGS[name].split("\n"), *column))) for name, column in texts.items()
+    }
+    widths["queue"] = min(widths["queue"], QUEUE_WIDTH_MIN)
+    order = ["queue", *reversed(LEAVING)]
+    shown = {order[index] for index in fitting([widths[name] for name in order], width, {0})}
+    names = [name for name in HEADINGS if name in shown]
+    # The name is cut, and a number never.
+    widths["queue"] = max(QUEUE_WIDTH_MIN, width - sum(widths[name] for name in names if name != "queue"))
+    for name in names:
+        is_queue = name == "queue"
+        justify: JustifyMethod = "left" if is_queue else "right"
+        table.add_column(
+            HEADINGS[name],
+            justify=justify,
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if is_queue else widths[name] - 1,
+            max_width=widths[name] - 1 if is_queue else None,
+        )
+    past = {each.queue: _rounded(health_row(each)) for each in before}
+    for number, row in enumerate(rows):
         cells = []
-        for name in HEADINGS:
-            value = row[name]
-            has_changed = each.queue in past and value != past[each.queue][name]
-            text = f"{value:,}" if isinstance(value, int | float) else str(value or "-")
-            if name == "queue" and (state := state_of(row)):
-                text += f" ({state})"
-            style = "red" if name.startswith("dead") and value else "bold" if has_changed else ""
-            cells.append(Text(text, style=style))
+        for name in names:
+            has_changed = row["queue"] in past and row[name] != past[row["queue"]][name]
+            style = "red" if name.startswith("dead") and row[name] else "bold" if has_changed else ""
+            cells.append(Text(texts[name][number], style=style))
         table.add_row(*cells)
     return table
+
+
+def _text_of(name: str, row: dict[str, Any]) -> str:
+    value = row[name]
+    text = f"{value:,}" if isinstance(value, int | float) else str(value or "-")
+    state = state_of(row) if name == "queue" else None
+    return f"{text} ({state})" if state else text
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

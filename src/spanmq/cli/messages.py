@@ -16,6 +16,7 @@ from spanmq.cli.option import (
     Lease,
     MessageId,
     MessageIds,
+    NewestFirst,
     Quantity,
     QueueName,
     Wait,
@@ -25,12 +26,14 @@ from spanmq.cli.output import MESSAGE_COLUMNS, Output
 from spanmq.cli.settling import taken
 from spanmq.cli.verbs import Commands
 from spanmq.model import Leased
+from spanmq.model.message import obstacle
 
 if TYPE_CHECKING:
     from spanmq.client import Client
     from spanmq.client.functions import Grouped
 
 message = Commands()
+commands = Commands()
 message.verb(empty="no messages")(settling.reject)
 message.verb(empty="no messages")(settling.release)
 
@@ -44,12 +47,13 @@ def peek(
     quantity: Quantity = 10,
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
+    newest_first: NewestFirst = False,
 ) -> Any:
     """Show unsettled messages without receiving them.
 
-    $ spanmq message peek orders --quantity 100
+    $ spanmq message peek orders --limit 100 --newest-first
     """
-    return client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+    return client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first)
 
 
 @message.verb(columns=MESSAGE_COLUMNS, empty="the archive is empty")
@@ -59,21 +63,48 @@ def peek_archive(
     quantity: Quantity = 10,
     after: After = 0,
     body_bytes_max: BodyBytesMax = None,
+    newest_first: NewestFirst = False,
 ) -> Any:
     """Show archived messages.
 
     $ spanmq message peek-archive orders --after 4711
     """
-    return client.inspect.archive(queue, quantity, after=after, body_bytes_max=body_bytes_max)
+    return client.inspect.archive(
+        queue, quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
+    )
 
 
 @message.verb()
 def state(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
-    """Show the state of a message: pending, processing, delayed, failed, dead, completed or unknown.
+    """Show the state of a message, such as pending or dead, and what it waits for.
+
+    For a pending message this is the first reason of `spanmq why`, for a failed one the next attempt.
 
     $ spanmq message state orders 17
     """
-    return {"message_id": message_id, "state": client.inspect.state(queue, message_id)}
+    state = client.inspect.state(queue, message_id)
+    held = obstacle(client.inspect.explain(queue, message_id)) if state == "pending" else None
+    found = {"message_id": message_id, "state": state, "waits_for": held.code if held else None}
+    if held is not None:
+        return {**found, "because": held.sentence}
+    if state != "failed":
+        return found
+    failing = client.inspect.failing_messages(queue, after=message_id - 1, limit=1)
+    if not failing or failing[0].message_id != message_id:  # tried again meanwhile
+        return found
+    error = ": ".join(filter(None, (failing[0].error_class, failing[0].error)))
+    return {**found, "retry_at": failing[0].retry_at, "attempts": failing[0].attempts, "because": error}
+
+
+@commands.verb(columns=("code", "sentence", "until", "call"))
+def why(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
+    """Show why a message is not delivered, the first decided reason first, and what would release it.
+
+    A row `visible` means that receives return it now. --json also has what is in the way.
+
+    $ spanmq why orders 4711
+    """
+    return client.inspect.explain(queue, message_id)
 
 
 @message.verb(empty="it never failed")
@@ -172,7 +203,7 @@ def _read_in_groups(name: str, grouped: "Grouped", summary: str) -> None:
     ) -> Any:
         return taken(client, queue, client.read(queue, quantity, lease=lease, wait=wait, grouped=grouped))
 
-    read_grouped.__doc__ = f"{summary}\n\n    $ spanmq message {name} orders --quantity 10\n"
+    read_grouped.__doc__ = f"{summary}\n\n    $ spanmq message {name} orders --limit 10\n"
     message.verb(name, columns=MESSAGE_COLUMNS)(read_grouped)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.cli.failure import FAILED, say
+from spanmq.cli.failure import FAILED, UsageError, say
 from spanmq.codec.exact_json import json_of
 
 if TYPE_CHECKING:
@@ -165,9 +165,10 @@ Dsn = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a record; errors too.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; only show what would be done.")]
-Quantity = Annotated[int, typer.Option("--quantity", "-n", help="Maximum number of messages.")]
+Quantity = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of messages.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", help="Maximum number of rows.")]
-After = Annotated[int, typer.Option(help="Only ids above this one.")]
+After = Annotated[int, typer.Option(help="Only ids above this one; with --newest-first, below it.")]
+NewestFirst = Annotated[bool, typer.Option("--newest-first", help="The newest one first.")]
 BodyBytesMax = Annotated[
     int | None,
     typer.Option(help="Leave out bodies of more bytes, as they are stored, and show how many they have."),
@@ -212,7 +213,8 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter(f"{question} Without a terminal to ask on, --yes must be given.")
+        # Not BadParameter, whose text begins with "Invalid value".
+        raise UsageError(f"There is no terminal to ask on, so --yes must be given: {question}")
     # Not typer's: it asks on stdout, and does not end with Ctrl-C's exit code.
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

@@ -5,7 +5,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,10 @@ LONG_MIN: Final = 16
 GAP: Final = 2
 # The same in a pipe, which has no width.
 PIPE_WIDTH: Final = 200
+# On a narrow terminal the columns of a list leave from the right, so the most important ones stand first. These stay.
+STAYING: Final = frozenset({"body", "error", "details", "advice"})
+# Sentences for a person, whose end says as much as their beginning: they wrap, others are cut.
+SENTENCES: Final = frozenset({"message", "because"})
 # Not line ends and tabs.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -75,14 +79,19 @@ class Output:
         elif isinstance(result, Nothing):
             self.show((), empty="" if self.as_json else result.sentence())
         elif dataclasses.is_dataclass(result) or isinstance(result, dict):
-            self.records([result], columns=columns)
+            self.records([result], columns=columns, is_list=False)
         else:
             self.records(result, columns=columns, empty=empty)
 
     def records(
-        self, records: Iterable[Any], *, columns: Sequence[str] = (), empty: str = "no records"
+        self,
+        records: Iterable[Any],
+        *,
+        columns: Sequence[str] = (),
+        empty: str = "no records",
+        is_list: bool = True,
     ) -> None:
-        """Print dataclasses or dictionaries of one kind; see `show`."""
+        """Print dataclasses or dictionaries of one kind; see `show`. A single record may become a block of lines."""
         rows = [each if isinstance(each, dict) else fields(each) for each in records]
         if self.as_json:
             for row in rows:
@@ -96,7 +105,9 @@ class Output:
                 rows[0]
             )
             print_table(
-                [name.replace("_", " ") for name in names], [[row[name] for name in names] for row in rows]
+                [name.replace("_", " ") for name in names],
+                [[row[name] for name in names] for row in rows],
+                is_list=is_list,
             )
         # Here, and not at the end of the program: `spanmq message peek orders | head` should end in silence.
         sys.stdout.flush()
@@ -113,7 +124,7 @@ def state_of(queue: Record) -> str | None:
     if queue.get("breaker_open_until") is not None:
         states.append("breaker open")
     if queue.get("lacks_worker"):
-        states.append("messages wait, no worker")
+        states.append("no worker")
     return ", ".join(states) or None
 
 
@@ -122,8 +133,8 @@ def fields(record: Any) -> Record:
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
-def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under the names of their columns."""
+def print_table(names: Sequence[str], rows: Sequence[Sequence[object]], *, is_list: bool = True) -> None:
+    """Print rows under the names of their columns, of a list those that fit into the terminal."""
     cells = [[text_of(value) for value in row] for row in rows]
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -144,13 +155,33 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         max(*(len(word) for word in head.split("\n")), *(min(len(cell), LONG_MIN + LONG) for cell in column))
         for head, column in zip(heads, columns, strict=True)
     ]
-    needed = sum(LONG_MIN if width > LONG else width for width in wanted) + GAP * len(names)
-    if needed <= console.width and not any("\n" in cell for row in cells for cell in row):
-        _print_grid(
-            console, heads, columns, numeric=[all(map(_is_number, v)) for v in zip(*rows, strict=True)]
-        )
-    else:
+    needed = [GAP + (LONG_MIN if width > LONG else width) for width in wanted]
+    staying = {0, *(index for index, name in enumerate(names) if name in STAYING)}
+    shown = fitting(needed, console.width, staying) if is_list else [*range(len(names))]
+    has_lines = any("\n" in cell for row in cells for cell in row)
+    if has_lines or (not is_list and sum(needed) > console.width):
         _print_blocks(console, names, cells)
+        return
+    is_numeric = [all(map(_is_number, column)) for column in zip(*rows, strict=True)]
+    _print_grid(
+        console,
+        [heads[index] for index in shown],
+        [columns[index] for index in shown],
+        numeric=[is_numeric[index] for index in shown],
+    )
+    if hidden := [name for index, name in enumerate(names) if index not in shown]:
+        console.print(f"not shown: {', '.join(hidden)} (a wider terminal, or --json)", style="dim")
+
+
+def fitting(widths: Sequence[int], room: int, staying: Collection[int]) -> list[int]:
+    """Return the indexes of the columns that fit: the last ones leave first, and those that are `staying` never."""
+    shown = [*range(len(widths))]
+    for index in reversed(range(len(widths))):
+        if sum(widths[each] for each in shown) <= room:
+            break
+        if index not in staying:
+            shown.remove(index)
+    return shown
 
 
 def _write_blocks(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -187,9 +218,13 @@ def _text_of(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False) if value else "-"
     if isinstance(value, tuple | list):
-        return ", ".join(map(str, value)) or "-"
+        return ", ".join(map(text_of, value)) or "-"
+    # Not a RawJson, which is its text.
+    if dataclasses.is_dataclass(value) and type(value).__str__ is object.__str__:
+        parts = {name: part for name, part in fields(value).items() if part not in (None, "")}
+        return " ".join(f"{name.replace('_', ' ')} {text_of(part)}" for name, part in parts.items())
     return str(value)
 
 
@@ -202,12 +237,18 @@ def _print_grid(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for head, column, is_number in zip(heads, columns, numeric, strict=True):
-        # Only columns that may wrap shrink; their cells are cut rather than wrapped.
+        # Only columns that may wrap shrink; their cells are cut, and sentences wrap.
         is_long = max(map(len, column)) > LONG
         table.add_column(head, justify="right" if is_number else "left", no_wrap=not is_long)
+    wraps = [head in SENTENCES for head in heads]
     for row in zip(*columns, strict=True):
         # Text, not str: values may contain markup characters.
-        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in row))
+        table.add_row(
+            *(
+                Text(cell, no_wrap=not is_sentence, overflow="fold" if is_sentence else "ellipsis")
+                for cell, is_sentence in zip(row, wraps, strict=True)
+            )
+        )
     console.print(table)
 
 

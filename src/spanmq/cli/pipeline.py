@@ -73,12 +73,14 @@ def export(
 
         if not follow:
             say_done(
-                jobs.export(job.spark, found, queue, to, table=table, format=lake_format, dry_run=dry_run)
+                jobs.export(
+                    lambda: job.spark, found, queue, to, table=table, format=lake_format, dry_run=dry_run
+                )
             )
             return
         with Stop() as stop:
             jobs.follow(
-                job.spark,
+                lambda: job.spark,
                 found,
                 queue,
                 to,
@@ -154,11 +156,15 @@ def restored(
     queue: QueueName,
     lake: Annotated[str | None, typer.Option(help="The lake that exports wrote into.")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="The checkpoint of a stream of the queue.")] = None,
+    into_table: Annotated[
+        bool,
+        typer.Option("--into-table", help="QUEUE is a table of PostgreSQL, into which the stream writes."),
+    ] = False,
     dry_run: DryRun = False,
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a lake or a checkpoint with a database that was restored to an earlier time.
+    """Continue a lake or a checkpoint after it, or the database, was restored to an earlier time.
 
     Rows that only the lake has are moved to the folder `lost` in it. Stop the stream first.
 
@@ -168,14 +174,23 @@ def restored(
 
     if lake is None and checkpoint is None:
         raise typer.BadParameter("give a --lake, a --checkpoint or both")
+    if into_table and (checkpoint is None or lake is not None):
+        raise typer.BadParameter("--into-table is for a --checkpoint")
     require()
     from spanmq.spark.jobs.restored import restored as run
+    from spanmq.spark.jobs.restored import restored_table
 
     with address(dsn) as found, awaited(f"comparing {queue}"):
-        report = run(found, queue, lake=lake, checkpoint=checkpoint, dry_run=dry_run)
+        if into_table and checkpoint is not None:
+            report = restored_table(found, queue, checkpoint, dry_run=dry_run)
+        else:
+            report = run(found, queue, lake=lake, checkpoint=checkpoint, dry_run=dry_run)
     if report.tables and not as_json:
         Output(as_json=False).records(report.tables)
-    sentence = f"{len(report.tables)} tables of the lake differ, {report.batches:,} batches are read again"
+    sentence = (
+        f"{len(report.tables)} tables of the lake differ, {report.batches:,} batches are read again, and"
+        f" {len(report.epochs):,} epochs are written again"
+    )
     Output(as_json=as_json).done(sentence, **fields(report))
 
 

@@ -7,14 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
 
 import typer
 
-from spanmq.cli.option import Limit, QueueName, SomeQueue, SomeQueues, Yes, confirm, json_file
+from spanmq.cli.option import (
+    After,
+    Limit,
+    NewestFirst,
+    QueueName,
+    SomeQueue,
+    SomeQueues,
+    Yes,
+    confirm,
+    json_file,
+)
 from spanmq.cli.output import Done, fields
 from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
 from spanmq.errors import NotSupportedByUpstreamError
+from spanmq.model.attention import hindrance
+from spanmq.model.queue import folded
 
 if TYPE_CHECKING:
     from spanmq.client import Client
+    from spanmq.model import QueueHealth
 
 queue = Commands()
 
@@ -37,10 +50,11 @@ LIST_COLUMNS: Final = (
     "created_at",
 )
 HEALTH_COLUMNS: Final = (
-    *("queue", "state", "backlog", "visible", "in_flight", "delayed", "failed", "dead", "dead_per_minute"),
-    *("oldest_ready_seconds", "oldest_lease_seconds", "receivers", "silent_receivers"),
+    *("queue", "state", "backlog", "visible", "oldest_ready_seconds", "in_flight", "failed", "dead"),
+    *("dead_per_minute", "delayed", "oldest_lease_seconds", "receivers", "silent_receivers"),
     *("waiting_sessions", "oldest_snapshot_seconds"),
 )
+ATTENTION_COLUMNS: Final = ("queue", "level", "reason", "message")
 METRICS_COLUMNS: Final = (
     *("queue", "state", "length", "visible_length", "total_messages", "oldest_age_seconds"),
     "newest_age_seconds",
@@ -49,12 +63,16 @@ COUNT_COLUMNS: Final = (
     *("queue", "state", "is_exact", "backlog", "visible", "in_flight", "delayed", "failed"),
 )
 FAILING_COLUMNS: Final = (
-    *("queue", "task", "count", "is_exact", "error_class", "error", "attempts", "first_failed_at"),
-    *("last_failed_at", "retry_at", "first_message_id"),
+    *("queue", "task", "count", "error_class", "error", "attempts", "last_failed_at", "retry_at", "example"),
+    *("first_failed_at", "first_message_id", "is_exact"),
 )
 FAILING_MESSAGE_COLUMNS: Final = (
     *("message_id", "task", "attempts", "first_failed_at", "last_failed_at", "retry_at"),
     *("error_class", "error"),
+)
+WORKER_COLUMNS: Final = (
+    *("worker", "queue", "slots", "held", "breaker_open_until", "breaker_error", "progress", "seen_at"),
+    *("started_at", "stop_asked_at"),
 )
 FailingIds = Annotated[
     list[int] | None, typer.Option("--id", help="Only these messages; may be given again.")
@@ -90,7 +108,7 @@ def create(
     $ spanmq queue create orders
     $ spanmq queue create events --unlogged
     """
-    existed = name.lower() in {each.name.lower() for each in client.queues.list()}
+    existed = folded(name) in {folded(each.name) for each in client.queues.list()}
     client.queues.create(
         name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
@@ -138,7 +156,7 @@ def metrics(client: "Client", queue: SomeQueue = None) -> Any:
 def count(
     client: "Client",
     queues: SomeQueues = None,
-    most: Annotated[int, typer.Option(help="Count only queues of at most this many runs.")] = 200,
+    most: Annotated[int, typer.Option(help="Count only queues of at most this many messages.")] = 200,
 ) -> Any:
     """Count the messages of queues that hold few; others have no counts. It costs little on any queue.
 
@@ -153,7 +171,21 @@ def health(client: "Client", queues: SomeQueues = None) -> Any:
 
     $ spanmq queue health
     """
-    return client.health.now(queues or None)
+    return [health_row(each) for each in client.health.now(queues or None)]
+
+
+@queue.verb(columns=ATTENTION_COLUMNS, empty="no queue needs attention")
+def attention(client: "Client", queues: SomeQueues = None) -> Any:
+    """Show why queues need attention: no worker, an open breaker, dead letters, a pause, failing or late messages.
+
+    Problems come first, then warnings.
+
+    $ spanmq queue attention
+    """
+    found = sorted(
+        client.health.attention(queues or None), key=lambda each: (each.level != "problem", each.rank)
+    )
+    return [{**fields(each), "message": each.words} for each in found]
 
 
 @queue.verb(columns=SAMPLE_COLUMNS, empty="no samples: nothing happened, or nothing calls maintain()")
@@ -190,7 +222,7 @@ def sum_statistics(
 
 @queue.verb(columns=FAILING_COLUMNS, empty="no message waits for another attempt")
 def failing(client: "Client", queue: SomeQueue = None, limit: Limit = 100) -> Any:
-    """Show what the messages that wait for another attempt failed of, those with the most messages first.
+    """Show the causes of failure of the messages that wait for another attempt, the most frequent first.
 
     $ spanmq queue failing orders
     """
@@ -201,15 +233,18 @@ def failing(client: "Client", queue: SomeQueue = None, limit: Limit = 100) -> An
 def failing_messages(
     client: "Client",
     queue: QueueName,
-    after: Annotated[int, typer.Option(help="Only messages with an id above this one.")] = 0,
+    after: After = 0,
     limit: Limit = 100,
+    newest_first: NewestFirst = False,
     **filters: Unpack[Failing],
 ) -> Any:
     """List the messages that wait for another attempt; --json has the tracebacks.
 
-    $ spanmq queue failing-messages orders --error-class KeyError
+    $ spanmq queue failing-messages orders --error-class KeyError --newest-first
     """
-    return client.inspect.failing_messages(queue, after=after, limit=limit, **filters)
+    return client.inspect.failing_messages(
+        queue, after=after, limit=limit, newest_first=newest_first, **filters
+    )
 
 
 @queue.verb()
@@ -227,7 +262,10 @@ def retry_failing(
     retried = client.dead_letters.retry_failing(
         queue, message_ids=message_ids or None, limit=limit, **filters
     )
-    return Done(f"{retried:,} messages are retried now", {"queue": queue, "retried": retried})
+    sentence, record = f"{retried:,} messages are retried now", {"queue": queue, "retried": retried}
+    if (held := hindrance(client.health.attention([queue]))) is not None:
+        sentence += f", but the queue delivers nothing: {held.words}"
+    return Done(sentence, record | {"waits_for": None if held is None else held.reason})
 
 
 @queue.verb()
@@ -285,13 +323,28 @@ def leases(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     return client.inspect.leases(queue, limit)
 
 
-@queue.verb(empty="no worker has reported within a minute")
+@queue.verb(columns=WORKER_COLUMNS, empty="no worker has reported within a minute")
 def workers(client: "Client", queue: SomeQueue = None) -> Any:
     """List the workers that run, what they hold, and how far their handlers are.
 
     $ spanmq queue workers orders
     """
     return client.health.workers(queue)
+
+
+@queue.verb()
+def stop_worker(
+    client: "Client",
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
+) -> Done:
+    """Ask a worker to stop, as SIGTERM does: it finishes what it handles, releases the rest, and ends.
+
+    It learns so at once, or within 20 seconds without notifications. Its supervisor may start it again.
+
+    $ spanmq queue stop-worker web1:917:3f2a01
+    """
+    queues = client.admin.stop_worker(worker)
+    return Done(f"worker {worker} is asked to stop", {"worker": worker, "queues": queues})
 
 
 @queue.verb(empty="no segments")
@@ -367,6 +420,17 @@ def resume(client: "Client", queue: QueueName) -> Done:
 
 
 @queue.verb()
+def close_breaker(client: "Client", queue: QueueName) -> Done:
+    """Close the circuit breakers of the queue's workers, which receive again within about a second.
+
+    $ spanmq queue close-breaker orders
+    """
+    closed = client.queues.close_breaker(queue)
+    sentence = f"closed the circuit breakers of {closed} worker{'' if closed == 1 else 's'} of {queue}"
+    return Done(sentence, {"queue": queue, "closed": closed})
+
+
+@queue.verb()
 def purge(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
     """Remove all messages of a queue, leased ones too; the archive stays.
 
@@ -390,6 +454,11 @@ def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
         existed = client.queues.drop(queue)
     sentence = f"dropped queue {queue}" if existed else f"queue {queue} did not exist"
     return Done(sentence, {"queue": queue, "dropped": existed})
+
+
+def health_row(health: "QueueHealth") -> dict[str, Any]:
+    """Return the health of a queue as a record, with what its state is made of."""
+    return {**fields(health), "lacks_worker": health.lacks_worker}
 
 
 def _with_states(client: "Client", records: Sequence[Any], key: str) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The noun `schema`, and `version`."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -145,6 +146,37 @@ def adopt(
             output.done(f"in the way: {obstacle.object}: {obstacle.reason}")
     if report.obstacles:
         raise typer.Exit(FAILED)
+
+
+@schema.command()
+def extension(
+    dsn: Dsn = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the extension's files for a server without PGMQ's: what pg_config --sharedir prints.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register an empty extension pgmq in the database: `create extension if not exists pgmq` then passes.
+
+    $ spanmq schema extension --folder "$(pg_config --sharedir)"
+    """
+    from spanmq import schema as manager
+
+    output = Output(as_json=as_json)
+    if folder is not None:
+        written = manager.write_extension(folder)
+        output.done(f"wrote {' and '.join(map(str, written))}", written=[str(path) for path in written])
+        say(
+            f"hint: unless {folder} is what pg_config --sharedir prints, PostgreSQL 18 and newer need the "
+            f"setting extension_control_path = '{folder.absolute()}:$system'"
+        )
+        return
+    with connection(dsn) as opened, awaited("registering"):
+        manager.register_extension(opened)
+    output.done("the extension pgmq is registered", registered=True)
 
 
 @commands.command()

@@ -73,7 +73,7 @@ def receive(
 ) -> Any:
     """Receive messages under a lease, oldest first; settle them with ack before it ends.
 
-    $ spanmq receive orders --quantity 10 --wait 20
+    $ spanmq receive orders --limit 10 --wait 20
     $ spanmq receive orders --json | spanmq ack
     """
     return taken(client, queue, client.receive(queue, quantity, lease=lease, slots=slots, wait=wait))

@@ -119,7 +119,7 @@ def replay(
     ] = None,
     after: Annotated[int, typer.Option(help="Only messages with an id above this one.")] = 0,
     quantity: Annotated[
-        int | None, typer.Option("--quantity", "-n", help="At most that many; default: all.")
+        int | None, typer.Option("--limit", "-n", help="At most that many; default: all.")
     ] = None,
     message_ids: Annotated[
         list[int] | None, typer.Option("--id", help="Only messages with these ids.")

@@ -12,7 +12,7 @@ import typer
 
 from spanmq import errors
 from spanmq.cli.connect import address, prepared_address
-from spanmq.cli.failure import INTERRUPTED, say
+from spanmq.cli.failure import INTERRUPTED, UsageError, say
 from spanmq.cli.log_lines import EventLines, LogLevel, level_named, logging_lines
 from spanmq.cli.option import AsJson, Dsn
 from spanmq.cli.verbs import Commands
@@ -103,6 +103,9 @@ def worker(
     metrics_host: Annotated[
         str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
     ] = "127.0.0.1",
+    no_breaker: Annotated[
+        bool, typer.Option("--no-breaker", help="Go on receiving while every message fails.")
+    ] = False,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -182,6 +185,8 @@ def worker(
             "until_empty": until_empty,
             "processes": processes,
         }
+        if no_breaker:
+            settings["breaker"] = None
         if tasks is not None and isinstance(queues, list):
             count = tasks.run(queues, **settings)
         elif function is not None:
@@ -202,6 +207,8 @@ def _program(handler: str, modules: list[str], *, takes_batches: bool) -> tuple[
     """Return the tasks of a program, with those of the modules, or its function as a handler."""
     from spanmq.worker.handler import find, load, look_at
 
+    if handler in ("stop", "drain"):  # which can't be a handler's name
+        raise UsageError("To stop a worker that runs elsewhere: spanmq queue stop-worker WORKER")
     found = find(handler)
     tasks = _tasks_of(found)
     if tasks is None:

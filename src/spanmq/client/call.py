@@ -14,14 +14,17 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
 
+from spanmq.actor import ACTOR
 from spanmq.client.argument import Argument, queue_name
 from spanmq.client.rows import Rows, nothing
 from spanmq.errors import (
     NotSupportedByUpstreamError,
     SchemaMissingError,
     SchemaVersionError,
+    ServerReadOnlyError,
     SpanmqError,
 )
+from spanmq.hints import hint_for
 from spanmq.model import Flavour
 from spanmq.version import __version__
 
@@ -66,8 +69,6 @@ class Call(Generic[Result]):
     native: bool = field(kw_only=True)
     volatile: bool = False
     idle: bool = False
-    # The arguments of note_change, which the same statement calls: see spanmq.client.changes.
-    note: tuple[Argument, ...] = ()
 
     def statement(
         self, style: Style, *, relaxed: bool = False, bytes_max: int | None = None
@@ -78,8 +79,7 @@ class Call(Generic[Result]):
         first row alone has more: a list ends there, and a receive fails as AnswerTooLargeError says.
         """
         signature = tuple((argument.name, argument.expression) for argument in self.arguments)
-        note = tuple((argument.name, argument.expression) for argument in self.note)
-        statement = _statement(self.qualified, signature, self.shape, style, relaxed, note)
+        statement = _statement(self.qualified, signature, self.shape, style, relaxed, ACTOR.get() is not None)
         if bytes_max is None or self.function not in (*LISTING, *RECEIVING):
             return statement
         return _bounded(statement, bytes_max, self.function in RECEIVING)
@@ -104,7 +104,9 @@ class Call(Generic[Result]):
 
     def parameters(self) -> dict[str, str | None]:
         """Return the values by name."""
-        return {argument.name: argument.value for argument in (*self.arguments, *self.note)}
+        values = {argument.name: argument.value for argument in self.arguments}
+        actor = ACTOR.get()
+        return values if actor is None or not values else {**values, _ACTOR: actor}
 
 
 # Names the installed schema; the only statement that uses pg_catalog rather than pgmq. Texts, for every
@@ -115,10 +117,17 @@ PROBE: Final = (
     "(select p.prosrc from pg_catalog.pg_proc p where p.oid operator(pg_catalog.=)"
     " cast(pg_catalog.to_regproc('spanmq.version') as pg_catalog.oid)) as version"
 )
+# Whether the server refuses writes: of a standby, and of any other, as it is set there.
+READ_ONLY: Final = (
+    "select pg_catalog.pg_is_in_recovery(),"
+    " cast(pg_catalog.current_setting('transaction_read_only') as pg_catalog.bool)"
+)
 _VERSION: Final = re.compile(r"\s*select '([\w.+-]+)'\s*")
 # Other versions than this client's of which this process has logged a line.
 _LOGGED: Final[set[str]] = set()
 
+# The parameter with the token or command, which functions that record their calls read as spanmq.actor.
+_ACTOR: Final = "spanmq_actor"
 # Local to the transaction, and the statement is the transaction: the commit reads it, then it is gone.
 _RELAX: Final = ", pg_catalog.set_config('synchronous_commit', 'off', true) as setting"
 
@@ -130,15 +139,17 @@ def _statement(
     shape: Shape,
     style: Style,
     relaxed: bool,
-    note: tuple[tuple[str, str], ...],
+    has_actor: bool,
 ) -> LiteralString:
-    given = [
-        f"{name.removeprefix('note_') if number > len(signature) else name} => "
-        + expression.format(style.value.format(name=name, number=number))
-        for number, (name, expression) in enumerate((*signature, *note), start=1)
+    values = [
+        expression.format(style.value.format(name=name, number=number))
+        for number, (name, expression) in enumerate(signature, start=1)
     ]
-    arguments = ", ".join(given[: len(signature)])
-    more = f", spanmq.note_change({', '.join(given[len(signature) :])}) as note" if note else ""
+    if has_actor and values:
+        actor = style.value.format(name=_ACTOR, number=len(values) + 1)
+        # An argument is evaluated before its function is called.
+        values[0] = f"(select {values[0]} from pg_catalog.set_config('spanmq.actor', {actor}, true))"
+    arguments = ", ".join(f"{name} => {value}" for (name, _), value in zip(signature, values, strict=True))
     alias: LiteralString = "result"
     if style is Style.PSYCOPG:
         columns = "result.*"
@@ -156,7 +167,7 @@ def _statement(
         # Not `result`: that is also a column of get_results, which would be returned in place of the row.
         alias, columns = "spanmq_row", "cast(pg_catalog.to_jsonb(spanmq_row) as text) as record"
     # Its parts are constants of this package: values of callers are always parameters.
-    return f"select {columns} from {function}({arguments}) as {alias}{more}{_RELAX if relaxed else ''}"
+    return f"select {columns} from {function}({arguments}) as {alias}{_RELAX if relaxed else ''}"
 
 
 # Functions that return bodies: those that only read, and those that take messages.
@@ -202,6 +213,14 @@ def flavour_of(values: Sequence[Sequence[Any]]) -> Flavour:
 
 
 # Errors of missing functions.
+
+
+def refuse_read_only(rows: Sequence[Sequence[Any]]) -> None:
+    """Raise ServerReadOnlyError unless the rows of READ_ONLY say that the server takes writes."""
+    [(is_standby, is_read_only)] = rows
+    if is_standby or is_read_only:
+        what = "the server is a standby" if is_standby else "transactions are read-only here"
+        raise ServerReadOnlyError(what, hint=hint_for("server_read_only", "25006"), sqlstate="25006")
 
 
 def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:

@@ -11,9 +11,9 @@ import threading
 from asyncio import Lock as AsyncLock
 from collections.abc import Awaitable, Callable
 from threading import Event, Lock
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "in_place", "in_thread"]
+__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "forget", "in_place", "in_thread"]
 
 # A task that is still connecting to an unreachable server is abandoned after this time.
 JOIN_SECONDS: Final = 5.0
@@ -64,9 +64,11 @@ class AsyncJob:
         self._task = asyncio.create_task(run(), name=name)
 
     async def join(self) -> None:
-        """Wait for its end, up to a time limit."""
+        """Wait for its end, up to a time limit; then cancel it."""
         await asyncio.wait([self._task], timeout=JOIN_SECONDS)
-        self._task.cancel()
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=JOIN_SECONDS)
 
 
 class Job:
@@ -81,6 +83,11 @@ class Job:
     def join(self) -> None:
         """Wait for its end, up to a time limit."""
         self._thread.join(JOIN_SECONDS)
+
+
+def forget(future: asyncio.Future[Any]) -> None:
+    """Wait for a future no more: asyncio logs no error that it ends with."""
+    future.add_done_callback(lambda done: None if done.cancelled() else done.exception())
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:

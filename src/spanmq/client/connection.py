@@ -12,16 +12,20 @@ from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Cursor
 from psycopg.abc import AdaptContext
 from psycopg.adapt import Buffer, Loader, Transformer
 from psycopg.conninfo import make_conninfo
-from psycopg.pq import Format
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 
 from spanmq import errors
 from spanmq.client.call import TOO_LARGE, Call
 from spanmq.client.rows import EARLIEST, LATEST
+from spanmq.client.silence import Patience
 
 AnyCursor = Cursor[Any] | AsyncCursor[Any]
 
+# Of a connection that is not the client's own.
+_STRANGER: Final = Patience()
+_READ_ONLY: Final = ("in_hot_standby", "default_transaction_read_only")
 _LIMIT: Final = "select pg_catalog.set_config('statement_timeout', %s, true)"
 
 
@@ -41,14 +45,42 @@ def is_alive(connection: BaseConnection[Any]) -> bool:
     return True
 
 
+def is_read_only(connection: BaseConnection[Any]) -> bool:
+    """Return whether the server of a connection refuses all writes, as far as it has said.
+
+    It reports both settings since PostgreSQL 14; a pooler may not pass them on. A transaction may be read-only by the
+    wish of its caller.
+    """
+    said = [connection.info.parameter_status(name) for name in _READ_ONLY]
+    return "on" in said or None in said
+
+
+def is_in_block(connection: BaseConnection[Any]) -> bool:
+    """Return whether a statement that follows takes effect only with a commit that comes later."""
+    is_open = connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+    return is_open or not connection.autocommit
+
+
 def typed(
-    error: psycopg.Error, connection: BaseConnection[Any], call: Call[Any] | None = None
+    error: psycopg.Error,
+    connection: BaseConnection[Any],
+    call: Call[Any] | None = None,
+    *,
+    is_undone: bool = False,
 ) -> errors.SpanmqError:
-    """Return the typed error for an error of psycopg."""
+    """Return the typed error for an error of psycopg.
+
+    `is_undone` says that what was called has had no effect if the connection is lost.
+    """
     function, queue = (call.function, call.queue) if call else (None, None)
     # An error that no server sent: psycopg may not have noticed yet that the connection is closed.
     if connection.closed or (isinstance(error, psycopg.OperationalError) and error.sqlstate is None):
-        return errors.lost(function=function, queue=queue)
+        sqlstate, reason = error.sqlstate, error.diag.message_primary or str(error).strip()
+        if sqlstate is None and (end := getattr(connection, "patience", _STRANGER).end) is not None:
+            sqlstate, reason = end
+        return errors.lost(
+            function=function, queue=queue, sqlstate=sqlstate, reason=reason, is_undone=is_undone
+        )
     if isinstance(error, psycopg.errors.InvalidTextRepresentation) and call is not None:
         _, _, count = (error.diag.message_primary or "").partition(TOO_LARGE)
         if count:
@@ -58,8 +90,6 @@ def typed(
             too_large.fitting = int(count.rstrip('"'))
             return too_large
     found = errors.from_driver(error, function=function, queue=queue)
-    if isinstance(found, errors.ConnectionLostError):
-        return errors.lost(function=function, queue=queue)
     if found is not None:
         return found
     if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
@@ -72,7 +102,7 @@ async def limit_statements(connection: AsyncConnection[Any], seconds: float) -> 
     try:
         await connection.execute(_LIMIT, [f"{seconds * 1000:g}"])
     except psycopg.Error as error:
-        raise typed(error, connection) from error
+        raise typed(error, connection, is_undone=True) from error
 
 
 class JsonLoader(Loader):

@@ -2,34 +2,48 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 
 from spanmq.client import Client
-from spanmq.client.dsn import unreadable
-from spanmq.client.password import password_for, with_password
-from spanmq.errors import ConnectionFailedError, ConnectionLostError, from_driver
+from spanmq.client._sync.pool import Connector
+from spanmq.client.dsn import UNLIMITED, answer_seconds, with_timeouts
+from spanmq.client.password import password_for
+from spanmq.errors import ConnectionLostError, ServerReadOnlyError, from_driver
+
+# How long the server may be silent, unless the DSN has a limit for statements, which may be long here.
+ANSWER_SECONDS: Final = 600.0
 
 
-def connect(dsn: str, *, application_name: str | None = None) -> psycopg.Connection[Any]:
-    """Connect, in autocommit mode; raises ConnectionFailedError, InvalidArgumentError for a wrong DSN."""
-    try:
-        address = with_password(dsn, password_for(dsn))
-        return psycopg.connect(address, autocommit=True, application_name=application_name)
-    except psycopg.OperationalError as error:
-        raise ConnectionFailedError(str(error).strip()) from error
-    except psycopg.ProgrammingError as error:
-        raise unreadable(error) from None
+def connect(
+    dsn: str, *, application_name: str | None = None, pooler: bool = False
+) -> psycopg.Connection[Any]:
+    """Connect, in autocommit mode; raises ConnectionFailedError, InvalidArgumentError for a wrong DSN.
+
+    With a `pooler` nothing relies on the session.
+    """
+    address = with_timeouts(dsn, None, application_name=application_name, pooler=pooler)
+    answer = answer_seconds(dsn, UNLIMITED) or ANSWER_SECONDS
+    connector = Connector(address, password=password_for(dsn), pooler=pooler, answer_seconds=answer)
+    return connector.connect()
 
 
 @contextmanager
 def typed_errors(client: Client) -> Iterator[Client]:
-    """Yield a client over a connection that stays open; errors of other statements than calls are spanmq's, too."""
+    """Yield a client over a connection that stays open; errors of other statements than calls are spanmq's, too.
+
+    Where its server has become read-only it is closed: a new one may reach another server.
+    """
     try:
         yield client
+    except ServerReadOnlyError:
+        client.connection.close()
+        raise
     except psycopg.Error as error:
-        ours = None if client.connection.broken else from_driver(error)
+        ours = from_driver(error)
+        if isinstance(ours, ServerReadOnlyError):
+            client.connection.close()
         raise ours or ConnectionLostError(str(error).strip()) from error
 
 

@@ -16,7 +16,6 @@ from spanmq.client.options import kind_of
 from spanmq.client.rows import Rows, read_time
 from spanmq.errors import (
     ConnectionFailedError,
-    ConnectionLostError,
     InvalidArgumentError,
     InvalidTransactionError,
     SpanmqError,
@@ -220,9 +219,8 @@ def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
         raise ConnectionFailedError(str(error).strip(), function=function, queue=queue) from error
     typed: SpanmqError | None = from_driver(error, function=function, queue=queue)
     # An error of operation without a number is the connection's; SQLAlchemy and Django keep DB-API's name.
-    is_operational = typed is None and type(error).__name__ == "OperationalError"
-    if is_operational or isinstance(typed, ConnectionLostError):
-        typed = lost(function=function, queue=queue)
+    if typed is None and type(error).__name__ == "OperationalError":
+        typed = lost(function=function, queue=queue, reason=str(error).strip())
     if type(error).__name__ in _ABORTED:
         typed = InvalidTransactionError(
             str(error), function=function, queue=queue, hint=_ROLL_BACK, code="transaction_aborted"

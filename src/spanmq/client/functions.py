@@ -178,7 +178,14 @@ def _batch(name: str, batch: list[Encoded]) -> list[Argument]:
 
 
 def receive(
-    codec: Codec, queue: str, quantity: int, lease: Seconds | None, slots: int, alone: bool
+    codec: Codec,
+    queue: str,
+    quantity: int,
+    lease: Seconds | None,
+    slots: int,
+    alone: bool,
+    retries: int | None = None,
+    newest: bool = False,
 ) -> Call[list[Message]]:
     """Lease messages, by default for as long as the queue's policy says."""
     arguments = (
@@ -187,6 +194,8 @@ def receive(
         *optional(argument.seconds, "lease", lease),
         argument.integer("slots", slots),
         *optional(argument.boolean, "alone", alone or None),
+        *optional(argument.integer, "retries", retries),
+        *optional(argument.boolean, "newest", newest or None),
     )
     read = partial(messages, codec, queue)
     # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.
@@ -216,14 +225,27 @@ def from_pgmq(codec: Codec, queue: str, function: str, *arguments: Argument) -> 
     return queue_call(queue, function, read, *arguments, shape=Shape.MESSAGES, native=False)
 
 
+def newest(newest_first: bool) -> tuple[argument.Argument, ...]:
+    """Return the argument for the newest one first; none where it is False, which older schemas do not have."""
+    return (argument.boolean("newest_first", True),) if newest_first else ()
+
+
 def peek(
-    function: str, codec: Codec, queue: str, quantity: int, after: int, body_bytes_max: int | None
+    function: str,
+    codec: Codec,
+    queue: str,
+    quantity: int,
+    after: int,
+    body_bytes_max: int | None,
+    *,
+    newest_first: bool,
 ) -> Call[list[Message]]:
     """Read messages, or those of the archive, without receiving them."""
     arguments = (
         argument.integer("quantity", quantity).to("qty"),
         argument.bigint("after", after),
         *optional(argument.integer, "body_bytes_max", body_bytes_max),
+        *newest(newest_first),
     )
     return queue_call(queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES)
 

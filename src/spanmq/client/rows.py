@@ -10,11 +10,15 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from spanmq.codec.body import Codec, read_json, unread
+from spanmq.codec.encryption import Unopened
+from spanmq.errors import ResultNotStoredError
 from spanmq.model import (
     GROUP_HEADER,
     Batch,
     Change,
     DeadLetter,
+    Explanation,
+    HeldNotices,
     Message,
     PipelineRun,
     Policy,
@@ -96,6 +100,11 @@ def number(rows: Rows) -> int:
 
 def numbers(rows: Rows) -> list[int]:
     """Read a column of numbers."""
+    return rows.column()
+
+
+def strings(rows: Rows) -> list[str]:
+    """Read a column of texts."""
     return rows.column()
 
 
@@ -281,17 +290,19 @@ def _history(value: Any) -> list[dict[str, Any]]:
 
 def results(codec: Codec, rows: Rows) -> dict[int, object]:
     """Return the results of messages by their ids."""
-    return {int(row["msg_id"]): codec.decode(raw_json(row["result"])) for row in rows.records()}
+    return {int(row["msg_id"]): codec.decode_result(raw_json(row["result"])) for row in rows.records()}
 
 
 def listed_results(codec: Codec, queue: str, rows: Rows) -> list[Result]:
     """Return what became of messages of a queue."""
-    records = [
-        row | {"queue": queue, "value": codec.decode(raw_json(row.get("result")))}
-        if row.get("state") == "stored"
-        else row | {"queue": queue}
-        for row in rows.records()
-    ]
+    records = []
+    for row in rows.records():
+        record = row | {"queue": queue}
+        if row.get("state") == "stored":
+            value = record["value"] = codec.decode_result(raw_json(row.get("result")))
+            if isinstance(value, Unopened) and isinstance(value.error, ResultNotStoredError):
+                record |= {"state": "unstored", "value": None, "error": value.error.message}
+        records.append(record)
     return made(Result, records, message_id="msg_id")
 
 
@@ -354,6 +365,11 @@ def worker_reports(rows: Rows) -> list[WorkerReport]:
     return made(WorkerReport, records)
 
 
+def worker_commands(rows: Rows) -> list[tuple[str | None, str | None]]:
+    """Return what commands ask of a worker, each with its queue; a schema one release older returns nothing of it."""
+    return [(row.get("queue"), row.get("command")) for row in rows.records()]
+
+
 def _progress(value: Any) -> tuple[Progress, ...]:
     reported = [each | {"share": float(each["share"])} for each in json_value(value) or ()]
     return tuple(made(Progress, reported, message_id="msg_id", task="kind"))
@@ -363,6 +379,17 @@ def changes(rows: Rows) -> list[Change]:
     """Return recorded changes."""
     read = [row | {"details": json_value(row.get("details"))} for row in rows.records()]
     return made(Change, read, queue="queue_name")
+
+
+def explanations(rows: Rows) -> list[Explanation]:
+    """Return what explain() returned."""
+    return made(Explanation, [row | {"object": json_value(row.get("object"))} for row in rows.records()])
+
+
+def held_notices(rows: Rows) -> HeldNotices | None:
+    """Return the notices that a call took, None if another process has them."""
+    read = [row | {"announced": json_value(row.get("announced"))} for row in rows.records()]
+    return next(iter(made(HeldNotices, read)), None)
 
 
 def pipeline_runs(rows: Rows) -> list[PipelineRun]:

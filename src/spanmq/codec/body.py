@@ -1,8 +1,8 @@
 """How a Python value becomes a message's JSON, and comes back.
 
-A body is anything the encoder takes; the default one also takes dataclasses, Pydantic models, dates, times,
-UUIDs and enumerations, wherever they stand. Text is a JSON string. Bytes travel in an envelope, an object
-with this one key, and come back as the same bytes:
+A body is anything the encoder takes; the default one also takes dataclasses, Pydantic models (by their aliases,
+as they are read), dates, times, UUIDs and enumerations, wherever they stand. Text is a JSON string. Bytes travel in
+an envelope, an object with this one key, and come back as the same bytes:
 
     {"spanmq.bytes": "<base64, RFC 4648, padded>"}
 
@@ -26,18 +26,27 @@ from typing import Any, Final
 from uuid import UUID
 
 from spanmq.codec.encryption import Encryption, Unopened
-from spanmq.codec.exact_json import int_of
-from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError
+from spanmq.codec.exact_json import int_of, json_of
+from spanmq.errors import BodyTooLargeError, InvalidArgumentError, InvalidBodyError, ResultNotStoredError
 from spanmq.model import GROUP_HEADER
+
+__all__ = ["RawJson"]
 
 Headers = Mapping[str, Any]
 Encoder = Callable[[Any], str | bytes]
 Decoder = Callable[[bytes], Any]
 
 BYTES_KEY: Final = "spanmq.bytes"
+UNSTORED_KEY: Final = "spanmq.unstored"
 
 # A jsonb holds at most 0x0FFFFFFF bytes, 1 MB short of 257: PostgreSQL calls it 255 MB.
 BODY_BYTES_MAX: Final = 255 * 1024 * 1024
+
+# The server's limit for a result, with the spaces that it adds: checked here so that no other message waits for the
+# refusal.
+RESULT_BYTES_MAX: Final = 65_536
+# Of the reason why a result was not stored.
+REASON_MAX: Final = 2_000
 
 # \u0000 that is an escape, not the end of an escaped backslash followed by "u0000".
 _ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -57,24 +66,55 @@ class RawJson:
         return self.text if isinstance(self.text, str) else self.text.decode()
 
 
+class ValidJson(RawJson):
+    """A RawJson of what has made JSON, or checked it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """In place of a result that could not be stored: why not."""
+
+    reason: str
+
+
 def plain(value: object) -> object:
-    """Return a value that JSON has for one that it has not; raises TypeError for other types."""
+    """Return a value that JSON has for one that it has not; raises TypeError or ValueError for what it can't keep."""
+    if _is_pydantic(value):
+        return _json_decoder.decode(_written(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, UUID):
         return str(value)
-    if isinstance(value, Enum):
+    # Another value of one would be JSON of which it is not found.
+    if isinstance(value, Enum) and isinstance(value.value, str | int | float | None):
         return value.value
     raise TypeError(f"a {type(value).__qualname__} can't be encoded as JSON")
 
 
-# NaN and Infinity are not JSON: the server would refuse them with a remark on syntax.
-_json_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
+def _is_pydantic(value: object) -> bool:
+    """Return whether a value is a model, or one of Pydantic's own dataclasses."""
+    return hasattr(type(value), "__pydantic_validator__")
+
+
+def _written(value: Any) -> str:
+    from spanmq.model.parse import reasons, write
+
+    kind = type(value)
+    try:
+        return write(value, kind.__pydantic_serializer__, kind.__pydantic_validator__)
+    except ValueError as error:
+        raise ValueError(reasons(error, kind.__qualname__)) from error
+
+
+# NaN and Infinity are not JSON: the server would refuse them with a remark on syntax. Sorting finds keys of several
+# types in one object, 1 and "1", which would be one key in JSON.
+_json_encoder = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True, default=plain
+)
 # Not json.loads, of whose time a third goes into guessing the encoding of bytes that are UTF-8; nor `decode`,
 # which looks for white space around it: PostgreSQL prints none.
 _json_decoder = json.JSONDecoder()
@@ -124,7 +164,36 @@ class Codec:
         text = _checked(text, "body")
         if self.encryption is None or self.place is None:
             return text
+        if self.encoder is not None or type(body) is RawJson:
+            _check_json(text)
         return _checked(self.encryption.seal(text, self.place), "sealed body")
+
+    def encode_result(self, result: object) -> str:
+        """Return the JSON of a result; raises InvalidBodyError, or InvalidArgumentError for one that is too large."""
+        if isinstance(result, Unstored):
+            reason = result.reason.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+            return self.encode({UNSTORED_KEY: reason[:REASON_MAX]})
+        text = self.encode(result)
+        if text.startswith(f'{{"{UNSTORED_KEY}"'):
+            raise InvalidBodyError(f"the key {UNSTORED_KEY!r} says that a result was not stored")
+        if (size := len(text.encode())) > RESULT_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"the result of a message has at most {RESULT_BYTES_MAX} bytes as JSON, got: {size}",
+                hint="Store it elsewhere, and return its key.",
+            )
+        return text
+
+    def decode_result(self, raw: bytes | None) -> object:
+        """Return the decoded result; an Unopened for one that was not stored, or can't be decoded."""
+        value = self.decode(raw)
+        members: object = value
+        if isinstance(value, RawJson) and str(value).startswith(f'{{"{UNSTORED_KEY}"'):
+            members = _json_decoder.decode(str(value))
+        if isinstance(members, dict) and members.keys() == {UNSTORED_KEY}:
+            return Unopened(
+                str(value), ResultNotStoredError(f"the result was not stored: {members[UNSTORED_KEY]}")
+            )
+        return value
 
     def fingerprint(self, text: str | None) -> str | None:
         """Return the value to store as a fingerprint: with an `encryption` a keyed hash."""
@@ -164,7 +233,7 @@ class Codec:
             raise ValueError(f"a text under the single key {BYTES_KEY!r} is the envelope of bytes")
         if self.encoder is None:
             return _json_encoder.encode(body)
-        if hasattr(body, "model_dump") or dataclasses.is_dataclass(body):
+        if _is_pydantic(body) or dataclasses.is_dataclass(body):
             body = plain(body)
         encoded = self.encoder(body)
         return encoded if isinstance(encoded, str) else bytes(encoded).decode()
@@ -226,6 +295,16 @@ def encode_headers(headers: Headers | None, group: str | None) -> str | None:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidBodyError(f"the headers can't be encoded: {error}") from error
     return _checked(text, "headers")
+
+
+def _check_json(text: str) -> None:
+    """Refuse what is not JSON, and so is not read: PostgreSQL does not see what is sealed."""
+    try:
+        value = json_of(text)
+        if "\\u" in text:
+            to_json(value).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidBodyError(f"the body is not valid JSON: {error}") from error
 
 
 # Headers know no bytes.

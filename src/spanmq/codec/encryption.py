@@ -26,10 +26,19 @@ from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.errors import DecryptionError, EncryptionError, ExtraNotInstalledError, InvalidBodyError
+from spanmq.errors import (
+    DecryptionError,
+    EncryptionError,
+    ExtraNotInstalledError,
+    InvalidBodyError,
+    ResultNotStoredError,
+)
+from spanmq.model.queue import folded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = ["Encryption", "Unopened"]
 
 SEALED_KEY: Final = "spanmq.sealed"
 MARK: Final = f'"{SEALED_KEY}"'.encode()
@@ -48,10 +57,10 @@ _LINE: Final = re.compile(r"(?P<id>[A-Za-z0-9._-]{1,64})\s+(?P<key>[A-Za-z0-9+/]
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """A body that could not be opened or read, as it is in the database, and why not."""
+    """A body or result that could not be opened or read, as it is in the database, and why not."""
 
     text: str
-    error: DecryptionError | InvalidBodyError
+    error: DecryptionError | InvalidBodyError | ResultNotStoredError
 
 
 @dataclass(slots=True)
@@ -125,7 +134,7 @@ class Encryption:
         The text cannot be guessed from it without the keys. The first key is used, so that a key that is
         added changes no fingerprint.
         """
-        value = json.dumps([place.lower(), text]).encode()
+        value = json.dumps([folded(place), text]).encode()
         return hmac.digest(self._state.fingerprint_key, value, "sha256").hex()
 
     def seal(self, text: str, place: str) -> str:
@@ -162,7 +171,7 @@ class Encryption:
         from cryptography.exceptions import InvalidTag
 
         place = envelope["for"]
-        if place.lower() != queue.lower() and not any(fnmatchcase(place, each) for each in self.trusted):
+        if folded(place) != folded(queue) and not any(fnmatchcase(place, each) for each in self.trusted):
             raise DecryptionError(
                 f"the body was sealed for {place!r}", hint="Name that among `trusted`.", queue=queue
             )

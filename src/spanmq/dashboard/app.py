@@ -26,7 +26,9 @@ from spanmq.dashboard import (
     queues,
     repair,
     schedules,
+    search,
     sign_in,
+    tasks,
     workers,
 )
 from spanmq.dashboard.page import Page, go, send_asset, show
@@ -47,6 +49,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *figures.PAGES,
     *message.PAGES,
     *messages.PAGES,
+    *search.PAGES,
     *changes.PAGES,
     *dead_letters.PAGES,
     *failing.PAGES,
@@ -54,6 +57,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *policies.PAGES,
     *schedules.PAGES,
     *workers.PAGES,
+    *tasks.PAGES,
 )
 HEADERS: Final = {
     # Only scripts from this server, no other origins, no frames.

@@ -4,10 +4,13 @@ from typing import Final
 
 from starlette.responses import Response
 
+from spanmq.dashboard.listing import Listing, listing_of
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.queue_head import QueueHead, head_of
 from spanmq.dashboard.visit import Visit
+from spanmq.dashboard.wording import text
 from spanmq.errors import QueueNotFoundError
+from spanmq.model import Change
 
 SHOWN: Final = 25
 # Pages are filtered by what the visitor may see.
@@ -32,11 +35,29 @@ async def _page(visit: Visit, queue: str | None, head: QueueHead | None) -> Resp
     before = visit.number("before", 0) or None
     read = await visit.backend.client.inspect.changes(queue, before=before, limit=READ)
     # Changes without a queue, such as those of tokens, need the right to look at all queues.
-    seen = [each for each in read if visit.may("look", each.queue)]
+    path, query = ("/changes", {}) if queue is None else ("/queue/changes", {"queue": queue})
+    listing: Listing[Change] = listing_of(
+        visit,
+        path,
+        (each for each in read if visit.may("look", each.queue)),
+        {},
+        lambda each: " ".join(
+            filter(None, (each.queue, each.action, each.role, each.actor, text(each.details)))
+        ),
+        **query,
+    )
+    seen = listing.rows
     last = seen[SHOWN - 1] if len(seen) > SHOWN else read[-1] if len(read) == READ else None
     last_id = None if last is None else last.change_id
     return show(
-        visit, "changes.html", queue=queue, head=head, before=before, changes=seen[:SHOWN], last=last_id
+        visit,
+        "changes.html",
+        queue=queue,
+        head=head,
+        before=before,
+        listing=listing,
+        changes=seen[:SHOWN],
+        last=last_id,
     )
 
 

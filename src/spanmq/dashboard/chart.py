@@ -4,13 +4,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from math import ceil, floor, log10
+from typing import Any, Final, Literal, Protocol
 from xml.etree import ElementTree
 
 import pygal
 from pygal.style import Style
-
-from spanmq.model import StatisticsStep
 
 # For maps, of which we draw none, pygal puts itself into all imports; Python 3.11 warns of it each time.
 sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
@@ -22,11 +21,23 @@ LABELS: Final[Mapping[Shape, int]] = {"wide": 6, "narrow": 3}
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Which columns it shows; a rate is a count by the seconds of its step."""
+    """Which columns it shows; a rate is a count by the seconds of its step.
+
+    With `has_gaps` a step without a value is a gap, and each value a dot: there may be none beside it.
+    """
 
     lines: Mapping[str, str]
     colors: tuple[str, ...]
     is_rate: bool = False
+    has_gaps: bool = False
+
+
+class Step(Protocol):
+    """A row of figures, which has the columns of the chart, too."""
+
+    @property
+    def began_at(self) -> datetime:
+        """When it began."""
 
 
 # Each color is visible on white and on black, and distinguishable from its neighbours with red-green colour
@@ -40,6 +51,13 @@ CHARTS: Final[Mapping[str, Chart]] = {
     "levels": Chart({"backlog": "backlog", "in_flight": "in flight"}, ("#2f7ed8", "#d98200")),
     "age": Chart({"oldest_ready_seconds": "oldest ready"}, ("#8a63d2",)),
 }
+# Of one kind of task.
+TASK_CHARTS: Final[Mapping[str, Chart]] = {
+    "runs": Chart({"done": "done", "failed": "failed"}, ("#1f9d76", "#d1495b"), is_rate=True),
+    "durations": Chart(
+        {"p50": "half took at most", "p95": "95 of 100"}, ("#2f7ed8", "#8a63d2"), has_gaps=True
+    ),
+}
 # Over pygal's own rules, which are for one background.
 RULES: Final = """
     .axis .guides, .axis .line { stroke: #8884 !important; stroke-dasharray: none !important; }
@@ -50,10 +68,11 @@ RULES: Final = """
 
 
 def draw(
-    chart: Chart, steps: Sequence[StatisticsStep], step: float, shape: Shape, *, since: datetime | None = None
+    chart: Chart, steps: Sequence[Step], step: float, shape: Shape, *, since: datetime | None = None
 ) -> bytes:
     """Return the picture. What has no data is a gap before `since`, and 0 after it: then nothing happened."""
     width, height = SIZES[shape]
+    ticks = _ticks(max(_peak(chart, steps, step), 0.0))
     every = max(len(steps) // LABELS[shape], 1)
     picture: Any = pygal.Line(
         width=width,
@@ -62,7 +81,8 @@ def draw(
         style=_style(chart),
         css=["file://style.css", "file://graph.css", f"inline:{RULES}"],
         js=[],
-        show_dots=False,
+        show_dots=chart.has_gaps,
+        dots_size=2,
         stroke_style={"width": 2},
         legend_at_bottom=True,
         legend_at_bottom_columns=len(chart.lines),
@@ -70,7 +90,8 @@ def draw(
         margin=4,
         min_scale=3,
         max_scale=5,
-        range=_range(chart, steps, step),
+        range=(0.0, ticks[-1]),
+        y_labels=ticks,
         value_formatter=short,
         x_labels_major_every=every,
         show_minor_x_labels=False,
@@ -98,21 +119,32 @@ def short(value: float) -> str:
 
 
 def _values(
-    chart: Chart, steps: Sequence[StatisticsStep], step: float, name: str, since: datetime | None
+    chart: Chart, steps: Sequence[Step], step: float, name: str, since: datetime | None
 ) -> list[float | None]:
     values: list[float | None] = []
     for each in steps:
         value = getattr(each, name)
-        if value is None and since is not None and each.began_at + timedelta(seconds=step) <= since:
+        is_before = since is not None and each.began_at + timedelta(seconds=step) <= since
+        if value is None and (chart.has_gaps or is_before):
             values.append(None)
         else:
             values.append((value or 0.0) / (step if chart.is_rate else 1.0))
     return values
 
 
-def _range(chart: Chart, steps: Sequence[StatisticsStep], step: float) -> tuple[float, float]:
-    values = [value or 0.0 for name in chart.lines for value in _values(chart, steps, step, name, None)]
-    return 0.0, max(values, default=0.0) or 1.0
+def _peak(chart: Chart, steps: Sequence[Step], step: float) -> float:
+    return max(
+        (value or 0.0 for name in chart.lines for value in _values(chart, steps, step, name, None)),
+        default=0.0,
+    )
+
+
+def _ticks(peak: float) -> list[float]:
+    """Return up to six round numbers from 0 up, of which the last is not below the peak."""
+    rough = (peak or 1.0) / 5
+    power = 10.0 ** floor(log10(rough))
+    size = next(each * power for each in (1.0, 2.0, 2.5, 5.0, 10.0) if each * power >= rough * (1 - 1e-9))
+    return [n * size for n in range(ceil((peak or 1.0) / size - 1e-9) + 1)]
 
 
 def _style(chart: Chart) -> Style:

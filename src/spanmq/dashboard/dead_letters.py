@@ -14,10 +14,13 @@ from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.dashboard.wording import ROW_BYTES_MAX, address
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
-from spanmq.model.cause import causes_of
+from spanmq.model.cause import Cause, causes_of
 
 SHOWN: Final = 12
 CAUSES: Final = 4
+# The page over all queues: causes of the queues with the most dead letters.
+ALL_CAUSES: Final = 12
+WORST: Final = 10
 # Causes are determined from this number of dead letters: there may be millions.
 SAMPLE: Final = 500
 # So many a step: the form comes again for the rest.
@@ -37,7 +40,23 @@ async def overview(visit: Visit) -> Response:
     for each in visit.seen(await visit.backend.client.dead_letters.count()):
         counts.setdefault(each.queue, {})[each.category] = each.count
     rows = sorted(counts.items(), key=lambda each: (-sum(each[1].values()), each[0]))
-    return show(visit, "dead_letter_queues.html", rows=rows, categories=CATEGORIES)
+    worst, causes = [queue for queue, _ in rows[:WORST]], list[tuple[str, Cause]]()
+    for queue in worst:
+        # Of each its newest: causes are told from errors, and no body is loaded.
+        letters = await visit.backend.client.dead_letters.list(
+            queue, limit=SAMPLE // len(worst), body_bytes_max=0, newest_first=True
+        )
+        causes += [(queue, each) for each in causes_of(letters)]
+    causes.sort(key=lambda each: -each[1].count)
+    return show(
+        visit,
+        "dead_letter_queues.html",
+        rows=rows,
+        categories=CATEGORIES,
+        causes=causes[:ALL_CAUSES],
+        sample=SAMPLE // max(len(worst), 1),
+        worst=len(worst),
+    )
 
 
 async def answer(visit: Visit) -> Response:
@@ -45,7 +64,7 @@ async def answer(visit: Visit) -> Response:
     head = await head_of(visit)
     queue = head.queue
     given, which = _given(visit), visit.text("which") or "waiting"
-    after = visit.number("after", 0)
+    after, is_oldest_first = visit.number("after", 0), visit.text("order") == "oldest"
     problem: str | None = None
     letters: list[DeadLetter] = []
     sample: list[DeadLetter] = []
@@ -55,12 +74,18 @@ async def answer(visit: Visit) -> Response:
         redriven = _which(which)
         async with visit.backend.patterns.searching(visit.caller, choice) as client:
             letters = sample = await client.dead_letters.list(
-                queue, **choice, redriven=redriven, after=after, limit=SHOWN + 1, body_bytes_max=ROW_BYTES_MAX
+                queue,
+                **choice,
+                redriven=redriven,
+                after=after,
+                limit=SHOWN + 1,
+                body_bytes_max=ROW_BYTES_MAX,
+                newest_first=not is_oldest_first,
             )
             if after or len(letters) > SHOWN:
                 # Causes are told from errors: no body is loaded.
                 sample = await client.dead_letters.list(
-                    queue, **choice, redriven=redriven, limit=SAMPLE, body_bytes_max=0
+                    queue, **choice, redriven=redriven, limit=SAMPLE, body_bytes_max=0, newest_first=True
                 )
     except InvalidArgumentError as error:
         problem = error.message
@@ -77,6 +102,7 @@ async def answer(visit: Visit) -> Response:
         letters=letters[:SHOWN],
         has_more=len(letters) > SHOWN,
         after=after,
+        order="oldest" if is_oldest_first else "",
         causes=causes_of(sample),
         causes_shown=100 if visit.text("causes") == "all" else CAUSES,
         is_sample=len(sample) == SAMPLE,
@@ -96,6 +122,7 @@ async def redrive(visit: Visit) -> Response:
     fields = await visit.form()
     try:
         terms, choice = _terms(fields), _choice(_given(visit))
+        visit.check_choice(choice)
         found = await visit.backend.patterns.redrive(visit.caller, visit.queue, **choice, **terms)
     except (InvalidArgumentError, NotPossibleError) as error:
         return await _preview_redrive(visit, fields, error.message)
@@ -116,6 +143,7 @@ async def discard(visit: Visit) -> Response:
     try:
         choice = _choice(_given(visit))
         redriven = _which(visit.text("which") or "waiting")
+        visit.check_choice(choice)
         removed = await visit.backend.patterns.discard(
             visit.caller, visit.queue, **choice, redriven=redriven, limit=LIMIT_MAX
         )
@@ -131,11 +159,20 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
     if problem is None:
         try:
             terms, choice = _terms(pace), _choice(given)
+            visit.check_choice(choice, is_shown=terms["patch"] is not None)
             async with visit.backend.patterns.searching(visit.caller, choice) as client:
                 found = await client.dead_letters.redrive(visit.queue, **choice, **terms, dry_run=True)
         except (InvalidArgumentError, NotPossibleError) as error:
             problem = error.message
-    shown = {"given": given, "pace": pace, "found": found, "shown": found[:SHOWN]}
+    letters: dict[int, DeadLetter] = {}
+    if visit.may("look", visit.queue):
+        for each in found[:SHOWN]:
+            for letter in await visit.backend.client.dead_letters.show(
+                visit.queue, each.message_id, body_bytes_max=ROW_BYTES_MAX
+            ):
+                if letter.redriven_at is None:
+                    letters[each.message_id] = letter
+    shown = {"given": given, "pace": pace, "found": found, "shown": found[:SHOWN], "letters": letters}
     return show_form(visit, "redrive.html", problem, queue=visit.queue, **shown)
 
 
@@ -143,6 +180,7 @@ async def _preview_discard(visit: Visit, problem: str | None) -> Response:
     given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
     try:
         choice = _choice(given)
+        visit.check_choice(choice)
         async with visit.backend.patterns.searching(visit.caller, choice) as client:
             count = await client.dead_letters.discard(
                 visit.queue, **choice, redriven=_which(which), limit=LIMIT_MAX, dry_run=True

@@ -11,6 +11,7 @@ from spanmq.dashboard.chart import CHARTS, Shape, draw
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.visit import RefusedError, Visit
 from spanmq.model import StatisticsStep
+from spanmq.model.queue import folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ async def _figures(visit: Visit, span: Span) -> Figures:
     queues = [
         each
         for each in await client.queues.list()
-        if (each.name.lower() == queue.lower() if queue is not None else visit.may("look", each.name))
+        if (folded(each.name) == folded(queue) if queue is not None else visit.may("look", each.name))
     ]
     names = [each.name for each in queues]
     spans = spans_for(len(names))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import RefusedError, Visit
-from spanmq.dashboard.wording import ROW_BYTES_MAX, address, text
+from spanmq.dashboard.wording import ROW_BYTES_MAX, address, task_of, text
 from spanmq.model import FailingMessage, Message
 
 SHOWN: Final = 15
@@ -20,19 +20,21 @@ SHOWN: Final = 15
 SCANNED: Final = 2_000
 CHUNK: Final = 500
 SELECTED_MAX: Final = 100
+# The order of a list in which the newest does not come first.
+OLDEST: Final = "oldest"
 STATES: Final = ("", "pending", "processing", "delayed", "failed", "done")
 # For each act: its button, what it does, and the states of the messages that it changes.
 ACTS: Final = {
-    "retry": ("Retry now", "are made visible now", ("failed", "delayed")),
+    "retry": ("Retry now", "would become visible now", ("failed", "delayed")),
     "cancel": (
         "Cancel messages",
-        "are cancelled; the handler of one that is being processed is told to end",
+        "would be cancelled; the handler of one that is being processed would be told to end",
         ("pending", "delayed", "failed", "processing"),
     ),
-    "reject": ("Reject", "become dead letters, which can be redriven", ("failed",)),
+    "reject": ("Reject", "would become dead letters, which can be redriven", ("failed",)),
     "delete": (
         "Delete",
-        "are deleted for good, also those that a receiver holds",
+        "would be deleted for good, also those that a receiver holds",
         ("pending", "delayed", "failed", "processing"),
     ),
 }
@@ -52,6 +54,12 @@ class Search:
     find: str
     group: str
     error: str
+    order: str = ""
+
+    @property
+    def newest_first(self) -> bool:
+        """Return whether the newest message comes first, as it does unless the URL says otherwise."""
+        return self.order != OLDEST
 
     def matches(self, row: "Row") -> bool:
         """Return whether a message is meant."""
@@ -70,16 +78,27 @@ class Search:
     @property
     def query(self) -> dict[str, str]:
         """Return the parameters of the URL."""
-        return {"state": self.state, "find": self.find, "group": self.group, "error": self.error}
+        return {
+            "state": self.state,
+            "find": self.find,
+            "group": self.group,
+            "error": self.error,
+            "order": self.order,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message, its state, and its last error ("" without one)."""
+    """A message, its state, its last error ("" without one), and its task, None without one."""
 
     message: Message
     state: str
     error: str
+
+    @property
+    def task(self) -> str | None:
+        """Return the task that the message is for."""
+        return task_of(self.message.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +113,7 @@ class Found:
 async def answer(visit: Visit) -> Response:
     """Show the messages of a queue that match."""
     head, client = await head_of(visit), visit.backend.client
-    search = Search(*(visit.text(name).strip() for name in ("state", "find", "group", "error")))
+    search = Search(*(visit.text(name).strip() for name in ("state", "find", "group", "error", "order")))
     if search.state not in STATES:
         raise RefusedError(400, "No such state", f"States are {', '.join(filter(None, STATES))}.")
     after = visit.number("after", 0)
@@ -119,10 +138,12 @@ async def _search(visit: Visit, queue: str, search: Search, after: int) -> Found
     reader = client.inspect.archive if search.state == "done" else client.peek
     limit = SHOWN + 1 if search.is_any else CHUNK
     while read < SCANNED:
-        chunk = await reader(queue, limit, after=after, body_bytes_max=ROW_BYTES_MAX)
-        failing = {} if search.state == "done" else await _failing_among(visit, queue, chunk)
+        chunk = await reader(
+            queue, limit, after=after, body_bytes_max=ROW_BYTES_MAX, newest_first=search.newest_first
+        )
+        failing = {} if search.state == "done" else await failing_among(visit, queue, chunk)
         for message in chunk:
-            row = _row(message, failing.get(message.message_id), is_done=search.state == "done")
+            row = row_of(message, failing.get(message.message_id), is_done=search.state == "done")
             if search.matches(row):
                 if len(rows) == SHOWN:
                     return Found(rows, read, after)
@@ -134,17 +155,20 @@ async def _search(visit: Visit, queue: str, search: Search, after: int) -> Found
     return Found(rows, read, after)
 
 
-async def _failing_among(visit: Visit, queue: str, chunk: Sequence[Message]) -> dict[int, FailingMessage]:
-    """Return those of the messages that wait for another attempt, by id."""
+async def failing_among(visit: Visit, queue: str, chunk: Sequence[Message]) -> dict[int, FailingMessage]:
+    """Return those of successive messages that wait for another attempt, by id."""
     tried = [each.message_id for each in chunk if each.attempt]
     if not tried:
         return {}
     # Failing ones are among those with attempts: so there are at most as many up to the last of these.
-    failing = await visit.backend.client.inspect.failing_messages(queue, after=tried[0] - 1, limit=len(tried))
+    failing = await visit.backend.client.inspect.failing_messages(
+        queue, after=min(tried) - 1, limit=len(tried)
+    )
     return {each.message_id: each for each in failing}
 
 
-def _row(message: Message, failure: FailingMessage | None, *, is_done: bool) -> Row:
+def row_of(message: Message, failure: FailingMessage | None, *, is_done: bool = False) -> Row:
+    """Return a message as a row, with its failure, if it waits for another attempt."""
     if is_done:
         return Row(message, "done", "")
     error = "" if failure is None else " ".join(filter(None, (failure.error_class, failure.error)))

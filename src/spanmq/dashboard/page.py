@@ -37,14 +37,15 @@ FOR_EVER: Final = "public, max-age=31536000, immutable"
 class Page:
     """A path and the right that it requires.
 
-    `verb` is the verb that the caller needs on the queue in the URL (`of_queue`), or on any queue: then the
-    page shows the queues that the caller may see. None: no right is required.
+    `verb` is the verb that the caller needs on the queue in the URL (`of_queue`), on all queues (`of_all`), or on any
+    queue: then the page shows the queues that the caller may see. None: no right is required.
     """
 
     path: str
     answer: Callable[[Visit], Awaitable[Response]]
     verb: Verb | None = "look"
     of_queue: bool = False
+    of_all: bool = False
     method: str = "GET"
 
     def check(self, visit: Visit) -> None:
@@ -53,6 +54,8 @@ class Page:
             return
         if self.of_queue:
             visit.check(self.verb, visit.queue)
+        elif self.of_all:
+            visit.check(self.verb, None)
         if visit.caller is None or self.verb not in visit.caller.verbs:
             raise forbidden(self.verb, None)
 

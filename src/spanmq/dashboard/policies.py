@@ -16,6 +16,14 @@ from spanmq.model import Policy
 from spanmq.model.policy import SETTING_WORDS
 
 SHOWN_MAX: Final = 1_000
+# The groups of settings in the form, in this order; a setting that is in none comes last.
+GROUPS: Final = {
+    "Delivery": ("paused", "lease", "redrive_delay", "drop_expired", "priority_aging"),
+    "Retries": ("max_attempts", "backoff_base", "backoff_factor", "backoff_max", "jitter"),
+    "Order": ("ordered", "fill_groups", "dead_letter_blocks_group"),
+    "Limits": ("max_in_flight", "max_in_flight_per_group", "rate_limit", "rate_burst", "max_backlog"),
+    "Retention": ("dead_letter_retention", "archive_on_ack", "archive_retention", "keep"),
+}
 
 
 async def answer(visit: Visit) -> Response:
@@ -71,6 +79,7 @@ async def _form(
         error,
         head=head,
         policy=policy,
+        groups=_groups(policy),
         set_here={name: (value, defaults[name]) for name, value in policy.items() if value != defaults[name]},
         schema=await visit.backend.client.queues.schema(head.queue),
         typed=typed,
@@ -78,6 +87,13 @@ async def _form(
         notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,
         may_change=visit.may("manage", visit.queue),
     )
+
+
+def _groups(policy: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the settings by their group."""
+    grouped = {name for names in GROUPS.values() for name in names}
+    found = {title: [name for name in names if name in policy] for title, names in GROUPS.items()}
+    return found | {"Other": rest} if (rest := [name for name in policy if name not in grouped]) else found
 
 
 def _changes(policy: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:

@@ -1,18 +1,16 @@
 """The tabs of one queue, and what a person does to it: create, pause, resume, purge, drop it, send a message."""
 
-import json
 from typing import Final
 
 from starlette.responses import Response
 
-from spanmq.codec.body import RawJson
 from spanmq.dashboard import typed
 from spanmq.dashboard.failing import causes
 from spanmq.dashboard.figures import SPANS, span_of
 from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.queue_head import head_of
 from spanmq.dashboard.visit import Visit
-from spanmq.dashboard.wording import ROW_BYTES_MAX, address
+from spanmq.dashboard.wording import ROW_BYTES_MAX, address, task_of
 from spanmq.dashboard.workers import progress_of
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import HeldLease
@@ -26,6 +24,7 @@ NOTICES: Final = {
     "created": "Created: messages can be sent.",
     "paused": "Paused: receivers get nothing until you resume the queue.",
     "resumed": "Resumed: receivers get messages again.",
+    "closed": "Closed the circuit breakers of {n} workers: they receive again.",
     "purged": "Purged: {n} messages were removed.",
 }
 
@@ -92,14 +91,8 @@ async def _task_of(visit: Visit, queue: str, lease: HeldLease) -> str | None:
     [*found] = await visit.backend.client.peek(
         queue, 1, after=lease.first_id - 1, body_bytes_max=ROW_BYTES_MAX
     )
-    if not found or found[0].message_id != lease.first_id or not isinstance(found[0].body, RawJson):
-        return None
-    try:
-        body = json.loads(str(found[0].body))
-    except (ValueError, RecursionError):
-        return None
-    task = body.get("task") if isinstance(body, dict) else None
-    return task if isinstance(task, str) else None
+    is_first = bool(found) and found[0].message_id == lease.first_id
+    return task_of(found[0].body) if is_first else None
 
 
 async def ask_create(visit: Visit) -> Response:
@@ -148,6 +141,13 @@ async def resume(visit: Visit) -> Response:
     await visit.form()
     await visit.backend.client.queues.resume(visit.queue)
     return go(address("/queue", queue=visit.queue, done="resumed"))
+
+
+async def close_breaker(visit: Visit) -> Response:
+    """Close the circuit breakers of the queue's workers."""
+    await visit.form()
+    closed = await visit.backend.client.queues.close_breaker(visit.queue)
+    return go(address("/queue", queue=visit.queue, done="closed", n=closed))
 
 
 async def ask_purge(visit: Visit) -> Response:
@@ -200,6 +200,7 @@ PAGES: Final = (
     Page("/queue/drop", drop, "manage", of_queue=True, method="POST"),
     Page("/queue/pause", pause, "manage", of_queue=True, method="POST"),
     Page("/queue/resume", resume, "manage", of_queue=True, method="POST"),
+    Page("/queue/close-breaker", close_breaker, "manage", of_queue=True, method="POST"),
     Page("/queue/purge", ask_purge, "manage", of_queue=True),
     Page("/queue/purge", purge, "manage", of_queue=True, method="POST"),
     Page("/queue/send", ask_send, "send", of_queue=True),

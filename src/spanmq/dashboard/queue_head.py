@@ -1,8 +1,10 @@
 """What the tabs of a queue have in common: its name and state, buttons, and the tabs."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from spanmq.dashboard.attention import Problem, problems_of
 from spanmq.dashboard.standing import Standing, standing_of
 from spanmq.dashboard.visit import Visit
 from spanmq.errors import QueueNotFoundError
@@ -23,17 +25,18 @@ TABS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class QueueHead:
-    """The head of a queue's tabs: its name as it was created, its state, and all tabs."""
+    """The head of a queue's tabs: its name as it was created, its state, its problems, and all tabs."""
 
     queue: str
     standing: Standing
+    problems: list[Problem]
     tabs: tuple[tuple[str, str], ...] = TABS
 
 
 async def head_of(visit: Visit) -> QueueHead:
     """Return the head of the queue that the URL names; raises QueueNotFoundError if it does not exist."""
     name = visit.queue
-    found = await standing_of(visit.backend, [name])
+    found, problems = await asyncio.gather(standing_of(visit.backend, [name]), problems_of(visit, [name]))
     if not found:
         raise QueueNotFoundError(f"queue {name!r} does not exist", queue=name)
-    return QueueHead(found[0].queue, found[0])
+    return QueueHead(found[0].queue, found[0], problems.get(found[0].queue, []))

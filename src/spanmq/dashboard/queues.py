@@ -14,7 +14,7 @@ from spanmq.dashboard.figures import span_of, spans_for
 from spanmq.dashboard.page import Page, show
 from spanmq.dashboard.standing import Standing, standing_of
 from spanmq.dashboard.visit import RefusedError, Visit
-from spanmq.model import FailingCause
+from spanmq.model.attention import REASONS
 
 FIRST: Final = "attention"
 NOTICES: Final = {"dropped": "Dropped: the queue and its messages are gone."}
@@ -41,17 +41,11 @@ async def answer(visit: Visit) -> Response:
     order, sought = visit.text("order", FIRST), visit.text("find").strip()
     if order not in (FIRST, *ORDERS):
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join((FIRST, *ORDERS))}.")
-    latest, failing = await asyncio.gather(standing_of(visit.backend), causes(visit, limit=WORST))
+    latest, failing, problems = await asyncio.gather(
+        standing_of(visit.backend), causes(visit, limit=WORST), problems_of(visit)
+    )
     found = visit.seen(latest)
     span, spans = span_of(visit), spans_for(len(found))
-    of_queue: dict[str, list[FailingCause]] = {}
-    for each in failing:
-        of_queue.setdefault(each.queue, []).append(each)
-
-    def problems_in(standings: Iterable[Standing]) -> dict[str, list[Problem]]:
-        return {each.queue: problems_of(each, of_queue.get(each.queue, ())) for each in standings}
-
-    problems = problems_in(found)
     rows = _ordered((each for each in found if sought.lower() in each.queue.lower()), order, problems)
     pages = max((len(rows) + SHOWN - 1) // SHOWN, 1)
     page = min(max(visit.number("page", 1), 1), pages)
@@ -62,8 +56,7 @@ async def answer(visit: Visit) -> Response:
     }
     counted = {each.queue: each for each in await standing_of(visit.backend, sorted(names))}
     found = [counted.get(each.queue, each) for each in found]
-    problems |= problems_in(counted.values())
-    urgent = _ordered((each for each in found if problems[each.queue]), FIRST, problems)
+    urgent = _ordered((each for each in found if each.queue in problems), FIRST, problems)
     return show(
         visit,
         "queues.html",
@@ -100,7 +93,7 @@ def _ordered(
 
 def _urgency(standing: Standing, problems: Mapping[str, list[Problem]]) -> tuple[int, int, str]:
     """Return what sorts the most urgent first, then those with the most messages."""
-    rank = min((each.rank for each in problems[standing.queue]), default=9)
+    rank = min((each.rank for each in problems.get(standing.queue, ())), default=len(REASONS))
     return rank, -(standing.backlog or 0), standing.queue.lower()
 
 

@@ -1,19 +1,29 @@
 """Recurring messages: their times, and forms that create, pause, resume and remove them."""
 
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from typing import Final
 
 from starlette.responses import Response
 
 from spanmq.client import AsyncClient
 from spanmq.dashboard import typed
+from spanmq.dashboard.listing import Keys, listing_of
 from spanmq.dashboard.page import Page, go, show, show_form
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
+from spanmq.model import Schedule
 from spanmq.service.schedules import LISTED_BODY_BYTES_MAX, changing
 
 SHOWN_MAX: Final = 500
+NEVER: Final = datetime.max.replace(tzinfo=UTC)
+KEYS: Final[Keys[Schedule]] = {
+    "name": (lambda each: each.name.lower(), False),
+    "queue": (lambda each: each.queue.lower(), False),
+    "next": (lambda each: NEVER if each.is_paused else each.next_at or NEVER, False),
+    "last": (lambda each: each.last_at or datetime.min.replace(tzinfo=UTC), True),
+}
 NOTICES: Final = {
     "made": "The schedule was saved.",
     "paused": "Paused: it sends nothing until you resume it.",
@@ -28,11 +38,15 @@ async def answer(visit: Visit) -> Response:
     assert visit.caller is not None
     queues = await visit.backend.queues_of(visit.caller)
     found = await visit.backend.client.schedules.list(queues=queues, body_bytes_max=LISTED_BODY_BYTES_MAX)
+    listing = listing_of(
+        visit, "/schedules", found, KEYS, lambda each: f"{each.name} {each.queue} {each.cron}"
+    )
     return show(
         visit,
         "schedules.html",
-        schedules=found[:SHOWN_MAX],
-        n_found=len(found),
+        listing=listing,
+        schedules=listing.rows[:SHOWN_MAX],
+        n_found=len(listing.rows),
         notice=NOTICES.get(visit.text("done")),
         may_make="manage" in visit.caller.verbs,
     )

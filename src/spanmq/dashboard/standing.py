@@ -10,7 +10,7 @@ from spanmq.service.backend import Backend
 
 # A queue that had more when it was sampled is not looked at: it would be in vain.
 BACKLOG_MAX: Final = 20_000
-# Runs that are counted in a queue, and in all queues of a page.
+# Messages that are counted in a queue, and in all queues of a page.
 RUNS_MAX: Final = 200
 RUNS_OF_ALL: Final = 2_000
 
@@ -39,9 +39,14 @@ class Standing:
     sampled_at: datetime | None
     blocked_groups: int
     failing: int
+    workers: int
     is_paused: bool
     breaker_open_until: datetime | None
-    lacks_worker: bool
+
+    @property
+    def failing_now(self) -> int:
+        """Return how many messages wait for another attempt, up to 1,000 where they are not counted exactly."""
+        return self.failing if self.failed is None else self.failed
 
 
 async def standing_of(backend: Backend, names: Sequence[str] | None = None) -> list[Standing]:
@@ -88,7 +93,7 @@ def _standing(latest: LatestStatistics, exact: QueueCount | None) -> Standing:
         sampled_at=latest.sampled_at,
         blocked_groups=latest.blocked_groups,
         failing=latest.failing,
+        workers=latest.workers,
         is_paused=latest.is_paused,
         breaker_open_until=latest.breaker_open_until,
-        lacks_worker=latest.lacks_worker(visible, in_flight),
     )

@@ -55,6 +55,12 @@ class Visit:
         if not self.may(verb, queue):
             raise forbidden(verb, queue)
 
+    def check_choice(self, choice: Mapping[str, object], *, is_shown: bool = False) -> None:
+        """Raise 403 where the same choice of messages of the queue in the URL would be refused over HTTP."""
+        if self.caller is None:
+            raise forbidden("look", self.queue)
+        self.caller.check_choice(self.queue, choice, is_shown=is_shown)
+
     def seen(self, records: Iterable[OfQueue]) -> list[OfQueue]:
         """Return the records of queues that the caller may look at."""
         return [] if self.caller is None else self.caller.seen(records)
@@ -122,7 +128,7 @@ class Visit:
             raise RefusedError(400, "The body is not a form", "The form can't be read.") from error
         fields = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") for name, value in found}
         given = fields.pop("form_token", "")
-        # A browser that says nothing of where the form was is held to the token alone.
+        # Without the headers Origin and Sec-Fetch-Site only the form token is checked.
         is_ours = hmac.compare_digest(given.encode(), self.form_token.encode())
         if is_from_elsewhere(self.request.headers) or not is_ours:
             words = "The form is too old, or belongs to another page. Load the page again."

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from spanmq.codec.body import RawJson, to_json
+from spanmq.model.attention import duration
 
 NOTHING: Final = "\N{EN DASH}"
 SHORT: Final = 160
@@ -18,7 +19,6 @@ ROW_BYTES_MAX: Final = 2_000
 PAGE_BYTES_MAX: Final = 200_000
 # Replaces a body that was not loaded.
 _CUT: Final = re.compile(r'\{"spanmq\.cut": ?(\d+)\}')
-UNITS: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def count(value: float | None) -> str:
@@ -33,25 +33,6 @@ def rate(value: float | None) -> str:
     if value == 0 or value >= 100:
         return f"{round(value):,}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Write a length of time by its two largest units: 3 h 5 min, or 20 ms."""
-    if seconds is None:
-        return NOTHING
-    seconds = max(seconds, 0.0)
-    if 0 < seconds < 0.0995:
-        return f"{max(round(seconds * 1000), 1)} ms"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    left, parts = round(seconds), []
-    for size, unit in UNITS:
-        if left >= size:
-            parts.append(f"{int(left // size)} {unit}")
-            left -= int(left // size * size)
-        if len(parts) == 2:
-            break
-    return " ".join(parts)
 
 
 def size(value: float | None) -> str:
@@ -70,12 +51,26 @@ def moment(value: datetime | None) -> str:
     return NOTHING if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def typed_moment(value: str) -> str:
+    """Return a time that was typed, as times are written; unchanged if it is not one."""
+    try:
+        found = datetime.fromisoformat(value)
+        return moment(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        return value
+
+
 def since(value: datetime | None) -> str:
     """Write how far a time is from now."""
     if value is None:
         return NOTHING
     seconds = (datetime.now(UTC) - value).total_seconds()
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+
+
+def is_past(value: datetime) -> bool:
+    """Return whether a time is now or before."""
+    return value <= datetime.now(UTC)
 
 
 def text(value: object) -> str:
@@ -91,6 +86,18 @@ def text(value: object) -> str:
             return to_json(value)
     whole = str(value)
     return whole if (bytes_ := bytes_cut(value)) is None else f"({size(bytes_)}, too large to be shown here)"
+
+
+def task_of(body: object) -> str | None:
+    """Return the task that a body is for; None without one, or if the body was not loaded."""
+    if not isinstance(body, RawJson):
+        return None
+    try:
+        parsed = json.loads(str(body))
+    except (ValueError, RecursionError):
+        return None
+    task = parsed.get("task") if isinstance(parsed, dict) else None
+    return task if isinstance(task, str) else None
 
 
 def bytes_cut(value: object) -> int | None:
@@ -143,7 +150,9 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "duration": duration,
     "size": size,
     "moment": moment,
+    "typed_moment": typed_moment,
     "since": since,
+    "is_past": is_past,
     "text": text,
     "short": short,
     "pretty": pretty,

@@ -11,6 +11,8 @@ from psycopg.pq import Conninfo
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks import Tasks
 
+__all__ = ["django_tasks"]
+
 
 def django_tasks(name: str, *, using: str = "default", **options: Any) -> Tasks:
     """Return Tasks whose sends are part of Django's transaction, on the database of the alias `using`.

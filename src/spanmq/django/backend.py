@@ -1,21 +1,25 @@
 """A backend for `django.tasks` of Django 6, or the package django-tasks before: its tasks are spanmq's."""
 
-import json
-import logging
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from importlib import import_module
 from threading import Lock
 from traceback import format_exception
 from typing import Any, Final
+from uuid import UUID
 
+from django.conf import settings
+from django.utils.crypto import constant_time_compare, salted_hmac
 from django.utils.module_loading import import_string
 
 from spanmq.client import Client
+from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidArgumentError, UnknownTaskError
 from spanmq.model import Failure, Message
+from spanmq.model.queue import folded
 from spanmq.tasks import GIVEN, Task, Tasks
+
+__all__ = ["SpanmqBackend"]
 
 
 def _framework() -> str:
@@ -37,7 +41,6 @@ base: Any = import_module(f"{FRAMEWORK}.base")
 signals: Any = import_module(f"{FRAMEWORK}.signals")
 BaseTaskBackend: Any = import_module(f"{FRAMEWORK}.backends.base").BaseTaskBackend
 TaskResultDoesNotExist: Any = import_module(f"{FRAMEWORK}.exceptions").TaskResultDoesNotExist
-logger = logging.getLogger("spanmq.django")
 
 # Of Django's priorities, -100 to 100, those above 0 are ours from 1 to 9.
 PRIORITY_STEP: Final = 100 / 9
@@ -46,8 +49,6 @@ STATUS_OF: Final = {"pending": "READY", "delayed": "READY", "failed": "READY", "
 # States of a message that is neither in its queue nor a dead letter.
 DONE: Final = frozenset({"completed", "unknown"})
 LOOKUPS_MAX: Final = 5
-# As JSON in ASCII. The server takes 65,536 bytes, with the spaces that it adds.
-RECORD_BYTES_MAX: Final = 60_000
 # Django makes a backend for each thread and each request: their tasks are registered once.
 REGISTERING: Final = Lock()
 # Django's tasks by their backends and paths, since a module with them was imported: a message names one of these.
@@ -60,7 +61,8 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
     Its queues must exist, and a worker must know them: empty QUEUES are "default" only, not any queue. A worker
     runs a task from the queue that its decorator names only, and finds it in tasks.py of an installed app or in a
     module of OPTIONS["modules"]. A result is stored for an hour, or for OPTIONS["store_result"] seconds (False:
-    not), with the arguments: together they have at most 64 KB as JSON.
+    not), with the arguments: together they have at most 64 KB as JSON. One that can't be stored is reported as missing,
+    with the reason; its task is done.
     """
 
     supports_defer = True
@@ -106,20 +108,20 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         if task.run_after is not None:
             options["at"] = task.run_after
         sent = run.using(**options).send(task.module_path, result.args, result.kwargs)
-        object.__setattr__(result, "id", f"{sent.queue}/{sent.message_id}")
+        object.__setattr__(result, "id", id_of(self.alias, sent.queue, sent.message_id))
         signals.task_enqueued.send(type(self), task_result=result)
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the result of a task by its id, `queue/message id`; raises TaskResultDoesNotExist.
+        """Return the result of a task by its id; raises TaskResultDoesNotExist.
 
         It is SUCCESSFUL for as long as the result is stored, and FAILED for as long as the dead letter is. A task
         that waits for another attempt is READY, with the errors of the earlier ones. Reads in Django's transaction.
         """
-        match = re.fullmatch(r"([^/]+)/([0-9]{1,18})", str(result_id))
-        if match is None or match[1] not in self.queues:
+        found = message_of(self.alias, self.queues, str(result_id))
+        if found is None:
             raise TaskResultDoesNotExist(result_id)
-        queue, message_id = match[1], int(match[2])
+        queue, message_id = found
         client = import_string(self.options["tasks"]).clients.of()
         state, message = _look_up(client, queue, message_id)
         if message is None:
@@ -147,6 +149,8 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
 
     def _stored_result(self, result_id: str, queue: str, stored: Any) -> Any:
         """Return a result out of what `_record` stored."""
+        if isinstance(stored, Unopened):
+            raise TaskResultDoesNotExist(f"{result_id}: {stored.error.message}")
         if not isinstance(stored, dict) or stored.get("backend") != self.alias:
             raise TaskResultDoesNotExist(result_id)
         task = self._task_of(result_id, queue, stored["path"])
@@ -168,6 +172,40 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
             return find_task(self.alias, path, queue)
         except UnknownTaskError as error:
             raise TaskResultDoesNotExist(result_id) from error
+
+
+def id_of(alias: str, queue: str, message_id: int, key: str | None = None) -> str:
+    """Return the id of a result: a UUID that only a holder of SECRET_KEY can make or read.
+
+    Programs write it into addresses, where the number of a message would let a visitor count to other results.
+    Half of it authenticates backend, queue and message; the other half is the message id under a mask of the first.
+    """
+    mark = _keyed("mark", f"{alias}/{queue.lower()}/{message_id}", key)
+    return str(UUID(bytes=mark + _masked(message_id.to_bytes(8), mark, key)))
+
+
+def message_of(alias: str, queues: Iterable[str], result_id: str) -> tuple[str, int] | None:
+    """Return the queue and the message id of a result by its id; None if no backend here made it."""
+    try:
+        both = UUID(result_id).bytes
+    except ValueError:
+        return None
+    for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS):
+        message_id = int.from_bytes(_masked(both[8:], both[:8], key))
+        for queue in queues:
+            if constant_time_compare(both[:8], _keyed("mark", f"{alias}/{queue.lower()}/{message_id}", key)):
+                return queue, message_id
+    return None
+
+
+def _keyed(purpose: str, value: str | bytes, key: str | None) -> bytes:
+    digest: bytes = salted_hmac(f"spanmq.django.{purpose}", value, key, algorithm="sha256").digest()
+    return digest[:8]
+
+
+def _masked(value: bytes, mark: bytes, key: str | None) -> bytes:
+    mask = _keyed("mask", mark, key)
+    return bytes(one ^ other for one, other in zip(value, mask, strict=True))
 
 
 def register_backends() -> None:
@@ -195,7 +233,7 @@ def find_task(alias: str, path: str, queue: str) -> Any:
     Nothing is imported: a path in a message may be of any module.
     """
     task = REGISTERED.get((alias, path))
-    if task is None or task.queue_name.lower() != queue.lower():
+    if task is None or folded(task.queue_name) != folded(queue):
         raise UnknownTaskError(
             f"this worker has no task {path!r} of backend {alias!r} for queue {queue!r}",
             hint="It finds those in tasks.py of the installed apps, and in OPTIONS['modules'] of the backend.",
@@ -205,11 +243,10 @@ def find_task(alias: str, path: str, queue: str) -> Any:
 
 
 def run_django_task(task: Any, args: list[Any], kwargs: dict[str, Any], message: Message) -> Any:
-    """Run one of Django's tasks, with its signals; return what to store of it, None if that is not possible."""
+    """Run one of Django's tasks, with its signals; return what to store of it."""
     now = datetime.now(UTC)
-    result = _result(
-        task, f"{message.queue}/{message.message_id}", args, kwargs, "RUNNING", message.enqueued_at
-    )
+    result_id = id_of(task.backend, message.queue, message.message_id)
+    result = _result(task, result_id, args, kwargs, "RUNNING", message.enqueued_at)
     object.__setattr__(result, "started_at", now)
     object.__setattr__(result, "last_attempted_at", now)
     # Django counts attempts by the workers that made them, whose names a message does not have.
@@ -250,8 +287,8 @@ def _look_up(client: Client, queue: str, message_id: int) -> tuple[str, Any]:
     return state, None
 
 
-def _record(result: Any) -> dict[str, Any] | None:
-    record = {
+def _record(result: Any) -> dict[str, Any]:
+    return {
         "backend": result.backend,
         "path": result.task.module_path,
         "args": result.args,
@@ -262,16 +299,6 @@ def _record(result: Any) -> dict[str, Any] | None:
         "finished_at": result.finished_at.isoformat(),
         "return_value": result.return_value,
     }
-    # The task is done: it must not fail, and run again, because its result cannot be stored.
-    try:
-        size = len(json.dumps(record, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        logger.warning("result_not_stored id=%s error=%s", result.id, error)
-        return None
-    if size > RECORD_BYTES_MAX:
-        logger.warning("result_not_stored id=%s bytes=%s", result.id, size)
-        return None
-    return record
 
 
 def _error(failure: Failure) -> Any:

@@ -5,6 +5,7 @@ Words: a message's id is `message_id` here and `msg_id` in SQL, where PGMQ's col
 """
 
 from spanmq.model.access import AccessKey, QueueGrant, Token
+from spanmq.model.attention import Attention, HeldNotices
 from spanmq.model.dead_letter import (
     DeadLetter,
     DeadLetterCount,
@@ -22,11 +23,13 @@ from spanmq.model.health import (
     Sample,
     StatisticsStep,
     TaskKind,
+    TaskStep,
     WorkerReport,
 )
 from spanmq.model.message import (
     GROUP_HEADER,
     Batch,
+    Explanation,
     Failure,
     Group,
     HeldLease,
@@ -61,6 +64,7 @@ __all__ = [
     "GROUP_HEADER",
     "ROUTINGS",
     "AccessKey",
+    "Attention",
     "Batch",
     "CategoryPolicy",
     "CategoryRule",
@@ -68,6 +72,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterCount",
     "DeadLetterFilters",
+    "Explanation",
     "FailingCause",
     "FailingFilters",
     "FailingMessage",
@@ -76,6 +81,7 @@ __all__ = [
     "Flavour",
     "Group",
     "HeldLease",
+    "HeldNotices",
     "LatestStatistics",
     "Leased",
     "MaintenanceStep",
@@ -107,6 +113,7 @@ __all__ = [
     "StatisticsStep",
     "Subscription",
     "TaskKind",
+    "TaskStep",
     "Token",
     "TopicBinding",
     "WorkerReport",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from spanmq.model.dead_letter import DeadLetter
@@ -10,13 +11,29 @@ from spanmq.model.dead_letter import DeadLetter
 # The length of an error that is examined, the same as for rules of categories.
 LENGTH: Final = 2_000
 PATTERN_MAX: Final = 500
-# The variable parts, in this order, and their placeholders. For regular expressions of Java and Python.
+# The variable parts, in this order, and their placeholders. For regular expressions of Java and Python. Numbers of
+# status tell causes apart and stay: those of HTTP and SMTP at the beginning, after such a word, or quoted with their
+# phrase ('404 Not Found'). They carry a mark, which goes at the end.
+_MARK: Final = "\x01"
+_QUOTE: Final = "\x02"
 DIFFERENT: Final = (
+    (r"['\"]([1-5]\d\d [A-Z][A-Za-z ]{1,40})['\"]", rf"{_QUOTE}\1{_QUOTE}"),
     (r"(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"", "<text>"),
     (r"(?i)\b[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b", "<id>"),
     (r"(?i)\b0x[0-9a-f]+\b", "<id>"),
     (r"(?i)\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", "<id>"),
-    (r"\d+(\.\d+)*", "<number>"),
+    (
+        r"(?i)(status|code|http|error|response)((/\d\.\d)?[ :=(]{1,3})([1-5]\d\d)(?![\d.]*\d)",
+        rf"\1\2{_MARK}\4",
+    ),
+    (rf"(^\W?|{_QUOTE})([1-5]\d\d)(?=[\s:,-])", rf"\1{_MARK}\2"),
+    (
+        rf"{_MARK}(\d\d\d)([ -]|, b?['\"])([245]\.\d{{1,3}}\.\d{{1,3}})(?![\d.]*\d)",
+        rf"{_MARK}\1\2{_MARK}\3",
+    ),
+    (rf"(?<![\d{_MARK}])(?<!\d\.)\d+(\.\d+)*", "<number>"),
+    (_MARK, ""),
+    (_QUOTE, "'"),
     (r"\s+", " "),
 )
 _MEANS: Final = {"<text>": ".*", "<id>": "[0-9a-fx-]+", "<number>": "[0-9.]+"}
@@ -25,12 +42,16 @@ _FIRST_LINE = re.compile(r"\s*([^\r\n]*)")
 
 @dataclass(slots=True)
 class Cause:
-    """Dead letters that died of the same."""
+    """Dead letters that died of the same; `example` is the error of one of them, as it is, `last_dead_at`
+    when the last one died.
+    """
 
     category: str
     error_class: str | None
     pattern: str
     count: int = 0
+    example: str | None = None
+    last_dead_at: datetime | None = None
 
     @property
     def error_regex(self) -> str | None:
@@ -44,7 +65,9 @@ def causes_of(letters: Iterable[DeadLetter]) -> list[Cause]:
     for letter in letters:
         pattern = pattern_of(letter.error or "")
         key = (letter.category, letter.error_class, pattern)
-        found.setdefault(key, Cause(*key)).count += 1
+        cause = found.setdefault(key, Cause(*key, example=letter.error))
+        cause.count += 1
+        cause.last_dead_at = max(cause.last_dead_at or letter.dead_at, letter.dead_at)
     return sorted(found.values(), key=lambda each: -each.count)
 
 

@@ -62,9 +62,10 @@ class FailingCause:
     """Messages that wait for another attempt after a failure of the same cause.
 
     `error` is the first line of their last error, with placeholders for numbers, ids and quoted text; "" if it has
-    no text. They have `attempts` at most. `first_failed_at` is when the first of them failed for the first time,
-    `last_failed_at` when one failed last, `retry_at` when the next one is retried, and `first_message_id` one of
-    them. If not `is_exact`, `count` is an estimate, and the rest is that of a sample.
+    no text. `example` is the whole error of one of them. They have `attempts` at most. `first_failed_at` is when the
+    first of them failed for the first time, `last_failed_at` when one failed last, `retry_at` when the next one is
+    retried, and `first_message_id` one of them. If not `is_exact`, `count` is an estimate, and the rest is that of a
+    sample.
     """
 
     queue: str
@@ -79,6 +80,7 @@ class FailingCause:
     last_failed_at: datetime | None
     retry_at: datetime
     first_message_id: int
+    example: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

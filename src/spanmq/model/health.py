@@ -11,7 +11,8 @@ class QueueHealth:
     `visible` + `in_flight` + `delayed` + `failed` are the `backlog`. `receivers` is the number of running
     leases, plus one while a receiver waits. `oldest_snapshot_seconds` is that of the whole cluster. A worker
     whose circuit breaker is open receives nothing until `breaker_open_until`. `silent_receivers` are Spark
-    streams that hold messages and have not called for a quarter of an hour.
+    streams that hold messages and have not called for a quarter of an hour. `workers` reported within a minute; None
+    from a schema before 0.2.
     """
 
     queue: str
@@ -30,6 +31,13 @@ class QueueHealth:
     is_paused: bool
     breaker_open_until: datetime | None
     silent_receivers: int
+    workers: int | None = None
+
+    @property
+    def lacks_worker(self) -> bool:
+        """Return whether messages are visible and nothing receives them, though the queue is not paused."""
+        is_held = self.is_paused or self.breaker_open_until is not None
+        return bool(self.visible) and self.workers == 0 and not self.receivers and not is_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +64,9 @@ class Sample:
 class LatestStatistics:
     """The state of a queue at its last sample (`sampled_at` None: not sampled yet), and some current values.
 
-    Current are `sent_total`, which only rises, `dead_letters`, `is_paused`, `breaker_open_until` (see
-    QueueHealth), `workers` (those that reported within a minute), `blocked_groups` (that wait for a dead letter, up
-    to 1,000), `failing` (messages that failed and wait for another attempt, up to 1,000) and
+    Current are `sent_total`, which only rises, `dead_letters`, `is_paused`, `breaker_open_until` (see QueueHealth)
+    and `breaker_error` (why), `workers` (those that reported within a minute), `blocked_groups` (that wait for a dead
+    letter, up to 1,000), `failing` (messages that failed and wait for another attempt, up to 1,000) and
     `oldest_snapshot_seconds`, the same for all queues. The others are as in a Sample.
     """
 
@@ -82,6 +90,7 @@ class LatestStatistics:
     blocked_groups: int
     failing: int
     oldest_snapshot_seconds: float | None
+    breaker_error: str | None = None
 
     def lacks_worker(self, visible: int | None, in_flight: int | None) -> bool:
         """Return whether messages wait, as many as are `visible` now, and nothing receives them.
@@ -139,7 +148,8 @@ class WorkerReport:
     """A worker that runs for a queue, as it reported at `seen_at`.
 
     It handles up to `slots` messages of all its queues at once, and holds `held` of this one. `progress` has those of
-    its running handlers that reported one, up to 100.
+    its running handlers that reported one, up to 100. Its circuit breaker is open until `breaker_open_until` (None: it
+    is closed), because of `breaker_error`. A command asked it to stop at `stop_asked_at`, if any has.
     """
 
     worker: str
@@ -150,6 +160,8 @@ class WorkerReport:
     held: int
     breaker_open_until: datetime | None
     progress: tuple[Progress, ...]
+    breaker_error: str | None = None
+    stop_asked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +174,17 @@ class TaskKind:
     failed: int
     p50: float
     p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStep:
+    """How often a kind of task was done and failed in the step that `began_at` this time.
+
+    `p50` and `p95` are the seconds that 50 and 95 of 100 of them took at most; None: none ended.
+    """
+
+    began_at: datetime
+    done: int
+    failed: int
+    p50: float | None
+    p95: float | None

@@ -85,8 +85,9 @@ class Settled:
 class Result:
     """What became of the message of a `queue` with this `message_id`, as `state` says.
 
-    "stored": its handler returned `value`. "dead": it is a dead letter, because of `error`. "missing": no result is
-    kept, because none was stored, it has expired, or the message is not settled.
+    "stored": its handler returned `value`. "unstored": what it returned could not be stored, because of `error`.
+    "dead": it is a dead letter, because of `error`. "missing": no result is kept, because none was stored, it has
+    expired, or the message is not settled.
     """
 
     queue: str
@@ -120,6 +121,27 @@ class Routed:
 
     queue: str
     message_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One reason why a message is not delivered, or that it is visible.
+
+    `code` is one of the words in the reference of SQL, such as "leased" or "behind"; "visible" is the only one that
+    says that receives return the message now. `sentence` is the reason in words. It ends at `until`, or by `call`, a
+    statement of SQL; None where no time, or no call, is known. `object` has facts about what is in the way.
+    """
+
+    code: str
+    sentence: str
+    until: datetime | None
+    object: dict[str, Any] | None
+    call: str | None
+
+
+def obstacle(reasons: Iterable[Explanation]) -> Explanation | None:
+    """Return the first of the `reasons` that keeps a message from being delivered; None without one."""
+    return next((each for each in reasons if each.code != "visible"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

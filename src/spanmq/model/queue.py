@@ -2,9 +2,21 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from string import ascii_uppercase
+from typing import Any, Final, Literal
 
 Flavour = Literal["spanmq", "upstream", "none"]
+
+
+def folded(name: str) -> str:
+    """Return the name by which queues are compared: A to Z have no case, as in PostgreSQL's collation "C".
+
+    All other letters are as they are: what their lower case is depends on the collation of a database.
+    """
+    return name.lower() if name.isascii() else name.translate(_LOWER)
+
+
+_LOWER: Final = {ord(letter): letter.lower() for letter in ascii_uppercase}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,7 @@ class QueueSchema:
 class QueueStorage:
     """What one queue takes on disk, in bytes with indexes.
 
-    `runs` counts the rows that hold the state of its messages; `state_bytes` is of those of all queues.
+    `unsettled` is the number of its messages that are not settled; `state_bytes` is of those of all queues.
 
     `wal_bytes` is what the server has ever written of WAL: its growth between two looks tells something.
     """
@@ -50,7 +62,7 @@ class QueueStorage:
     segments: int
     log_bytes: int
     archive_bytes: int
-    runs: int
+    unsettled: int
     state_bytes: int
     wal_bytes: int
 

@@ -1,5 +1,6 @@
 """The schema in a database: install, upgrade, verify and remove it, and take over PGMQ's queues."""
 
+from spanmq.schema.extension import register_extension, write_extension
 from spanmq.schema.manager import (
     Difference,
     Holding,
@@ -19,9 +20,11 @@ __all__ = [
     "Installed",
     "State",
     "install",
+    "register_extension",
     "sql",
     "state",
     "uninstall",
     "upgrade",
     "verify",
+    "write_extension",
 ]

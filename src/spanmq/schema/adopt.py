@@ -7,10 +7,10 @@ from typing import Any
 
 from spanmq.errors import NotPossibleError, SchemaMissingError
 from spanmq.schema import manager as schema
-from spanmq.schema.manager import Connection, Holding
-from spanmq.schema.release import Release, Statement, load_release
+from spanmq.schema.manager import UPSTREAM, Connection, Holding
+from spanmq.schema.release import Release, Statement, load_release, manager
 
-UPSTREAM = (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY)
+__all__ = ["AdoptReport", "AdoptedQueue", "Obstacle", "adopt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,8 @@ def adopt(
             schema.execute(connection, [_following(follow_table_grants), _statement("take_over")])
             if follow_table_grants:
                 schema.execute(connection, [schema.FOLLOW])
+            if current.holding is Holding.UPSTREAM_EXTENSION:
+                schema.execute(connection, [manager("extension", asked="false")])
         schema.execute(connection, [Statement("adopt/end", "drop schema spanmq_adopt cascade")])
     return report
 

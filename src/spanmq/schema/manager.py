@@ -52,20 +52,25 @@ class Holding(enum.StrEnum):
     UPSTREAM_SQL_ONLY = "upstream-sql-only"
 
 
+UPSTREAM = (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY)
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What a server and a database are, as far as an installation is concerned.
 
     `holding` is what the database has. `version` is that of our schema or of upstream's extension, `migrations` maps
     the names of what was applied to checksums, and `functions_checksum` is that of the functions; None without a
-    schema. `server_version` is PostgreSQL's as a number, such as 180001. The server `is_standby`, the session
-    `is_read_only`, and the role `may_create` schemas, or need not.
+    schema. `has_upstream_queues` says whether PGMQ, if it is there, has queues or archives. `server_version` is
+    PostgreSQL's as a number, such as 180001. The server `is_standby`, the session `is_read_only`, and the role
+    `may_create` schemas, or need not.
     """
 
     holding: Holding
     version: str | None
     migrations: Mapping[str, str]
     functions_checksum: str | None
+    has_upstream_queues: bool
     server_version: int
     is_standby: bool
     is_read_only: bool
@@ -226,6 +231,7 @@ def read_state(facts: Row, migrations: Sequence[Row], releases: Sequence[Row], r
         version=version,
         migrations=applied,
         functions_checksum=last["functions_checksum"] if last else None,
+        has_upstream_queues=holding in UPSTREAM and facts["has_upstream_queues"],
         server_version=facts["server_version"],
         is_standby=facts["is_standby"],
         is_read_only=facts["is_read_only"],
@@ -238,7 +244,9 @@ def plan(current: State, release: Release, *, reapply: bool) -> list[Statement]:
 
     Raises the errors of `install` and `upgrade`.
     """
-    refuse_foreign(current, release)
+    is_empty_extension = current.holding is Holding.UPSTREAM_EXTENSION and not current.has_upstream_queues
+    if reapply or not is_empty_extension:
+        refuse_foreign(current, release)
     if reapply and current.holding is Holding.NOTHING:
         raise SchemaMissingError(
             "spanmq is not installed in this database", hint="Install it: spanmq schema install"
@@ -256,7 +264,11 @@ def plan(current: State, release: Release, *, reapply: bool) -> list[Statement]:
     if there == (release.version, release.functions_checksum) and not pending and not reapply:
         return []
     check_server(current)
-    return statements(release, pending)
+    planned = statements(release, pending)
+    if is_empty_extension:
+        # Programs that created it go on to find an extension of this name.
+        planned = [manager("empty_upstream"), *planned, manager("extension", asked="false")]
+    return planned
 
 
 def compare(current: State, release: Release) -> list[Difference]:
@@ -315,7 +327,7 @@ def refuse_foreign(current: State, release: Release) -> None:
             sqlstate="MQ006",
             code="schema_newer",
         )
-    if current.holding in (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY):
+    if current.holding in UPSTREAM:
         which = f"extension {current.version}" if current.version else "installed from its SQL file"
         raise NotPossibleError(
             f"this database holds PGMQ ({which})",

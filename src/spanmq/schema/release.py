@@ -21,6 +21,9 @@ LOCK_KEY = 1427365083163801878
 # Settings of functions whose plans must not depend on statistics; `:pinned` in the files stands for them.
 PINNED = "set plan_cache_mode = force_generic_plan set jit = off set enable_seqscan = off set enable_bitmapscan = off"
 
+# Files of `sql/manager` that are parts of others.
+PARTS = ("snapshot", "strangers", "drop", "foreign_code")
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -63,6 +66,8 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
         "version": literal(version),
         "pinned": PINNED,
         "strangers": manager("strangers").text,
+        "foreign_code": manager("foreign_code").text,
+        "snapshot": manager("snapshot").text,
     }
     migrations = []
     for name, text in _read_folder(folder / "tables"):
@@ -168,9 +173,9 @@ def manager(name: str, **tokens: str) -> Statement:
     """Read one of our own statements from `sql/manager`, with its tokens replaced."""
     folder = importlib.resources.files("spanmq") / "sql" / "manager"
     text = (folder / f"{name}.sql").read_text(encoding="utf-8")
-    for part in ("snapshot", "strangers", "drop"):
-        if f":{part}" in text:
-            tokens[part] = (folder / f"{part}.sql").read_text(encoding="utf-8")
+    parts = {part: (folder / f"{part}.sql").read_text(encoding="utf-8") for part in PARTS}
+    parts["strangers"] = _replace(parts["strangers"], foreign_code=parts["foreign_code"])
+    tokens |= {part: content for part, content in parts.items() if f":{part}" in text}
     return Statement(f"manager/{name}.sql", _replace(text, lock_key=str(LOCK_KEY), **tokens))
 
 

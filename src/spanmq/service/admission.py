@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from starlette.types import Scope
 
+from spanmq.client.concurrency import forget
 from spanmq.service.failure import Refusal
 
 UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -93,6 +94,7 @@ class Turns:
             await own.acquire()
             return own
         leaving = asyncio.ensure_future(gone())
+        forget(leaving)
         acquiring = asyncio.ensure_future(own.acquire())
         try:
             await asyncio.wait({leaving, acquiring}, return_when=asyncio.FIRST_COMPLETED)

@@ -3,17 +3,16 @@
 from collections.abc import Awaitable, Callable, Mapping
 from email.message import Message
 from functools import lru_cache
-from json import JSONDecodeError
 from typing import Any, Final, cast
 
+import msgspec
 from fastapi.dependencies.models import Dependant
 from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from spanmq.service.backend import Backend
-from spanmq.service.large_json import parse
+from spanmq.service.request_json import RequestJson
 
 Dependency = Callable[..., Awaitable[object]]
 # A value that the request does not have.
@@ -39,6 +38,8 @@ class Arguments:
         self._query = signature.query_params
         self._headers = signature.header_params
         self._body = signature.body_params[0] if signature.body_params else None
+        field = None if self._body is None else self._body.field_info
+        self._json = None if field is None else RequestJson(field.annotation, field.metadata)
 
     async def read(self, request: Request, body: bytes, known: Mapping[object, object]) -> dict[str, Any]:
         """Return the values by name.
@@ -47,7 +48,7 @@ class Arguments:
         before. Raises RequestValidationError if a value is not valid, and HTTPException with 400 if the body
         can't be parsed or 413 if it has too many values.
         """
-        content = MISSING if self._body is None or not body else await _content(request, body)
+        content = MISSING if self._json is None or not body else _content(self._json, request, body)
         errors: list[Any] = []
         values = await self._read(request, content, known, errors)
         if errors:
@@ -98,19 +99,18 @@ def _validate(
     errors += wrong or ()
 
 
-async def _content(request: Request, body: bytes) -> object:
+def _content(json: RequestJson, request: Request, body: bytes) -> object:
     """Return the value of a body in JSON; the body itself if the request says that it is something else."""
     if not _is_json(request.headers.get("content-type", "")):
         return body
-    backend: Backend = request.app.state.backend
     try:
-        # PostgreSQL does not see what is sealed, so it is checked here.
-        return await parse(body, backend.parsing, keeps_bodies=backend.encryption is None)
-    except JSONDecodeError as error:
-        problem = {"type": "json_invalid", "loc": ("body", error.pos), "msg": error.msg}
-        raise RequestValidationError([problem]) from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, too long a number, or nested too deeply
-        raise HTTPException(400, "There was an error parsing the body") from error
+        return json.read(body)
+    except msgspec.DecodeError as error:
+        kind = "invalid" if isinstance(error, msgspec.ValidationError) else "json_invalid"
+        raise RequestValidationError([{"type": kind, "loc": ("body",), "msg": str(error)}]) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        problem = "nested too deeply" if isinstance(error, RecursionError) else "not UTF-8"
+        raise HTTPException(400, f"the body is {problem}") from error
 
 
 @lru_cache(maxsize=64)

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from contextvars import Context
+from typing import Any, Final
 
 from starlette.requests import Request
 
 from spanmq.client import AsyncClient
+from spanmq.client.concurrency import forget
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
-from spanmq.errors import ConnectionFailedError
+from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq.service.access_changes import heed_access
 from spanmq.service.caller import Caller
 from spanmq.service.credentials import Credentials, Remembered
@@ -18,10 +20,12 @@ from spanmq.service.gate import Gate
 from spanmq.service.measures import Measures
 from spanmq.service.patterns import Patterns
 from spanmq.service.settings import Settings
-from spanmq.service.sqs.store import SqsQueue
 from spanmq.service.waiting import Waiting
 
 logger = logging.getLogger("spanmq.service")
+
+# How long a probe waits for a connection and for answers.
+PROBE_SECONDS: Final = 5.0
 
 
 class Backend:
@@ -30,42 +34,39 @@ class Backend:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         limits = Timeouts(lock=min(5.0, settings.statement_timeout), statement=settings.statement_timeout)
-        self._dsn = with_timeouts(settings.dsn, limits, application_name="spanmq service")
+        dsn = with_timeouts(settings.dsn, None, application_name="spanmq service")
         self.encryption = Encryption.from_environment()
         # Bodies are passed through as the database returns them: the service does not parse them.
         self.client = AsyncClient(
-            self._dsn,
+            dsn,
             pool_size=settings.pool_size,
             maintain_interval=1.0,
             timeout=settings.pool_timeout,
             decoder=RawJson,
             encryption=self.encryption,
-            timeouts=None,  # the DSN has the service's
+            timeouts=limits,
             answer_bytes_max=settings.answer_bytes_max,
         )
         self.waiting = Waiting(self.client)
         self.patterns = Patterns(self.client, settings.pool_size)
-        # A connection of its own: whether the database answers does not depend on the load of the pool.
-        self._probe = AsyncClient(
-            self._dsn, pool_size=1, timeout=settings.pool_timeout, listen=False, timeouts=None
-        )
-        self._probing: asyncio.Task[str] | None = None
+        self._dsn = dsn
+        self._probe = self._new_probe()
+        self._former_probes: set[asyncio.Task[None]] = set()
+        self._probing: asyncio.Task[None] | None = None
         self.gate = Gate(settings)
         self.credentials = Credentials(self.client, self.gate, settings)
-        # The queues of the SQS protocol, by name in lower case.
-        self.sqs_queues: Remembered[SqsQueue] = Remembered(settings.token_cache, lambda _: None)
+        # Other caches that are cleared when access, or an attribute of a queue, has changed.
+        self.caches: list[Remembered[Any]] = []
         # Set when a move task may have been started, here or by another service.
         self.moves_changed = asyncio.Event()
         self.measures = Measures(self.gate)
         self.gate.on_answered = self.measures.answered
         self.is_stopping = False
-        # Held while a large request is parsed.
-        self.parsing = asyncio.Lock()
         self._heeding: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connect. If the database is not available, requests are refused until it is."""
-        self._heeding = asyncio.create_task(heed_access(self._dsn, self._forget))
+        self._heeding = asyncio.create_task(heed_access(self.client, self._forget))
         try:
             await self.client.open()
         except ConnectionFailedError as error:
@@ -73,7 +74,8 @@ class Backend:
 
     def _forget(self) -> None:
         self.credentials.forget()
-        self.sqs_queues.forget()
+        for cache in self.caches:
+            cache.forget()
         self.moves_changed.set()
 
     async def queues_of(self, caller: Caller) -> list[str] | None:
@@ -83,10 +85,34 @@ class Backend:
         return [each.name for each in await self.client.queues.list() if caller.may("look", each.name)]
 
     async def check_database(self) -> None:
-        """Raise a SpanmqError unless the database answers; those that ask at once share an answer."""
+        """Raise a SpanmqError unless the database answers, and takes writes; those that ask at once share an answer.
+
+        Each answer comes within PROBE_SECONDS or little more, and the next question begins anew. Raises TimeoutError.
+        """
         if self._probing is None or self._probing.done():
-            self._probing = asyncio.create_task(self._probe.admin.version(), context=Context())
-        await asyncio.shield(self._probing)
+            self._probing = asyncio.create_task(self._ask(), context=Context())
+            forget(self._probing)  # those that asked may all have gone
+        probing = self._probing
+        await asyncio.wait([probing])
+        probing.result()
+
+    async def _ask(self) -> None:
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._probe.admin.check_writable()
+                await self._probe.admin.version()
+        except (SpanmqError, TimeoutError):
+            # A pool pauses between its attempts to connect. The next probe connects at once.
+            closing = asyncio.create_task(self._probe.close(abandon=True))
+            self._former_probes.add(closing)
+            closing.add_done_callback(self._former_probes.discard)
+            forget(closing)
+            self._probe = self._new_probe()
+            raise
+
+    def _new_probe(self) -> AsyncClient:
+        """Return a client with a connection of its own: the answer does not depend on the load of the pool."""
+        return AsyncClient(self._dsn, pool_size=1, listen=False, timeouts=Timeouts(statement=PROBE_SECONDS))
 
     def stop(self) -> None:
         """Answer the waiting requests, and report that the service is no longer ready."""
@@ -98,9 +124,14 @@ class Backend:
         self.stop()
         if self._heeding is not None:
             self._heeding.cancel()
+            await asyncio.wait([self._heeding])
         await self.waiting.join()
-        await self._probe.close()
-        await self.client.close()
+        if self._probing is not None:
+            self._probing.cancel()
+        await self._probe.close(abandon=True)
+        if self._former_probes:
+            await asyncio.wait(self._former_probes)
+        await self.client.close(abandon=True)
 
 
 async def backend_of(request: Request) -> Backend:

@@ -1,16 +1,19 @@
 """Callers and their rights."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Final, Literal, Protocol, TypeVar
 
 from spanmq.model import AccessKey
+from spanmq.model.queue import folded
 from spanmq.service.failure import forbidden
 
 Verb = Literal["send", "receive", "look", "manage"]
+# Filters of messages and dead letters that a caller without `look` may not use; others are times and ids.
+CONTENTS: Final = ("task", "category", "error", "error_class", "payload", "where")
 VERBS: Final[tuple[Verb, ...]] = ("send", "receive", "look", "manage")
 
 
@@ -44,6 +47,15 @@ class Caller:
         if not self.may(verb, queue):
             raise forbidden(verb, queue)
 
+    def check_choice(self, queue: str, choice: Mapping[str, object], *, is_shown: bool = False) -> None:
+        """Raise 403 if the caller may act on messages of a queue, but not look, and this choice of them requires it.
+
+        How many match a choice by content or failure shows something of both, also what the act returns.
+        `is_shown`: the act shows contents.
+        """
+        if is_shown or any(choice.get(name) is not None for name in CONTENTS):
+            self.check("look", queue)
+
     def seen(self, records: Iterable[OfQueue]) -> list[OfQueue]:
         """Return the records of queues that the caller may look at."""
         return [each for each in records if self.may("look", each.queue)]
@@ -56,11 +68,11 @@ EVERYBODY: Final = Caller("", ("*",), frozenset(VERBS))
 @lru_cache(maxsize=4096)
 def _pattern(text: str) -> re.Pattern[str]:
     # Only * is special: brackets and question marks are literal.
-    return re.compile(".*".join(map(re.escape, text.lower().split("*"))), re.DOTALL)
+    return re.compile(".*".join(map(re.escape, folded(text).split("*"))), re.DOTALL)
 
 
 def _fits(pattern: str, queue: str) -> bool:
-    return _pattern(pattern).fullmatch(queue.lower()) is not None
+    return _pattern(pattern).fullmatch(folded(queue)) is not None
 
 
 def caller_of_key(key: AccessKey) -> Caller:

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from spanmq.errors import SpanmqError
+from spanmq.errors import ServerReadOnlyError, SpanmqError
 from spanmq.service.access import Guarded, Scope
 from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, described
@@ -30,12 +30,14 @@ async def live() -> Response:
 
 @routes.get("/health/ready", response_model=State, responses=described(503))
 async def ready(backend: BackendDependency) -> Response:
-    """Report whether requests can be served: the database answers, and the service is not stopping."""
+    """Report whether requests can be served: the database answers and takes writes, and the service is not stopping."""
     if backend.is_stopping:
         raise Refusal(503, "stopping", "the service is stopping", retry_after=1)
     try:
         async with asyncio.timeout(READY_SECONDS):
             await backend.check_database()
+    except ServerReadOnlyError as error:
+        raise Refusal(503, "not_ready", "the database is read-only", retry_after=1) from error
     except (SpanmqError, TimeoutError) as error:
         raise Refusal(503, "not_ready", "the database does not answer", retry_after=1) from error
     return reply(state="ready")

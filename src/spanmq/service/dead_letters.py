@@ -13,6 +13,7 @@ from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
     BackendDependency,
+    Body,
     BodyBytesMax,
     Given,
     MayLook,
@@ -47,11 +48,6 @@ class Filters(Given):
         Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(max_length=10_000)] | None
     ) = None
 
-    @property
-    def reads_contents(self) -> bool:
-        """Return whether the number of matches shows something about bodies or errors."""
-        return not (self.error is None and self.payload is None and self.where is None)
-
 
 class Sought(Filters):
     """Selects dead letters, and the page of them: those after an id."""
@@ -60,6 +56,7 @@ class Sought(Filters):
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     body_bytes_max: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    newest_first: bool = False
 
 
 class Redrive(Filters):
@@ -88,7 +85,7 @@ class Discard(Filters):
 class Repaired(Given):
     """Seconds until the message is visible (default: the policy's `redrive_delay`), and its new body or headers."""
 
-    body: Any = None
+    body: Body = None
     headers: dict[str, Any] | None = None
     delay: Seconds | None = None
 
@@ -143,12 +140,12 @@ async def redrive(
 ) -> Response:
     """Redrive dead letters to their queue, each at most once; with a patch all that match or none.
 
-    A dry run with a patch, and any call with `where`, `payload` or `error`, shows contents and also requires `look`.
+    A dry run with a patch, and any filter but `since`, `until` and `dead_letter_ids`, also requires `look`.
     """
     which = which or Redrive()
-    if (which.patch is not None and which.dry_run) or which.reads_contents:
-        caller.check("look", queue)
-    return reply(results=await backend.patterns.redrive(caller, queue, **which.model_dump()))
+    settings = which.model_dump()
+    caller.check_choice(queue, settings, is_shown=which.patch is not None and which.dry_run)
+    return reply(results=await backend.patterns.redrive(caller, queue, **settings))
 
 
 @routes.post(
@@ -178,9 +175,10 @@ async def redrive_message(
 async def purge_dead_letters(
     queue: QueueName, backend: BackendDependency, caller: MayManage, which: Discard | None = None
 ) -> Response:
-    """Delete dead letters; with `dry_run` only count them. With `where`, `payload` or `error`, also requires `look`."""
-    which = which or Discard()
-    if which.reads_contents:
-        caller.check("look", queue)
-    settings = which.model_dump()
+    """Delete dead letters; with `dry_run` only count them.
+
+    Any filter but `since`, `until` and `dead_letter_ids` also requires `look`.
+    """
+    settings = (which or Discard()).model_dump()
+    caller.check_choice(queue, settings)
     return reply(removed=await backend.patterns.discard(caller, queue, **settings))

@@ -144,8 +144,9 @@ def handle(app: FastAPI) -> None:
     async def of_validation(request: Request, error: RequestValidationError) -> Response:
         for each in error.errors():
             if each["type"] == "json_invalid":
-                detail = f"The error is at character {each['loc'][-1]}."
-                return answer(400, body_of("invalid_request", "the body is not valid JSON", detail=detail))
+                return answer(
+                    400, body_of("invalid_request", "the body is not valid JSON", detail=each["msg"])
+                )
         # Without the value, which may be a misplaced secret.
         problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10]]
         detail = "; ".join(problems)

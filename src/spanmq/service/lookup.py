@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.model import Change, FailingCause, FailingMessage, Failure, Settled
+from spanmq.model import Change, Explanation, FailingCause, FailingMessage, Failure, Settled
+from spanmq.model.message import obstacle
 from spanmq.service.access import Guarded
 from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller
@@ -58,10 +59,11 @@ class FailingFilters(Given):
 
 
 class FailingSought(FailingFilters):
-    """Selects failing messages, and the page of them: those after an id."""
+    """Selects failing messages, and the page of them: those after an id, in the order of the list."""
 
     after: Annotated[int, Field(ge=0, lt=2**63)] = 0
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    newest_first: bool = False
 
 
 class FailingActed(FailingFilters):
@@ -81,13 +83,14 @@ class Page(BaseModel):
     quantity: Limit = 10
     after: After = 0
     body_bytes_max: BodyBytesMax = None
+    newest_first: bool = False
 
 
 @routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
 async def peek(
     queue: QueueName, backend: BackendDependency, _: MayLook, page: Annotated[Page, Query()]
 ) -> Response:
-    """Return messages with ids above `after`, in order, without taking them."""
+    """Return messages with ids above `after` (`newest_first`: below it), in order, without taking them."""
     return messages_of(await backend.client.peek(queue, **page.model_dump()))
 
 
@@ -95,17 +98,33 @@ async def peek(
 async def peek_archive(
     queue: QueueName, backend: BackendDependency, _: MayLook, page: Annotated[Page, Query()]
 ) -> Response:
-    """Return archived messages with ids above `after`, in order."""
+    """Return archived messages with ids above `after` (`newest_first`: below it), in order."""
     return messages_of(await backend.client.inspect.archive(queue, **page.model_dump()))
 
 
 @routes.get(
     "/queues/{queue}/messages/{message_id}/state",
-    response_model=answer("MessageState", message_id=int, state=str),
+    response_model=answer("MessageState", message_id=int, state=str, waits_for=str | None),
 )
 async def state(queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook) -> Response:
-    """Return the state of a message: pending, processing, delayed, failed, dead, completed or unknown."""
-    return reply(message_id=message_id, state=await backend.client.inspect.state(queue, message_id))
+    """Return the state of a message, such as pending, failed, dead or cancelled.
+
+    A pending one `waits_for` the first reason that `explain` returns for it, if any.
+    """
+    found = await backend.client.inspect.state(queue, message_id)
+    held = obstacle(await backend.client.inspect.explain(queue, message_id)) if found == "pending" else None
+    return reply(message_id=message_id, state=found, waits_for=held.code if held else None)
+
+
+@routes.get(
+    "/queues/{queue}/messages/{message_id}/explain",
+    response_model=answer("Explanations", message_id=int, reasons=list[Explanation]),
+)
+async def explain(
+    queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook
+) -> Response:
+    """Return why a message is not delivered, the first decided reason first; `visible`: receives return it."""
+    return reply(message_id=message_id, reasons=await backend.client.inspect.explain(queue, message_id))
 
 
 @routes.get(
@@ -133,13 +152,13 @@ async def changes(
 
 @routes.get("/failing", response_model=FailingCauses)
 async def failing_everywhere(backend: BackendDependency, caller: SeesSome, limit: Limit = 100) -> Response:
-    """List what messages that wait for another attempt failed of, in all queues that the caller may look at."""
+    """List the causes of failing messages, in all queues that the caller may look at."""
     return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
 
 
 @routes.get("/queues/{queue}/failing", response_model=FailingCauses)
 async def failing(queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100) -> Response:
-    """List what messages that wait for another attempt failed of, those with the most messages first."""
+    """List the causes of failing messages, the most frequent first."""
     return reply(causes=await backend.client.inspect.failing(queue, limit))
 
 
@@ -149,7 +168,10 @@ async def failing(queue: QueueName, backend: BackendDependency, _: MayLook, limi
 async def failing_messages(
     queue: QueueName, backend: BackendDependency, _: MayLook, sought: FailingSought | None = None
 ) -> Response:
-    """List messages that wait for another attempt, in order of their ids; the next page begins after the last."""
+    """List messages that wait for another attempt, in order of their ids; the next page begins after the last.
+
+    `newest_first`: the newest one first.
+    """
     filters: dict[str, Any] = (sought or FailingSought()).model_dump()
     return reply(messages=await backend.client.inspect.failing_messages(queue, **filters))
 
@@ -174,9 +196,7 @@ async def reject_failing(
 
 def _acted_on(which: FailingActed | None, caller: Caller, queue: str) -> dict[str, Any]:
     filters = (which or FailingActed()).model_dump()
-    if any(filters[name] is not None for name in FailingFilters.model_fields):
-        # How many match shows something about their errors.
-        caller.check("look", queue)
+    caller.check_choice(queue, filters)
     return filters
 
 

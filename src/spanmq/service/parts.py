@@ -18,6 +18,7 @@ from pydantic import (
 from spanmq.service.access import Scope
 from spanmq.service.backend import Backend, backend_of
 from spanmq.service.caller import Caller
+from spanmq.service.request_json import VERBATIM
 
 
 def moment(value: object) -> datetime:
@@ -52,6 +53,8 @@ BodyBytesMax = Annotated[
 ]
 Text = Annotated[str, Field(max_length=10_000)]
 Name = Annotated[str, Path(min_length=1, max_length=255)]
+# The body of a message, which is stored as it is written.
+Body = Annotated[Any, VERBATIM]
 
 MaySend = Annotated[Caller, Depends(Scope("send"))]
 MayReceive = Annotated[Caller, Depends(Scope("receive"))]

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from spanmq.errors import QueueNotFoundError
 from spanmq.model import (
+    Attention,
     Finding,
     Group,
     HeldLease,
@@ -23,6 +24,7 @@ from spanmq.model import (
     Sample,
     Segment,
     StatisticsStep,
+    WorkerReport,
 )
 from spanmq.model.policy import SETTING_WORDS
 from spanmq.service.access import Guarded
@@ -58,6 +60,12 @@ class NewQueue(Given):
     retention_interval: Interval | None = None
 
 
+class StoppedWorker(Given):
+    """The name of a worker, as it is listed."""
+
+    worker: Annotated[str, Field(min_length=1, max_length=1_000)]
+
+
 def _schema_of_change() -> dict[str, Any]:
     """Return the schema of a policy's change. Its values are checked by the database, which names their ranges."""
     settings = TypeAdapter(Policy).json_schema()["properties"]
@@ -71,6 +79,7 @@ def _schema_of_change() -> dict[str, Any]:
 PolicyAnswer = answer("PolicyAnswer", policy=Policy)
 QueueNamed = answer("QueueNamed", queue=str)
 Paused = answer("Paused", queue=str, is_paused=bool)
+Closed = answer("Closed", closed=int)
 
 
 @routes.get("/queues", response_model=answer("Queues", queues=list[Queue]))
@@ -113,6 +122,26 @@ async def resume(queue: QueueName, backend: BackendDependency, _: MayManage) -> 
     """Resume deliveries."""
     await backend.client.queues.resume(queue)
     return reply(queue=queue, is_paused=False)
+
+
+@routes.post("/queues/{queue}/close-breaker", response_model=Closed)
+async def close_breaker(queue: QueueName, backend: BackendDependency, _: MayManage) -> Response:
+    """Close the circuit breakers of a queue's workers, which receive again within about a second."""
+    return reply(closed=await backend.client.queues.close_breaker(queue))
+
+
+@routes.get("/workers", response_model=answer("Workers", workers=list[WorkerReport]))
+async def list_workers(backend: BackendDependency, caller: SeesSome) -> Response:
+    """List the workers of queues that the token may look at, as they reported within the last minute."""
+    return reply(workers=caller.seen(await backend.client.health.workers()))
+
+
+@routes.post(
+    "/workers/stop", response_model=answer("Stopped", worker=str, queues=int), responses=described(404)
+)
+async def stop_worker(which: StoppedWorker, backend: BackendDependency, _: MayManageAll) -> Response:
+    """Ask a worker to stop: it finishes what it handles, and ends. Returns for how many queues it is listed."""
+    return reply(worker=which.worker, queues=await backend.client.admin.stop_worker(which.worker))
 
 
 @routes.get("/queues/{queue}/policy", response_model=PolicyAnswer)
@@ -201,6 +230,12 @@ async def statistics(
 async def health(backend: BackendDependency, caller: SeesSome) -> Response:
     """Return the health of each queue that the token may look at."""
     return reply(queues=await backend.client.health.now(await backend.queues_of(caller)))
+
+
+@routes.get("/attention", response_model=answer("Attentions", reasons=list[Attention]))
+async def attention(backend: BackendDependency, caller: SeesSome) -> Response:
+    """Return why queues that the token may look at need attention, such as dead letters or a queue without a worker."""
+    return reply(reasons=await backend.client.health.attention(await backend.queues_of(caller)))
 
 
 @routes.get("/doctor", response_model=answer("Findings", findings=list[Finding]))

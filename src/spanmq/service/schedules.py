@@ -17,6 +17,7 @@ from spanmq.service.failure import Refusal, described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
     BackendDependency,
+    Body,
     BodyBytesMax,
     Existed,
     Given,
@@ -39,7 +40,7 @@ class Recurring(Given):
 
     queue: Annotated[str, Field(min_length=1, max_length=47)]
     cron: Annotated[str, Field(max_length=1_000)]
-    body: Any
+    body: Body
     time_zone: Annotated[str, Field(max_length=100)] = "UTC"
     headers: dict[str, Any] | None = None
     group: Text | None = None

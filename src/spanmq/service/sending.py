@@ -19,13 +19,15 @@ from spanmq.service.access import Guarded
 from spanmq.service.caller import Caller
 from spanmq.service.failure import Refusal, described, invalid
 from spanmq.service.json_text import JsonText, reply
-from spanmq.service.parts import BackendDependency, Delay, Given, MaySend, QueueName, Seconds, Text
+from spanmq.service.parts import BackendDependency, Body, Delay, Given, MaySend, QueueName, Seconds, Text
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 
 # Longer than clients retry; the ids are deleted after that.
 IDEMPOTENT_SECONDS = 3600.0
 BATCH_MAX = 1_000
+# Of a repeated request larger bodies must be the same bytes: to parse them takes too long.
+COMPARED_BYTES_MAX = 128 * 1024
 
 KeyHeader = Annotated[
     str | None,
@@ -51,7 +53,7 @@ IdempotencyKey = Annotated[str | None, Depends(_only_key)]
 class NewMessage(Given):
     """A message to send."""
 
-    body: Any
+    body: Body
     headers: dict[str, Any] | None = None
     group: Text | None = None
     delay: Delay | None = None
@@ -205,9 +207,16 @@ def _fingerprint(given: SingleMessage | NewMessages) -> str:
 
 def _members(value: Any) -> Any:
     if isinstance(value, RawJson):
-        return sha256(value.text if isinstance(value.text, bytes) else value.text.encode()).hexdigest()
+        if len(value.text) > COMPARED_BYTES_MAX:
+            return sha256(str(value).encode()).hexdigest()
+        # A number keeps its digits, and is not a string; no body that is stored has such a key.
+        return json.loads(value.text, parse_float=_number, parse_int=_number)
     # Not Pydantic's serializer, whose nesting limit is lower than that of JSON.
     return dict(value) if isinstance(value, BaseModel) else str(value)
+
+
+def _number(digits: str) -> dict[str, str]:
+    return {"\0": digits}
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from spanmq.service.failure import described
 from spanmq.service.json_text import reply
 from spanmq.service.parts import (
     BackendDependency,
+    Body,
     Existed,
     Given,
     Id,
@@ -42,7 +43,7 @@ SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
 class TopicMessage(Given):
     """A message for a topic."""
 
-    body: Any
+    body: Body
     headers: dict[str, Any] | None = None
     group: Text | None = None
 

@@ -18,9 +18,11 @@ from typing import Any, Final, TypeVar
 
 from spanmq import tracing
 from spanmq.client import AsyncClient
+from spanmq.client.concurrency import forget
 from spanmq.client.polling import HEARD_SECONDS, LONGEST_SECONDS, Due, Polling
 from spanmq.errors import DecryptionError, InvalidBodyError, SpanmqError
 from spanmq.model import Message
+from spanmq.model.queue import folded
 
 logger = logging.getLogger("spanmq.service")
 
@@ -71,6 +73,7 @@ class Waiting:
         Messages that were taken for a client that has disconnected are released at once.
         """
         leaving: asyncio.Future[Any] = asyncio.ensure_future(gone)
+        forget(leaving)
         if self._is_stopped:
             leaving.cancel()
             return []
@@ -114,7 +117,7 @@ class Waiting:
                 return
 
     def _stand(self, queue: str, waiter: _Waiter) -> None:
-        key = queue.lower()
+        key = folded(queue)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = deque()
@@ -126,7 +129,7 @@ class Waiting:
     def _leave(self, queue: str, waiter: _Waiter) -> None:
         if not waiter.found.done():
             waiter.found.cancel()
-        line = self._lines.get(queue.lower())
+        line = self._lines.get(folded(queue))
         if line is not None and waiter in line:
             line.remove(waiter)
 

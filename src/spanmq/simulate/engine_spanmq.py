@@ -35,9 +35,8 @@ class SpanmqStage:
         # Without timeouts: sessions of killed workers may hold locks for a while.
         self._client = Client(site.dsn, pool_size=2, maintain_interval=1.0, listen=False, timeouts=None)
         self.tables = (
-            "spanmq_core.fresh",
-            "spanmq_core.held",
-            "spanmq_core.done",
+            "spanmq_core.state",
+            "spanmq_core.later",
             *(f"spanmq_core.log_{queue}" for queue in self._queues),
             *(f"pgmq.a_{queue}" for queue in self._queues),
         )

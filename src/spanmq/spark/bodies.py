@@ -11,7 +11,10 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.spark.reader import queues_named
 from spanmq.spark.rows import connected
 
-_SCALARS: Final = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": "string"}
+__all__ = ["parse_bodies", "registered_schema"]
+
+_SCALARS: Final = {"number": "double", "boolean": "boolean", "string": "string"}
+BIGINT: Final = 1 << 63
 _FORMATS: Final = {"date-time": "timestamp", "date": "date"}
 # On lines of its own, where cause_of() finds it in what Spark says.
 _SEALED: Final = (
@@ -96,7 +99,19 @@ def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str
         return f"map<string, {spark_type(schema['additionalProperties'], root, refs)}>"
     if name == "string":
         return _FORMATS.get(str(schema.get("format")), "string")
+    if name == "integer":
+        return _integer(schema)
     return _SCALARS.get(str(name), "string")
+
+
+def _integer(schema: dict[str, Any]) -> str:
+    """Return the type of whole numbers: bigint if both limits are within it, else 38 digits, Spark's most."""
+    limits = [
+        [schema[name] for name in names if isinstance(schema.get(name), int | float)]
+        for names in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+    ]
+    fits = all(any(abs(each) < BIGINT for each in found) for found in limits)
+    return "bigint" if fits or schema.get("format") in ("int32", "int64") else "decimal(38,0)"
 
 
 def _at(root: Any, ref: str) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 from spanmq.client import argument
 from spanmq.client.argument import Argument
 from spanmq.client.call import Call, queue_call
-from spanmq.client.rows import Rows, json_value, string
+from spanmq.client.rows import Rows, json_value, numbers, string
 
 Position = dict[str, Any]
 
@@ -71,3 +72,31 @@ def read_ranges(queue: str, table: str, size: int, at_least: int = 1) -> Call[li
         argument.integer("at_least", at_least),
     )
     return queue_call(queue, "read_ranges", columns("first_id", "last_id"), *arguments)
+
+
+def published_epochs(queue: str, writer: str) -> Call[list[int]]:
+    """Return the epochs of a writer that the ledger of a queue has, in order."""
+    return queue_call(queue, "published_epochs", numbers, argument.text("writer", writer))
+
+
+def noted_export(
+    queue: str, lake: str, table: str, token: str
+) -> Call[tuple[str, int | None, str | None, datetime | None] | None]:
+    """Return which export of a lake, or of that whose copy it is, the database has noted last."""
+    arguments = (
+        argument.text("lake", lake),
+        argument.text("table", table).to("of_table"),
+        *argument.optional(argument.uuid, "held", token or None),
+    )
+    read = columns("noted_as", "number", "token", "refused_at")
+    return queue_call(queue, "noted_export", lambda rows: next(iter(read(rows)), None), *arguments)
+
+
+def exported_ids(queue: str, lake: str, table: str) -> Call[list[tuple[int, int]]]:
+    """Return the ids that a lake had by its last note, as ranges with both ends included."""
+
+    def read(rows: Rows) -> list[tuple[int, int]]:
+        return [(each.lower, each.upper - 1) for each in rows.scalar()]
+
+    arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
+    return queue_call(queue, "exported_ids", read, *arguments)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from spanmq import errors
 from spanmq.errors import ExtraNotInstalledError, PipelineError, SpanmqError
 
+__all__ = ["clear_errors"]
+
 _PREFIX = "spanmq.errors."
 _CALLING = "An error occurred while calling "
 

@@ -1,9 +1,8 @@
 """PySpark's daemon, which forks a Python process for each task, without a word where a task ended early.
 
-When a task fails, the JVM may have closed its end before Python's last flush: PySpark prints a stack then,
-beside the error that the job reports anyway (SPARK-54344), and no setting changes that. So it does where the JVM
-has what it asked a data source for before Python has ended. Spark runs this module as `spark.python.daemon.module`,
-and see programs.py.
+When a task fails, the JVM may have closed its end before Python's last flush: PySpark prints a stack then, beside the
+error that the job reports anyway (SPARK-54344), and no setting changes that. The same happens when the JVM closes a
+data source early. Spark runs this module as `spark.python.daemon.module`, and see programs.py.
 """
 
 import os

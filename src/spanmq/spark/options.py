@@ -30,10 +30,10 @@ _OTHERS: Final = {
     "a stream": {*_WRITE, "pushFilters"},
     "a batch write": {*_READ, *_STREAM, *_BOUNDS},
     # The checkpoint names it.
-    "a stream that writes": {*_READ, *_STREAM, *_BOUNDS, "writerId"},
+    "a stream that writes": {*_READ, *_STREAM, *_BOUNDS, "writerId"} - {"failOnDataLoss"},
 }
 # What Spark itself puts among the options of a stream.
-_SPARKS_OWN: Final = frozenset(
+SPARKS_OWN: Final = frozenset(
     {
         "checkpointlocation",
         "path",
@@ -100,7 +100,7 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
     values: dict[str, str] = {}
     for given_key, value in given.items():
         key = given_key[len(TABLE_PREFIX) :] if given_key.lower().startswith(TABLE_PREFIX) else given_key
-        if key.lower() in _SPARKS_OWN:
+        if key.lower() in SPARKS_OWN:
             continue
         name = known.get(key.lower())
         if name is None:
@@ -109,11 +109,7 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
         if use is not None and name in _OTHERS[use]:
             raise InvalidArgumentError(f"the option {name} is not for {use}")
         values[name] = value
-    dsn = values.get("dsn") or os.environ.get("SPANMQ_DSN")
-    if not dsn:
-        raise InvalidArgumentError(
-            "the option dsn is missing", hint="It names the database; SPANMQ_DSN does, too."
-        )
+    dsn = dsn_of(values)
     if not values.get("queue"):
         raise InvalidArgumentError(
             "the option queue is missing",
@@ -145,6 +141,16 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
         encryption_key_file=values.get("encryptionKeyFile"),
         encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
     )
+
+
+def dsn_of(values: Mapping[str, str]) -> str:
+    """Return the database that the options name, or SPANMQ_DSN; raises InvalidArgumentError."""
+    dsn = values.get("dsn") or os.environ.get("SPANMQ_DSN")
+    if not dsn:
+        raise InvalidArgumentError(
+            "the option dsn is missing", hint="It names the database; SPANMQ_DSN does, too."
+        )
+    return dsn
 
 
 def options_for(given: Mapping[str, str], use: str) -> dict[str, str]:

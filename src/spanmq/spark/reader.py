@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, MissingPrivilegeError, QueueNotFoundError
+from spanmq.model.queue import folded
 from spanmq.spark import calls, rows
 from spanmq.spark.column import columns_of
 from spanmq.spark.options import Bounds, Options, hint_of
@@ -98,7 +99,7 @@ def is_several(wanted: str) -> bool:
 
 def is_named(queue: str, wanted: str) -> bool:
     """Return whether the option `queue`, a name, a list or a pattern, matches this queue."""
-    return any(fnmatchcase(queue.lower(), part.strip().lower()) for part in wanted.split(","))
+    return any(fnmatchcase(folded(queue), folded(part.strip())) for part in wanted.split(","))
 
 
 def queues_named(server: Client, wanted: str) -> list[str]:
@@ -128,7 +129,7 @@ def queues_named(server: Client, wanted: str) -> list[str]:
 def queue_named(server: Client, wanted: str) -> str:
     """Return the queue of that name, in its own spelling; raises QueueNotFoundError, with the nearest name."""
     found = queues_named(server, wanted)
-    if len(found) != 1 or found[0].lower() != wanted.lower():
+    if len(found) != 1 or folded(found[0]) != folded(wanted):
         raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")
     return found[0]
 

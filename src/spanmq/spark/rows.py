@@ -1,21 +1,24 @@
 """Reading ranges of ids as Arrow batches, through ADBC: out of archives, queues and the log."""
 
 import contextlib
+import hashlib
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 import psycopg
 import pyarrow
 from psycopg.sql import Identifier
+from pyspark.sql.types import LongType
 
 from spanmq import errors
 from spanmq.client import Client, argument
 from spanmq.client.call import queue_call
 from spanmq.client.direct import connect, typed_errors
 from spanmq.client.rows import string
-from spanmq.spark.calls import archive_position, note_position
+from spanmq.spark.calls import archive_position
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -52,11 +55,12 @@ class Range:
     expected: int | None = None
     is_call: bool = False
     runs: tuple[Run, ...] = ()
+    # Whether the columns use `t.body_text`, the body as text: the server makes it once for all of them.
+    has_text: bool = False
 
     def source(self, first: int, last: int) -> str:
         """Return the relation from which to select these ids."""
-        queue = "'" + self.queue.replace("'", "''") + "'"
-        return f"{self.table}({queue}, {first}, {last})" if self.is_call else self.table
+        return f"{self.table}({_quoted(self.queue)}, {first}, {last})" if self.is_call else self.table
 
 
 @contextlib.contextmanager
@@ -155,20 +159,39 @@ def in_ranges(ids: Sequence[tuple[int, int]], key: str = "t.msg_id") -> str:
     return f"'{multirange(ids)}'::int8multirange @> {key}"
 
 
-def tally(dsn: str, extent: Range, ids: Sequence[tuple[int, int]]) -> tuple[int, int, str]:
-    """Count rows of a table by their ids, and add up the MD5 sums of their bodies, 60 bits of each.
+# The column that has the server's checksum of a body.
+CHECK: Final = "check"
+CRC_SINCE: Final = 180000
 
-    The third is the token of a position that the same session noted afterwards: a database that knows it has
-    these rows.
+
+def checked(columns: Sequence[Column], *, has_crc: bool) -> tuple[Column, ...]:
+    """Return columns of a table with one more, the server's checksum of the body.
+
+    With the function crc32 of PostgreSQL 18 that is crc_of(), else md5_of().
     """
-    first, last = ids[0][0], ids[-1][1]
-    with connected(dsn) as server:
-        n, checksum = server.connection.execute(
-            "select count(*), coalesce(sum(('x' || substr(md5(t.message::text), 1, 15))::bit(60)::bigint), 0)"
-            f" from {extent.source(first, last)} t where {extent.key} between {first} and {last}"
-            f" and {in_ranges(ids, extent.key)}"
-        ).fetchone()
-        return int(n), int(checksum), server.admin.run(note_position(extent.queue))
+    body = replace(next(each for each in columns if each.name == "body"), expression="t.body_text")
+    check = (
+        "crc32(convert_to(t.body_text, 'UTF8')) + (octet_length(t.body_text)::bigint << 32)"
+        if has_crc
+        else "('x' || substr(md5(t.body_text), 1, 15))::bit(60)::bigint"
+    )
+    others = [body if each.name == "body" else each for each in columns]
+    return (*others, Column(CHECK, LongType(), check))
+
+
+def has_crc(server: Client) -> bool:
+    """Return whether the server has the function crc32."""
+    return int(server.connection.info.server_version) >= CRC_SINCE
+
+
+def crc_of(body: bytes) -> int:
+    """Return the CRC-32 of a body, with its length above it."""
+    return zlib.crc32(body) + (len(body) << 32)
+
+
+def md5_of(body: bytes) -> int:
+    """Return 60 bits of the MD5 sum of a body."""
+    return int.from_bytes(hashlib.md5(body).digest()[:8]) >> 4
 
 
 def sums(server: Client, extent: Range, at: str, ids: Sequence[int]) -> dict[int, tuple[datetime, str]]:
@@ -182,6 +205,29 @@ def sums(server: Client, extent: Range, at: str, ids: Sequence[int]) -> dict[int
     return {id_: (time, text) for id_, time, text in found}
 
 
+def has_any(server: Client, ids: Range) -> bool:
+    """Return whether the table has a row in this range."""
+    where = f" and {ids.where}" if ids.where else ""
+    [found] = server.connection.execute(
+        f"select exists (select from {ids.source(ids.first, ids.last)} t"
+        f" where {ids.key} between {ids.first} and {ids.last}{where})"
+    ).fetchone()
+    return bool(found)
+
+
+def present(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return which ids of these ranges a table has."""
+    if not ids:
+        return []
+    source = extent.source(ids[0][0], ids[-1][1])
+    key = extent.key
+    [found] = server.connection.execute(
+        f"select coalesce(range_agg(int8range({key}, {key}, '[]')), '{{}}') from {source} t"
+        f" where {key} between {ids[0][0]} and {ids[-1][1]} and {in_ranges(ids, key)}"
+    ).fetchone()
+    return [(each.lower, each.upper - 1) for each in found]
+
+
 def count_others(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> int:
     """Count the rows of a table whose ids are in none of these ranges."""
     source = extent.source(1, (1 << 63) - 1)
@@ -191,11 +237,16 @@ def count_others(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) 
 
 
 def read(
-    options: Options, columns: Sequence[Column], ranges: Sequence[Range], schema: pyarrow.Schema
+    options: Options,
+    columns: Sequence[Column],
+    ranges: Sequence[Range],
+    schema: pyarrow.Schema,
+    tokens: list[str] | None = None,
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of these ranges as batches of exactly this schema.
 
-    Raises MessagesLostError if rows that must exist are missing.
+    After the rows of a range the same session notes a position, and adds its token to `tokens`: a database that knows
+    it has these rows. Raises MessagesLostError if rows that must exist are missing.
     """
     from spanmq.spark import adbc
 
@@ -207,6 +258,11 @@ def read(
                     count += batch.num_rows
                     if batch.num_rows:
                         yield from shaped(batch, schema, options, each.queue)
+                if tokens is not None:
+                    [noted] = connection.query(
+                        f"select spanmq.note_position({_quoted(each.queue)})::text as token"
+                    )
+                    tokens += noted.column(0).to_pylist()
             except adbc.StatementError as error:
                 raise errors.ServerError(
                     f"reading queue {each.queue}, {place_of(options, each)}: {error}", queue=each.queue
@@ -256,9 +312,13 @@ def shaped(
 
 
 def _query(columns: Sequence[Column], ids: Range) -> str:
-    queue = "'" + ids.queue.replace("'", "''") + "'"
+    queue = _quoted(ids.queue)
     attempt = "t.read_ct" if ids.attempt is None else f"{ids.attempt}::int"
     source = f"{ids.source(ids.first, ids.last)} t"
+    between = f"{ids.key} between {ids.first} and {ids.last}" + (f" and {ids.where}" if ids.where else "")
+    if ids.has_text:
+        # `offset 0` keeps the planner from putting the expression into each place that uses it.
+        source = f"(select t.*, t.message::text as body_text from {source} where {between} offset 0) t"
     if ids.runs:
         attempt = "u.attempt"
         # With `offset 0` each stretch is looked up in the index: a log has no statistics, and without it the planner
@@ -270,8 +330,11 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
     wanted = ", ".join(
         f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
     )
-    where = f" and {ids.where}" if ids.where else ""
-    return f"select {wanted} from {source} where {ids.key} between {ids.first} and {ids.last}{where}"
+    return f"select {wanted} from {source} where {between}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _stretches(runs: Sequence[Run]) -> str:

@@ -19,6 +19,8 @@ from spanmq.spark.programs import java_home, python
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+__all__ = ["adopt", "session"]
+
 # Modules, and what their packages are called. Java is looked for by java_home.
 PACKAGES: Final = {
     "pyspark": "PySpark",

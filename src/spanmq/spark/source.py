@@ -55,21 +55,42 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
 
 
 def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
-    """Return the writer of a batch."""
+    """Return the writer of a batch, into a queue or a table."""
     from spanmq.spark.writer import Writer
 
+    if is_table(given):
+        from spanmq.spark.table_sink import TableWriter, read_table_options
+
+        if overwrite:
+            raise InvalidArgumentError("a table is not overwritten", hint='Write with mode("append").')
+        return TableWriter(read_table_options(given, is_stream=False), schema)
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Write with mode("append").')
     return Writer(_write_options(given, schema, "a batch write"), schema)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
-    """Return the writer of a stream."""
+    """Return the writer of a stream, into a queue or a table."""
     from spanmq.spark.writer import StreamWriter
 
+    if is_table(given):
+        from spanmq.spark.table_sink import TableStreamWriter, read_table_options
+
+        if overwrite:
+            raise InvalidArgumentError(
+                "a table is not overwritten",
+                hint='Use outputMode("append"), or "update" with the mode upsert.',
+            )
+        return TableStreamWriter(read_table_options(given, is_stream=True), schema)
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
     return StreamWriter(_write_options(given, schema, "a stream that writes"), schema)
+
+
+def is_table(given: Mapping[str, str]) -> bool:
+    """Return whether a write is into a table of PostgreSQL, not into a queue."""
+    names = {key.lower() for key in given}
+    return "table" in names and "queue" not in names
 
 
 def _write_options(given: Mapping[str, str], schema: StructType, use: str) -> Options:

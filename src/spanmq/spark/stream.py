@@ -41,6 +41,7 @@ from spanmq.client.call import Result, queue_call
 from spanmq.client.direct import KeptClient
 from spanmq.client.polling import Polling
 from spanmq.client.rows import Rows, nothing
+from spanmq.model.queue import folded
 from spanmq.spark import calls, rows
 from spanmq.spark.column import STREAM, chosen
 from spanmq.spark.options import Options
@@ -259,7 +260,7 @@ class StreamReader(Stream):
 
     def waits_for(self) -> list[str]:
         """Return the queue."""
-        return [self._options.queue.lower()]
+        return [folded(self._options.queue)]
 
     def report(self) -> Offset:
         """Return what the queue has; takes nothing.
@@ -319,7 +320,7 @@ class StreamReader(Stream):
         if self._incarnation is not None:
             return self._incarnation
         queue = ", ".join(offset.get("queues", [offset.get("queue")]))
-        if queue.lower() != self._options.queue.lower():
+        if folded(queue) != folded(self._options.queue):
             raise errors.PipelineError(
                 f"the checkpoint is of queue {queue}, the option queue is {self._options.queue}",
                 hint="Name what the checkpoint has, or use a new checkpoint.",

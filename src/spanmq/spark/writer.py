@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 # The maximum of rows in one reservation: a task holds them in memory about three times.
 CHUNK: Final = 50_000
 CHUNK_BYTES: Final = 16_000_000
+# The name of a stream's write begins with it.
+STREAM: Final = "query:"
 # Beside these the group.
 COLUMNS: Final = ("body", "headers")
 
@@ -83,7 +85,7 @@ class StreamWriter(StreamSink):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
         """Write the rows of one task of an epoch."""
-        writer, epoch = self._identity()
+        writer, epoch = identity()
         return write_rows(self._options, writer, epoch, iterator)
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
@@ -98,18 +100,19 @@ class StreamWriter(StreamSink):  # type: ignore[misc]
         if writer is not None:
             close(self._options, writer, batchId)
 
-    def _identity(self) -> tuple[str, int]:
-        """Return the query and its epoch, which Spark passes to tasks under undocumented names."""
-        from pyspark import TaskContext
 
-        task = TaskContext.get()
-        query = task.getLocalProperty("sql.streaming.queryId") if task else None
-        epoch = task.getLocalProperty("streaming.sql.batchId") if task else None
-        if not query or epoch is None:
-            raise errors.PipelineError(
-                "this release of Spark does not tell its tasks which query and epoch they write"
-            )
-        return f"query:{query}", int(epoch)
+def identity() -> tuple[str, int]:
+    """Return the query and the epoch of this task, which Spark passes to it under undocumented names."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    query = task.getLocalProperty("sql.streaming.queryId") if task else None
+    epoch = task.getLocalProperty("streaming.sql.batchId") if task else None
+    if not query or epoch is None:
+        raise errors.PipelineError(
+            "this release of Spark does not tell its tasks which query and epoch they write"
+        )
+    return f"{STREAM}{query}", int(epoch)
 
 
 def for_queue(options: Options) -> Options:
@@ -155,12 +158,15 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
     named = argument.text("writer", writer), argument.bigint("epoch", epoch)
     read = calls.columns("write_id", "block_id", "log_table", "first_id", "last_id", "enqueued_at")
     with rows.connected(options.dsn) as server, adbc.connected(options.dsn) as connection:
-        for chunk in chunks(batches, CHUNK if rate is None else min(CHUNK, rate)):
+        parts = chunks(batches, CHUNK if rate is None else min(CHUNK, rate))
+        for chunk in parts:
             table = as_messages(chunk, options)
             n = argument.integer("n", table.num_rows)
             blocks = server.admin.run(queue_call(options.queue, "bulk_reserve", read, *named, n))
             if not blocks:
-                return Written(writer, None, (), 0)
+                # Published before: the driver compares the number of rows.
+                count += table.num_rows + sum(each.num_rows for each in parts)
+                return Written(writer, None, (), count)
             offset = 0
             for write_id, _, log_table, first, last, enqueued_at in blocks:  # noqa: B007
                 rows_of_block = table.slice(offset, last - first + 1)
@@ -251,15 +257,23 @@ def copy(
 
 
 def publish(options: Options, writer: str, epoch: int, messages: Sequence[Written | None]) -> int:
-    """Make everything visible that the tasks wrote, and return how many messages; 0 if it was done before."""
+    """Make everything visible that the tasks wrote, and return how many messages; 0 if it was done before.
+
+    A stream records each epoch, also one without rows. Raises PositionUnknownError if the one before is not recorded,
+    or it was published with another number of rows.
+    """
     known = [each for each in messages if each is not None and each.write_id is not None]
-    if not known:
+    count = sum(each.count for each in messages if each is not None)
+    is_stream = writer.startswith(STREAM)
+    if not known and not is_stream:
         return 0
     arguments = (
         argument.text("writer", writer),
         argument.bigint("epoch", epoch),
-        *argument.optional(argument.bigint, "write_id", known[0].write_id),
+        *argument.optional(argument.bigint, "write_id", known[0].write_id if known else None),
         argument.bigints("block_ids", (block for each in known for block in each.block_ids)),
+        argument.boolean("records_all", is_stream),
+        *argument.optional(argument.bigint, "expected", count if options.fail_on_data_loss else None),
     )
     with rows.connected(options.dsn) as server:
         n = server.admin.run(queue_call(options.queue, "bulk_publish", number, *arguments))

@@ -7,10 +7,13 @@ import json
 from collections.abc import Callable
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
 
+from spanmq.codec.body import RawJson, Unstored, ValidJson
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
-from spanmq.model.parse import reasons
+from spanmq.model.parse import reasons, write
+from spanmq.tasks.call import Call
+from spanmq.tasks.sending import BatchCall
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -86,7 +89,7 @@ class Arguments:
     def _adapter(self) -> TypeAdapter[Any]:
         from typing import NotRequired
 
-        from pydantic import ConfigDict, TypeAdapter
+        from pydantic import ConfigDict
         from typing_extensions import TypedDict
 
         try:
@@ -99,84 +102,94 @@ class Arguments:
             # Functional, because the fields are known only here.
             shape = TypedDict(self._task, fields)  # type: ignore[misc]
             shape.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
-            return TypeAdapter(shape)
         except Exception as error:  # an annotation may be anything
             raise InvalidArgumentError(
                 f"the signature of task {self._task!r} can't be read: {error}", code="invalid_handler"
             ) from error
+        return adapter_of(shape, f"the signature of task {self._task!r}")
 
     @cached_property
     def _result(self) -> TypeAdapter[Any]:
-        from pydantic import TypeAdapter
-
-        try:
-            return TypeAdapter(self._hints.get("return", Any))
-        except Exception as error:  # an annotation may be anything
-            raise InvalidArgumentError(
-                f"the type of the result of task {self._task!r} can't be read: {error}",
-                code="invalid_handler",
-            ) from error
+        return adapter_of(self._result_hint, f"the type of the result of task {self._task!r}")
 
     @cached_property
-    def _is_json(self) -> bool:
-        """Whether what JSON makes of every argument is the argument."""
-        return all(is_json(self._hints.get(each.name, Any)) for each in self._sent)
+    def _result_hint(self) -> Any:
+        """The type of what is stored of what the function returns: steps are sent."""
+        hint = self._hints.get("return", Any)
+        if get_origin(hint) in (Union, UnionType):
+            hints = [each for each in get_args(hint) if not _is_of_steps(each)]
+            return Union[tuple(hints)] if hints else None  # noqa: UP007, of types that are known only here
+        return None if _is_of_steps(hint) else hint
 
     @cached_property
     def _read(self) -> Callable[[object], dict[str, Any]]:
-        validator = self._adapter.validator
-        if self._is_json:
-            return validator.validate_python
-        from pydantic_core import to_json
+        return reader_of(self._adapter, is_json=all(map(is_json, self._sent_hints)))
 
-        # As JSON: Pydantic's strict types take a date from a string there, and only there.
-        return lambda values: validator.validate_json(to_json(values))
+    @cached_property
+    def _read_result(self) -> Callable[[object], Any]:
+        return reader_of(self._result, is_json=is_json(self._result_hint))
 
     @cached_property
     def _write(self) -> Callable[[dict[str, Any]], str]:
-        from pydantic_core import PydanticSerializationError
+        return writer_of(self._adapter, is_json=all(is_json(each, kept=True) for each in self._sent_hints))
 
-        validator, serializer, is_json = self._adapter.validator, self._adapter.serializer, self._is_json
-        # Values that JSON keeps as they are fit their types; to check that would double the time.
-        warnings: Literal["none", "error"] = "none" if is_json else "error"
+    @cached_property
+    def _write_result(self) -> Callable[[Any], str]:
+        return writer_of(self._result, is_json=is_json(self._result_hint, kept=True))
 
-        def write(values: dict[str, Any]) -> str:
-            checked = validator.validate_python(values)
-            try:
-                text = serializer.to_json(checked, by_alias=True, round_trip=True, warnings=warnings).decode()
-            except PydanticSerializationError:
-                # Pydantic does not validate what is in an instance: its JSON shows which field does not fit.
-                raw = serializer.to_json(checked, by_alias=True, round_trip=True, warnings="none")
-                validator.validate_json(raw, strict=True)
-                raise TypeError(
-                    "a field of a dataclass or model has another type than its annotation"
-                ) from None
-            if "null" in text or "NaN" in text or "Infinity" in text:
-                # Pydantic writes null for NaN and infinity, or these names; this raises for them.
-                json.dumps(serializer.to_python(checked), allow_nan=False, default=str, skipkeys=True)
-            if not is_json:
-                # Not every value comes back as it went.
-                validator.validate_json(text)
-            return text
-
-        return write
+    @property
+    def _sent_hints(self) -> list[Any]:
+        return [self._hints.get(each.name, Any) for each in self._sent]
 
     def read_result(self, value: Any) -> Any:
         """Return a stored result, which is JSON, as the type that the signature says.
 
         Raises InvalidArgumentError for a type that can't be read, and for a value that does not fit it.
         """
+        # Bytes are stored as those of a body are.
+        read = self._result.validate_python if isinstance(value, bytes) else self._read_result
         try:
-            return self._result.validate_python(value)
+            return read(value)
         except ValueError as error:
             raise InvalidArgumentError(
-                f"the result of task {self._task!r} does not fit its type: {reasons(error, 'arguments')}",
+                f"the result of task {self._task!r} does not fit its type: {reasons(error, 'result')}",
                 code="invalid_handler",
             ) from error
 
-    def check(self) -> None:
-        """Raise InvalidArgumentError for a signature that can't be read."""
+    def write_result(self, value: Any) -> object:
+        """Return what is stored of a result: its JSON by the type in the signature, or why there is none."""
+        if isinstance(value, bytes | RawJson | Unstored):
+            return value
+        try:
+            return ValidJson(self._write_result(value))
+        except (TypeError, ValueError, RecursionError) as error:
+            return Unstored(f"it does not fit the type in the signature: {reasons(error, 'result')}")
+
+    def check_result(self) -> None:
+        """Raise InvalidArgumentError for a type of the result that can't be stored; NameError if it is not defined yet.
+
+        It is checked without a value. A value that does not fit is found when there is one.
+        """
+        if is_json(self._result_hint, kept=True):
+            return
+        try:
+            self._result.json_schema(mode="serialization")
+            if not _is_masked(self._result.core_schema):
+                return
+            reason = "JSON masks a secret; one that is to be stored has a serializer in its type"
+        except Exception as error:  # noqa: BLE001, an annotation may be anything
+            reason = str(error).partition("\n")[0]
+        raise InvalidArgumentError(
+            f"task {self._task!r} can't store a result of the type {self._result_hint}: {reason}",
+            hint="Return a value that JSON can represent, or register the task without store_result.",
+            code="invalid_handler",
+        )
+
+    def check(self, *, with_result: bool = False) -> None:
+        """Raise InvalidArgumentError for a signature that can't be read; with `with_result`, a result's type, too."""
         _ = self._read, self.resources
+        if with_result:
+            _ = self._write_result
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON of a message's body; raises TaskArgumentsError unless a worker could read it."""
@@ -211,11 +224,73 @@ def is_injected(parameter: inspect.Parameter) -> bool:
     return text.partition("[")[0].strip("'\"").endswith(INJECTED[parameter.name])
 
 
-def is_json(hint: Any) -> bool:
-    """Return whether a value of this type is the same after it was JSON."""
-    if hint in (Any, str, int, float, bool, None, NoneType):
+def is_json(hint: Any, *, kept: bool = False) -> bool:
+    """Return whether what JSON makes of a value of this type is of this type; with `kept`, whether it is the value."""
+    if hint in (str, int, float, bool, None, NoneType):
         return True
+    if hint is Any:
+        return not kept
     inner = get_args(hint)
     if get_origin(hint) is dict:
-        return inner[0] is str and is_json(inner[1])
-    return get_origin(hint) in (list, Union, UnionType) and all(map(is_json, inner))
+        return inner[0] is str and is_json(inner[1], kept=kept)
+    return get_origin(hint) in (list, Union, UnionType) and all(is_json(each, kept=kept) for each in inner)
+
+
+def adapter_of(hint: Any, what: str) -> TypeAdapter[Any]:
+    """Return Pydantic's adapter of a type; raises InvalidArgumentError for one that it has none for."""
+    from pydantic import TypeAdapter
+
+    try:
+        return TypeAdapter(hint)
+    except Exception as error:  # an annotation may be anything
+        raise InvalidArgumentError(f"{what} can't be read: {error}", code="invalid_handler") from error
+
+
+def reader_of(adapter: TypeAdapter[Any], *, is_json: bool) -> Callable[[object], Any]:
+    """Return what makes a value of JSON that was parsed; with `is_json` its type takes this as it is."""
+    validator = adapter.validator
+    if is_json:
+        return validator.validate_python
+    from pydantic_core import to_json
+
+    # As JSON: Pydantic's strict types take a date from a string there, and only there.
+    return lambda value: validator.validate_json(to_json(value))
+
+
+def writer_of(adapter: TypeAdapter[Any], *, is_json: bool) -> Callable[[Any], str]:
+    """Return what makes JSON of a value, and raises ValueError or TypeError unless it would be read as the same.
+
+    With `is_json` JSON keeps each value of the type.
+    """
+    validator, serializer = adapter.validator, adapter.serializer
+    if not is_json:
+        return lambda value: write(validator.validate_python(value), serializer, validator)
+
+    def write_plain(value: Any) -> str:
+        checked = validator.validate_python(value)
+        # Whether it comes back is not checked, which would double the time: only NaN and infinity do not.
+        text = serializer.to_json(checked).decode()
+        if "null" in text:
+            json.dumps(checked, allow_nan=False)
+        return text
+
+    return write_plain
+
+
+def _is_masked(schema: Any) -> bool:
+    """Return whether Pydantic's schema of a type has a secret without a serializer of the type's own."""
+    if isinstance(schema, list | tuple):
+        return any(map(_is_masked, schema))
+    if not isinstance(schema, dict):
+        return False
+    serializer = schema.get("serialization", {}).get("function")
+    if serializer is not None:
+        # Whatever the values below it would write.
+        return str(getattr(serializer, "__qualname__", "")).startswith("_serialize_secret")
+    return any(_is_masked(each) for name, each in schema.items() if name != "metadata")
+
+
+def _is_of_steps(hint: Any) -> bool:
+    return hint in (Call, BatchCall) or (
+        get_origin(hint) in (list, tuple) and all(each in (Call, BatchCall, ...) for each in get_args(hint))
+    )

@@ -3,10 +3,12 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from inspect import isawaitable
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.environment import default_dsn
@@ -15,8 +17,17 @@ from spanmq.codec.encryption import Encryption
 from spanmq.errors import InvalidArgumentError
 
 
+@dataclass(frozen=True, slots=True)
+class LoopClient:
+    """A client of an event loop, which alone can close it: that is the rest of the generator `end`."""
+
+    dsn: Any
+    client: AsyncClient
+    end: AsyncGenerator[None, None]
+
+
 class Clients:
-    """One client a process, one for each event loop."""
+    """One client a process, one for each event loop, closed when the loop ends."""
 
     def __init__(
         self, dsn: str | Callable[[], str] | None, place: Callable[[], Any] | None, options: Mapping[str, Any]
@@ -27,10 +38,6 @@ class Clients:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._process = 0
-        # Each belongs to an event loop, which alone can close it; `dsn` may change.
-        self._async_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Any, AsyncClient]] = (
-            WeakKeyDictionary()
-        )
 
     def address(self) -> str:
         """Return the DSN of the tasks, else the one that a client uses: SPANMQ_DSN or the embedded server."""
@@ -56,14 +63,27 @@ class Clients:
 
     async def async_client(self) -> AsyncClient:
         """Return the client of this event loop; close the one before if the DSN is another one now."""
-        loop = asyncio.get_running_loop()
-        dsn, before = self._async_clients.get(loop, (None, None))
-        if before is not None and dsn == self.dsn:
-            return before
-        client = AsyncClient(self.address(), encryption=self.encryption, **self._options)
-        self._async_clients[loop] = self.dsn, client
+        of_loop = _clients_of(asyncio.get_running_loop())
+        before = of_loop.get(self)
+        if before is not None and before.dsn == self.dsn:
+            return before.client
+        # Of psycopg.
+        connections: WeakSet[Any] = WeakSet()
+        on_connect = self._options.get("on_connect")
+
+        async def connected(connection: Any) -> None:
+            connections.add(connection)
+            if on_connect is not None and isawaitable(result := on_connect(connection)):
+                await result
+
+        options = {**self._options, "on_connect": connected}
+        client = AsyncClient(self.address(), encryption=self.encryption, **options)
+        end = _closing(client, connections)
+        of_loop[self] = LoopClient(self.dsn, client, end)
+        # From here on the loop knows it, and runs the rest of it when it shuts down.
+        await anext(end)
         if before is not None:
-            await before.close()
+            await before.end.aclose()
         return client
 
     def of(self, connection: Any = None, session: Any = None) -> Client:
@@ -90,9 +110,29 @@ class Clients:
 
     async def close_async(self) -> None:
         """Close the client of this event loop."""
-        _, client = self._async_clients.pop(asyncio.get_running_loop(), (None, None))
-        if client is not None:
+        if (own := _clients_of(asyncio.get_running_loop()).pop(self, None)) is not None:
+            await own.end.aclose()
+
+
+def _clients_of(loop: asyncio.AbstractEventLoop) -> WeakKeyDictionary[Clients, LoopClient]:
+    """Return the clients of a loop, which refer to it: only the loop itself may refer to them."""
+    clients: WeakKeyDictionary[Clients, LoopClient] = vars(loop).setdefault(
+        "_spanmq_clients", WeakKeyDictionary()
+    )
+    return clients
+
+
+async def _closing(client: AsyncClient, connections: WeakSet[Any]) -> AsyncGenerator[None, None]:
+    """Close a client when the loop shuts down its asynchronous generators, as `asyncio.run` does at its end."""
+    try:
+        yield
+    finally:
+        try:
             await client.close()
+        finally:
+            # When the loop has cancelled the tasks of the pool, it closes no connection.
+            for connection in connections:
+                await connection.close()
 
 
 def given(connection: Any, session: Any) -> Any:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from spanmq.client import AsyncClient, Client
+from spanmq.codec.body import Unstored
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 from spanmq.model import Message, Result
 from spanmq.tasks.call import BatchResult, Call
@@ -104,7 +105,7 @@ class Handling:
     async def _finish(self, task: Task[..., Any], message: Message, result: Any, delivery: Delivery) -> Any:
         """Store a result, or send the calls that were returned, in one commit with the ack."""
         if task.keep_for is not None and not steps_of(result) and message.message_id:
-            delivery.keep(result, task.keep_for)
+            delivery.keep(task.arguments.write_result(result), task.keep_for)
         elif steps_of(result):
             async with delivery.transaction() as client:
                 await self._follow_async(client, task, message, result)
@@ -118,17 +119,22 @@ class Handling:
         if is_sent:
             return result
         if task.keep_for is not None and not steps_of(result) and message.message_id:
-            delivery.keep(result, task.keep_for)
+            delivery.keep(task.arguments.write_result(result), task.keep_for)
         elif steps_of(result):
             with delivery.thread_transaction() as client:
                 self._follow(client, task, message, result)
         return result
 
-    def run_here(self, message: Message, results: list[Result] | None = None) -> Any:
-        """Run the task of a message, which is plain and has no transaction, and return what it returned."""
+    def run_here(self, message: Message, results: list[Result] | None, begin: Callable[[], None]) -> Any:
+        """Run the task of a message, which is plain and has no transaction, and return what it returned.
+
+        Calls `begin` when all is imported and read, right before the function of the task.
+        """
         task = self._catalog.get(message)
+        task.arguments.check(with_result=task.keep_for is not None)
         arguments = self._read(task, message, results)
         with self._catalog.around_plain():
+            begin()
             result = task.function(**arguments)
             refuse_coroutine(result)
             return result
@@ -223,7 +229,11 @@ class Handling:
         """Store the result of a task, or send what it returned."""
         steps = steps_of(result)
         if task.keep_for is not None and not steps and message.message_id:
-            client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
+            store = partial(client.results.store, message.queue, message.message_id, keep_for=task.keep_for)
+            try:
+                store(task.arguments.write_result(result))
+            except InvalidArgumentError as error:
+                store(Unstored(error.message))
         if calls := [each for each in steps if isinstance(each, Call)]:
             self._catalog.sender.send(client, calls)
         for each in steps:
@@ -235,7 +245,11 @@ class Handling:
     ) -> None:
         steps = steps_of(result)
         if task.keep_for is not None and not steps and message.message_id:
-            await client.results.store(message.queue, message.message_id, result, keep_for=task.keep_for)
+            store = partial(client.results.store, message.queue, message.message_id, keep_for=task.keep_for)
+            try:
+                await store(task.arguments.write_result(result))
+            except InvalidArgumentError as error:
+                await store(Unstored(error.message))
         if calls := [each for each in steps if isinstance(each, Call)]:
             await self._catalog.sender.send_async(client, calls)
         for each in steps:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from spanmq.client import AsyncClient
 from spanmq.errors import MissingPrivilegeError, SpanmqError
 from spanmq.model import Schedule
+from spanmq.model.queue import folded
 from spanmq.tasks.task import Catalog, Periodic
 
 logger = logging.getLogger("spanmq.tasks")
@@ -61,7 +62,7 @@ async def synchronise(client: AsyncClient, catalog: Catalog, *, at_start: bool) 
         for name in sorted({*wanted, *present}):
             each = wanted.get(name)
             # A schedule can't be changed to another queue.
-            if name in present and (each is None or each.task.queue.lower() != present[name].queue.lower()):
+            if name in present and (each is None or folded(each.task.queue) != folded(present[name].queue)):
                 await transaction.schedules.delete(name)
             if each is not None:
                 await transaction.schedules.create(

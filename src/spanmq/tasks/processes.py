@@ -14,8 +14,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.client.handled import HANDLED, progress
-from spanmq.codec.body import Codec
-from spanmq.errors import ProcessCrashedError
+from spanmq.codec.body import Codec, Unstored
+from spanmq.errors import InvalidArgumentError, ProcessCrashedError
 from spanmq.model import Message, Result
 from spanmq.tasks.call import Call
 from spanmq.tasks.handling import Handling, ProcessTaskError, steps_of
@@ -38,14 +38,16 @@ PROGRESS_SECONDS: Final = 0.1
 class Reply:
     """What a call returned: the JSON of a result that is stored, and the calls to send."""
 
-    result: str | None = None
+    result: str | Unstored | None = None
     steps: tuple[Call | BatchCall, ...] = ()
 
-    def value(self) -> Any:
+    def value(self, task: Task[..., Any]) -> Any:
         """Return what the task returned."""
         if self.steps:
             return [*self.steps]
-        return None if self.result is None else Codec().decode(self.result.encode())
+        if isinstance(self.result, str):
+            return task.arguments.read_result(Codec().decode(self.result.encode()))
+        return self.result
 
 
 class Processes:
@@ -73,16 +75,13 @@ class Processes:
             self._threads = Threads()
         process = self._idle.pop() if self._idle else Process()
         self._busy.add(process)
-        running = asyncio.ensure_future(
-            self._threads.call(partial(process.call, task, message, timeout, results))
-        )
+        running = self._threads.begin(partial(process.call, task, message, timeout, results))
         try:
-            reply = await asyncio.shield(running)
+            await asyncio.wait([running])
+            reply = running.result()
         except asyncio.CancelledError:
             process.kill()
             await asyncio.wait([running])  # which ends with its process
-            if not running.cancelled():
-                running.exception()
             raise
         finally:
             self._busy.discard(process)
@@ -90,7 +89,7 @@ class Processes:
                 self._idle.append(process)
         if isinstance(reply, Failure):
             raise ProcessTaskError(reply)
-        return reply.value()
+        return reply.value(task)
 
     def close(self) -> None:
         """End all processes."""
@@ -120,21 +119,19 @@ class Process:
     def call(
         self, task: Task[..., Any], message: Message, timeout: float | None, results: list[Result] | None
     ) -> Reply | Failure:
-        """Run a task, from a thread; return what became of it. `timeout` counts after its module is imported."""
+        """Run a task, from a thread; return what became of it. `timeout` counts from when its function begins."""
         try:
             pipe = self._running()
             pipe.send((task.path, message, results))
-            begun: Failure | None = pipe.recv()
-            if begun is not None:
-                return begun
-            until = None if timeout is None else monotonic() + timeout
+            until: float | None = None
             while pipe.poll(None if until is None else max(until - monotonic(), 0.0)):
-                reply: Reply | Failure | tuple[float, str] = pipe.recv()
-                if not isinstance(reply, tuple):
+                reply: Reply | Failure | tuple[float, str] | None = pipe.recv()
+                if reply is None:
+                    until = None if timeout is None else monotonic() + timeout
+                elif isinstance(reply, tuple):
+                    progress(*reply)
+                else:
                     return reply
-                progress(*reply)
-                if until is not None and monotonic() >= until:
-                    break
             self.end()
             raise TimeoutError(f"task {task.name!r} took longer than {timeout:.3g} s")
         except (EOFError, OSError) as error:
@@ -210,6 +207,11 @@ class Calling:
         self._is_waiting = False
         self.is_over = False
 
+    def begin(self) -> None:
+        """Report that the function begins: from here on the time limit counts."""
+        with self._lock:
+            self._pipe.send(None)
+
     def report(self, share: float, note: str) -> None:
         """Pass a progress on, from any thread."""
         with self._lock:
@@ -275,18 +277,16 @@ async def _run(
         # One by one: what is open stays so for the next call, although another can't be opened.
         for kind in set(task.arguments.resources.values()) - values.keys():
             values |= await resources.open([kind], stack)
-        # From here on the time limit counts.
-        pipe.send(None)
         calling = Calling(pipe)
         token = HANDLED.set(calling)
         try:
-            result = Handling(task.catalog, values=values).run_here(message, results)
+            result = Handling(task.catalog, values=values).run_here(message, results, calling.begin)
         finally:
             calling.end()
             HANDLED.reset(token)
         if steps := steps_of(result):
             return Reply(steps=tuple(map(_sendable, steps)))
-        return Reply(None if task.keep_for is None else Codec().encode(result))
+        return Reply(None if task.keep_for is None else _stored(task, result))
     except BaseException as error:  # noqa: BLE001, SystemExit too is only this task's
         return _failure(task, error, message)
 
@@ -295,6 +295,14 @@ def _failure(task: Task[..., Any] | None, error: BaseException, message: Message
     from spanmq.tasks.handling import Handling
 
     return judge(error, {}) if task is None else Handling(task.catalog).judge(error, message)
+
+
+def _stored(task: Task[..., Any], result: object) -> str | Unstored:
+    written = task.arguments.write_result(result)
+    try:
+        return written if isinstance(written, Unstored) else Codec().encode_result(written)
+    except InvalidArgumentError as error:
+        return Unstored(error.message)
 
 
 def _sendable(step: Call | BatchCall) -> Call | BatchCall:

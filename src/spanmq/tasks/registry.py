@@ -7,11 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient
 from spanmq.client.argument import Seconds
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
+from spanmq.model.queue import folded
 from spanmq.tasks.call import Call
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
@@ -20,7 +21,7 @@ from spanmq.tasks.processes import Processes
 from spanmq.tasks.results import check_batch
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
-from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, Task
+from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, StoredTask, Task
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.handler import load
@@ -46,7 +47,6 @@ class TaskOptions(TypedDict, total=False):
     priority: int
     unique: bool | Callable[..., str]
     unique_for: Seconds
-    store_result: bool | Seconds
     process: bool
 
 
@@ -56,16 +56,16 @@ class Tasks:
     A worker runs a task only from the queues for which it is registered, unless `strict` is False: then from any
     that it receives from, so that a role that may send into one of them can have each task run.
 
-    `dsn` is the database for what is sent outside of a transaction of the caller's, and for workers that get
-    no other; None: that of a client without arguments (SPANMQ_DSN, else the embedded server). `session` and
+    `dsn` is the database for tasks that are sent outside of a transaction of the caller's, and for workers that get no
+    other; None: the database of a client without arguments (SPANMQ_DSN, or else the embedded server). `session` and
     `async_session` begin transactions of other software for tasks that take a `session`, such as SQLAlchemy's
-    `sessionmaker(engine).begin`. `place` returns the connection or session that `send` uses if the caller names
-    none, such as that of the request in progress; `around_plain` makes the context in which each plain function
-    runs, in its thread. `weights`, `limits` and `guaranteed` are for queues: the share of a worker's slots, how
-    many messages run at once at most, and the slots that are left free for the queue. `client` has arguments for
-    the Client that sends outside of a transaction, such as `pooler`. `modules` are names of modules that register
-    further tasks: a worker imports them before it starts, so that they may import this one. With `create` a worker
-    creates the queues that are missing. `retry` is that of tasks that name none.
+    `sessionmaker(engine).begin`. `place` returns the connection or session that `send` uses if the caller names none,
+    such as that of the request in progress; `around_plain` makes the context in which each plain function runs, in its
+    thread. `weights`, `limits` and `guaranteed` are for queues: the share of a worker's slots, how many messages run
+    at once at most, and the slots that are left free for the queue. `client` has arguments for the Client that sends
+    outside of a transaction, such as `pooler`. `modules` are names of modules that register further tasks: a worker
+    imports them before it starts, so that they may import this one. With `create` a worker creates the queues that are
+    missing. `retry` is for tasks that name none.
 
     Raises ExtraNotInstalledError without the extra `tasks`, InvalidArgumentError for a name that is not a string.
     """
@@ -126,6 +126,15 @@ class Tasks:
     def task(
         self, function: None = None, /, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        store_result: Literal[True] | Seconds,
+        **options: Unpack[TaskOptions],
+    ) -> Callable[[Callable[P, R]], StoredTask[P, R]]: ...
     def task(
         self,
         function: Callable[..., Any] | None = None,
@@ -139,14 +148,13 @@ class Tasks:
     ) -> Any:
         """Register a `function` as a task.
 
-        `name` is that of the function unless it is passed, `queue` that of the Tasks; `queues` are others than its
-        own `queue` that it may be sent to and run from. `aliases` are names that it had: their messages are for it
-        too. `retry` says how often and how soon it is tried again, and `max_attempts` how often. `timeout` limits the
-        seconds of one call, `concurrency` how many calls run at once in a worker. A `priority` of 0 to 9 is that of
-        its messages. A `unique` task is not sent again with the same arguments, or with the same key that the
-        function `unique` makes of them, within `unique_for` seconds. `store_result` keeps what it returns, for an
-        hour (True) or for that many seconds. With `process` it runs in a process of its own, for tasks that compute.
-        `options` are these.
+        `name` is by default the function's, `queue` the queue of the Tasks. `queues` are further queues that it may be
+        sent to and run from. `aliases` are names that it had: their messages are for it too. `retry` says how often
+        and how soon it is tried again, and `max_attempts` how often. `timeout` limits the seconds of one call,
+        `concurrency` how many calls run at once in a worker. Its messages have a `priority` of 0 to 9. A
+        `unique` task is not sent again with the same arguments, or with the same key that the function `unique` makes
+        of them, within `unique_for` seconds. `store_result` keeps what it returns, for an hour (True) or for that many
+        seconds. With `process` it runs in a process of its own, for tasks that compute. `options` are these.
 
         Raises InvalidArgumentError, also for a name that is taken.
         """
@@ -157,7 +165,7 @@ class Tasks:
                     f"a task is a function, got {function!r}", hint='A name is @tasks.task(name="ship").'
                 )
             rules = retry or self.catalog.retry
-            task = Task(
+            task = (StoredTask if options.get("store_result") else Task)(
                 self.catalog,
                 function,
                 name=name or function.__name__,
@@ -323,9 +331,9 @@ class Tasks:
         """
         self.load()
         client = self.clients.client()
-        existing = {each.name.lower() for each in client.queues.list()}
+        existing = {folded(each.name) for each in client.queues.list()}
         for queue in self.queues:
-            if queue.lower() not in existing:
+            if folded(queue) not in existing:
                 client.queues.create(queue)
 
     def close(self) -> None:
@@ -393,7 +401,7 @@ class Tasks:
             worker.stop()
             await work
 
-    def _tell_failure(self, work: asyncio.Task[int]) -> None:
+    def _tell_failure(self, work: asyncio.Task[Any]) -> None:
         if not work.cancelled() and (error := work.exception()) is not None:
             logger.error("worker_failed tasks=%s", self.name, exc_info=error)
 
@@ -406,9 +414,9 @@ class Tasks:
         handling = Handling(self.catalog, apart=Processes())
         function = handling.handler(settings.get("handler_timeout"), settings.get("processes"))
         chosen = self.queues if queues is None else [*queues]
-        known = {queue.lower() for queue in self.queues}
+        known = {folded(queue) for queue in self.queues}
         for queue in chosen if self.catalog.strict else ():
-            if queue.lower() not in known:
+            if folded(queue) not in known:
                 raise InvalidArgumentError(
                     f"no task is registered for queue {queue!r}",
                     hint=f"The tasks are for {', '.join(self.queues)}; @tasks.task(queues=[…]) names further queues.",
@@ -432,13 +440,14 @@ class Tasks:
         checks: asyncio.Task[None] | None = None
         try:
             if self.creates_queues:
-                existing = {each.name.lower() for each in await client.queues.list()}
+                existing = {folded(each.name) for each in await client.queues.list()}
                 for queue in self.queues:
-                    if queue.lower() not in existing:
+                    if folded(queue) not in existing:
                         await client.queues.create(queue)
             await synchronise(client, self.catalog, at_start=True)
             if self.catalog.periodic:
                 checks = asyncio.create_task(keep(client, self.catalog), name="spanmq periodic")
+                checks.add_done_callback(self._tell_failure)
             else:
                 await client.close()
             return await worker.work(signals=signals)

@@ -61,7 +61,8 @@ class Retry:
         if failure.category in FINAL:
             return failure
         if self.max_attempts is not None and attempt >= self.max_attempts:
-            return replace(failure, verb="reject")
+            # Not PERMANENT, which a reject without a category is: that it was tried often is not that it never works.
+            return replace(failure, verb="reject", category=failure.category or "UNKNOWN")
         if failure.retry_in is None and self.backoff is not None:
             return replace(failure, retry_in=self.pause(attempt))
         return failure

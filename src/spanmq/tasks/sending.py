@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack, cast
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.argument import Seconds
-from spanmq.codec.body import RawJson
+from spanmq.codec.body import ValidJson
+from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidArgumentError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.call import Call, Place
@@ -46,7 +47,7 @@ class Batch:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `send_batch`."""
-        bodies = map(RawJson, self._bodies)
+        bodies = map(ValidJson, self._bodies)
         arguments: dict[str, Any] = {"queue": self.queue, "bodies": bodies, **self._options}
         if any(self._headers):
             arguments["headers"] = self._headers
@@ -86,7 +87,8 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
 class Sent(Generic[Result_co]):
     """A message that was sent, or the earlier one that a unique task found: its `queue` and its `message_id`.
 
-    `clients` are those that wait for it, `read` the function that makes of its result what the task returned.
+    `clients` are those that wait for it, `read` the function that makes of its result what the task returned, if the
+    task stores what it returns.
     """
 
     queue: str
@@ -95,12 +97,13 @@ class Sent(Generic[Result_co]):
     # Makes of a stored result, which is JSON, what the task returned.
     read: Callable[[Any], Result_co] | None = field(default=None, repr=False, compare=False)
 
-    def wait(self, timeout: Seconds | None = None) -> Result_co | None:
-        """Wait until the message is settled; return the result that the task stored, or None.
+    def wait(self, timeout: Seconds | None = None) -> Result_co:
+        """Wait until the message is settled; return the result, if the task has `store_result`, else None.
 
-        The result is of the type that the task's signature says; that of a message of `send_many` is as JSON has it.
-        `timeout` is in seconds; None: without a limit. Raises TimeoutError, TaskFailedError if the message is a dead
-        letter, or InvalidArgumentError if the result does not fit its type. Commit the send before you wait.
+        The result is of the type that the task's signature says; that of a message of `send_many` is as JSON has it,
+        None without a result. `timeout` is in seconds; None: without a limit. Raises TimeoutError, TaskFailedError if
+        the message is a dead letter or left no result, ResultNotStoredError if the task is done and its result could
+        not be stored, or InvalidArgumentError if the result does not fit its type. Commit the send before you wait.
         """
         client = self._clients.client()
         if client.results.wait(self.queue, self.message_id, seconds=timeout):
@@ -109,7 +112,7 @@ class Sent(Generic[Result_co]):
             raise self._failed(client.inspect.failures(self.queue, self.message_id))
         return self._result(client.results.get(self.queue, self.message_id))
 
-    async def wait_async(self, timeout: Seconds | None = None) -> Result_co | None:  # noqa: ASYNC109, as `wait`
+    async def wait_async(self, timeout: Seconds | None = None) -> Result_co:  # noqa: ASYNC109, as `wait`
         """Wait from async code, at most `timeout` seconds; the twin of `wait`. It returns and raises the same."""
         client = await self._clients.async_client()
         if await client.results.wait(self.queue, self.message_id, seconds=timeout):
@@ -122,9 +125,19 @@ class Sent(Generic[Result_co]):
         """Return the same message, whose result is read by `read`."""
         return Sent(self.queue, self.message_id, self.clients, read)
 
-    def _result(self, results: Mapping[int, Any]) -> Result_co | None:
-        value: Result_co | None = results.get(self.message_id)
-        return value if value is None or self.read is None else self.read(value)
+    def _result(self, results: Mapping[int, Any]) -> Result_co:
+        value: Any = results.get(self.message_id)
+        if isinstance(value, Unopened):
+            raise value.error
+        if self.read is None:
+            # A message of `send_many`, a Sent[Any], or of a task that stores nothing, a Sent[object].
+            return cast("Result_co", value)
+        if self.message_id not in results:
+            raise TaskFailedError(
+                f"{self} left no result: it was cancelled or deleted, went on with another task, or its result expired",
+                queue=self.queue,
+            )
+        return self.read(value)
 
     @property
     def _clients(self) -> Clients:
@@ -247,7 +260,7 @@ def end_of(then: Call, sent: Sequence[Sent[Any]]) -> dict[str, Any]:
     called = header_of((each.queue, each.message_id) for each in sent) if then.takes_results else {}
     return {
         "queue": then.queue,
-        "body": RawJson(then.body),
+        "body": ValidJson(then.body),
         "messages": ids,
         "headers": {**then.headers, **called},
         "group": then.group,

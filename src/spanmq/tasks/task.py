@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import Any, Final, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 from spanmq.client.argument import Seconds, duration
-from spanmq.codec.body import RawJson
+from spanmq.codec.body import RawJson, ValidJson
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
 from spanmq.model import Message
+from spanmq.model.queue import folded
 from spanmq.tasks.arguments import Arguments
 from spanmq.tasks.call import Call, Options, Place
 from spanmq.tasks.resources import Resources
@@ -88,7 +89,7 @@ class Task(Generic[P, R]):
         self.queue = queue
         # Its own queue, and others that it may be sent to.
         self.queues = (queue, *queues)
-        self._folded_queues = frozenset(map(str.lower, self.queues))
+        self._folded_queues = frozenset(map(folded, self.queues))
         self.aliases = tuple(aliases)
         self.retry = retry
         self.timeout = timeout
@@ -99,6 +100,9 @@ class Task(Generic[P, R]):
         # Seconds for which the result is kept; None: it is not stored.
         self.keep_for = keep_for
         self.arguments = Arguments(function, name)
+        if keep_for is not None:
+            with suppress(NameError):  # of a type that the module defines later: `check` tries again
+                self.arguments.check_result()
         self.options |= {
             "stores_result": keep_for is not None,
             "takes_results": "results" in self.arguments.injected,
@@ -121,7 +125,7 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<task {self.name!r} of queue {self.queue!r}>"
 
-    def using(self, **options: Unpack[Options]) -> Task[P, R]:
+    def using(self, **options: Unpack[Options]) -> Self:
         """Return the same task with `options` for its sends, or with a transaction to send in.
 
         They are the fields of `Options`: `delay` or `at`, `group`, `priority`, `expires_in`, `unique`, `unique_for`,
@@ -171,6 +175,8 @@ class Task(Generic[P, R]):
     def check(self) -> None:
         """Raise InvalidArgumentError for a task that a worker can't run."""
         self.arguments.check()
+        if self.keep_for is not None:
+            self.arguments.check_result()
         for name, kind in self.arguments.resources.items():
             if kind not in self.catalog.resources.openers:
                 raise InvalidArgumentError(
@@ -188,7 +194,7 @@ class Task(Generic[P, R]):
 
     def is_of(self, queue: str) -> bool:
         """Return whether a task is registered for a `queue`; names of queues have no case."""
-        return queue in self.queues or queue.lower() in self._folded_queues
+        return queue in self.queues or folded(queue) in self._folded_queues
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Check the arguments of a call, `args` and `kwargs` of the function, and return what `send_many` takes.
@@ -199,12 +205,7 @@ class Task(Generic[P, R]):
             raise InvalidArgumentError("a call has no transaction", hint="send_many takes a connection.")
         return self.prepare(args, kwargs)
 
-    # The result of an async task is what its coroutine returns.
-    @overload
-    def send(self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
-    @overload
-    def send(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
-    def send(self, *args: Any, **kwargs: Any) -> Sent[Any]:
+    def send(self, *args: P.args, **kwargs: P.kwargs) -> Sent[object]:
         """Send it with the arguments `args` and `kwargs` of the function; return the message.
 
         Raises TaskArgumentsError for arguments that do not fit, before anything is sent, and what `Client.send_batch`
@@ -212,20 +213,17 @@ class Task(Generic[P, R]):
         """
         sender = self.catalog.sender
         sent = sender.send(sender.clients.of(**self.place), [self.prepare(args, kwargs)])[0]
-        return sent.with_reader(self.arguments.read_result)
+        return self._sent(sent)
 
-    @overload
-    async def send_async(
-        self: Task[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> Sent[T]: ...
-    @overload
-    async def send_async(self: Task[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
-    async def send_async(self, *args: Any, **kwargs: Any) -> Sent[Any]:
+    async def send_async(self, *args: P.args, **kwargs: P.kwargs) -> Sent[object]:
         """Send it with the arguments `args` and `kwargs` from async code; the twin of `send`. It raises the same."""
         sender = self.catalog.sender
         client = await sender.clients.of_async(**self.place)
         sent = (await sender.send_async(client, [self.prepare(args, kwargs)]))[0]
-        return sent.with_reader(self.arguments.read_result)
+        return self._sent(sent)
+
+    def _sent(self, sent: Sent[Any]) -> Sent[Any]:
+        return sent if self.keep_for is None else sent.with_reader(self.arguments.read_result)
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Check the arguments `args` and `kwargs`, as `call` and `send` do; return the call.
@@ -241,6 +239,30 @@ class Task(Generic[P, R]):
         return call
 
 
+class StoredTask(Task[P, R]):
+    """A task with `store_result`: a type checker knows what the `wait` of a message returns that it sends."""
+
+    if TYPE_CHECKING:
+        # The result of an async task is what its coroutine returns.
+        @overload
+        def send(
+            self: StoredTask[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+        ) -> Sent[T]: ...
+        @overload
+        def send(self: StoredTask[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+        def send(self, *args: Any, **kwargs: Any) -> Sent[Any]:
+            """Send it, as every task."""
+
+        @overload
+        async def send_async(
+            self: StoredTask[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
+        ) -> Sent[T]: ...
+        @overload
+        async def send_async(self: StoredTask[P, T], *args: P.args, **kwargs: P.kwargs) -> Sent[T]: ...
+        async def send_async(self, *args: Any, **kwargs: Any) -> Sent[Any]:
+            """Send it from async code, as every task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Periodic:
     """A task and its times."""
@@ -253,7 +275,7 @@ class Periodic:
 
     def body(self) -> RawJson:
         """Return the body of its messages; raises TaskArgumentsError."""
-        return RawJson(self.task.arguments.write((), self.arguments))
+        return ValidJson(self.task.arguments.write((), self.arguments))
 
 
 @dataclass(kw_only=True)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from spanmq.model import Message, Settled
     from spanmq.tracing.telemetry import Handling, Receiving, Sending, Telemetry
 
+__all__ = ["handling"]
+
 
 class Untraced:
     """Replaces all of them without tracing."""

@@ -1,107 +1,128 @@
-"""The circuit breaker of a queue: while a dependency of its handlers is down, nothing is received.
+"""The circuit breaker of a queue: while nothing can be handled, because a dependency is down, nothing is received.
 
 Pure decisions: the caller passes the time.
 """
 
-from collections import deque
+import secrets
 from dataclasses import dataclass
 from typing import Literal
 
 from spanmq.errors import InvalidArgumentError
 
-Change = Literal["opened", "tried", "closed"]
-BreakerState = Literal["closed", "open", "trial"]
+Change = Literal["tried", "opened", "closed"]
+BreakerState = Literal["closed", "trial", "open"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """When the breaker opens: a share `rate` of the last `window` messages failed in category DEPENDENCY.
+    """When a worker stops receiving: `failures` messages in a row failed, and then up to `tries` of the newest, too.
 
-    Then nothing is received for `pause` seconds. The pause doubles each time that the one message of a trial
-    fails too, up to `pause_max`.
+    A message counts at its first attempt, and if its failure is a DEPENDENCY. Any success ends the row. Nothing is
+    received for `pause` seconds, then the newest messages are tried again; the first one that is handled closes the
+    breaker. Raises InvalidArgumentError for numbers that are not positive.
     """
 
-    rate: float = 0.5
-    window: int = 20
+    failures: int = 50
+    tries: int = 10
     pause: float = 5.0
-    pause_max: float = 60.0
 
     def __post_init__(self) -> None:
         """Raise InvalidArgumentError for settings with which it would never open, or never close."""
-        if not 0 < self.rate <= 1:
-            raise InvalidArgumentError(f"the breaker's rate must be above 0 and at most 1, got {self.rate}")
-        if self.window < 1:
-            raise InvalidArgumentError(f"the breaker's window must be at least 1, got {self.window}")
-        if not 0 < self.pause <= self.pause_max:
+        counts: dict[str, object] = {"failures": self.failures, "tries": self.tries}
+        for name, value in counts.items():
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidArgumentError(f"the breaker's {name} must be an integer from 1, got {value!r}")
+        if not 0 < self.pause <= 3600:
             raise InvalidArgumentError(
-                f"the breaker's pause must be above 0 and at most pause_max, got {self.pause}"
+                f"the breaker's pause must be above 0 and at most 3600 s, got {self.pause!r}"
             )
 
 
 class Breaker:
-    """Closed: messages are received. Open: none, for a time. Trial: one message, whose outcome decides."""
+    """Closed: messages are received. Trial: a few of the newest, of which one that is handled closes it. Open: none.
 
-    __slots__ = (
-        "_failures",
-        "_last",
-        "_opens_at",
-        "_policy",
-        "opened_by",
-        "pause_seconds",
-        "state",
-        "times_opened",
-    )
+    It opens only after a trial: what fails may be a block of messages of one kind, with others behind it. Without a
+    `policy` it stays closed.
+    """
 
-    def __init__(self, policy: BreakerPolicy) -> None:
+    __slots__ = ("_due_at", "_failed", "_policy", "_trying", "error", "failures", "number", "state")
+
+    def __init__(self, policy: BreakerPolicy | None) -> None:
         self.state: BreakerState = "closed"
         self._policy = policy
-        self._last: deque[bool] = deque()
-        self._failures = 0
-        # The length of the current or next pause.
-        self.pause_seconds = policy.pause
-        self._opens_at = 0.0
-        # The failures and messages that last opened it.
-        self.opened_by = (0, 0)
-        self.times_opened = 0
+        # Messages that failed at their first attempt since the last one that was handled, and the text of the last.
+        self.failures = 0
+        self.error: str | None = None
+        # Drawn when it opens, 0 while it is closed: a command closes this opening only.
+        self.number = 0
+        # The messages of the trial that are not decided yet, and whether one failed.
+        self._trying = 0
+        self._failed = False
+        # The end of the pause, or of the time that the trial has.
+        self._due_at = 0.0
 
-    def record(self, failed: bool, now: float) -> Change | None:
-        """Record the end of a message; `failed` says that the dependency was the reason."""
-        if self.state == "open":
-            return None  # begun before it opened
-        if self.state == "trial":
-            if failed:
-                self.pause_seconds = min(self.pause_seconds * 2, self._policy.pause_max)
-                self.opened_by = (1, 1)
-                return self._open(now)
-            self.state = "closed"
-            self.pause_seconds = self._policy.pause
-            return "closed"
-        if not (failed or self._failures) and len(self._last) == self._policy.window:
-            return None  # the usual case: one success replaces another
-        self._last.append(failed)
-        self._failures += failed
-        if len(self._last) > self._policy.window:
-            self._failures -= self._last.popleft()
-        if len(self._last) == self._policy.window and self._failures >= self._policy.rate * len(self._last):
-            self.opened_by = (self._failures, len(self._last))
-            return self._open(now)
+    @property
+    def tries(self) -> int:
+        """The messages to receive for the trial now: none while others are tried."""
+        return 0 if self._policy is None or self._trying else self._policy.tries
+
+    @property
+    def pause(self) -> float:
+        """The length of a pause, in seconds."""
+        return 0.0 if self._policy is None else self._policy.pause
+
+    def succeeded(self) -> Change | None:
+        """Record a message that was handled, or failed for good: no dependency was the reason."""
+        self.failures = 0
+        return self.close()
+
+    def failed(self, now: float, *, is_counted: bool, error: str) -> Change | None:
+        """Record a failure; `is_counted`: of a first attempt, because of a dependency."""
+        self._failed = True
+        if not is_counted or self._policy is None:
+            return None
+        self.failures += 1
+        self.error = error
+        if self.state == "closed" and self.failures >= self._policy.failures:
+            return self._try(now)
+        return None
+
+    def trying(self, count: int, now: float) -> None:
+        """Record the messages that were received for a trial."""
+        self._trying += count
+        self._failed = False
+        self._due_at = now + self.pause
+
+    def tried(self, count: int, now: float) -> Change | None:
+        """Record that messages of a trial are decided; without a success, the last one opens the breaker."""
+        self._trying = max(self._trying - count, 0)
+        if self.state == "trial" and not self._trying and self._failed:
+            self.state = "open"
+            self.number = self.number or secrets.randbits(62) + 1
+            self._due_at = now + self.pause
+            return "opened"
         return None
 
     def look(self, now: float) -> Change | None:
-        """Start the trial when the pause is over."""
-        if self.state == "open" and now >= self._opens_at:
-            self.state = "trial"
-            return "tried"
+        """Start a trial when the pause is over, or when the one before lasts as long: its handlers are slow."""
+        if now >= self._due_at and (self.state == "open" or (self.state == "trial" and self._trying)):
+            return self._try(now)
         return None
 
-    def remaining(self, now: float) -> float:
-        """Return the seconds until the trial."""
-        return max(self._opens_at - now, 0.0)
+    def close(self) -> Change | None:
+        """Close it, by a success or by a command."""
+        if self.state == "closed":
+            return None
+        self.state = "closed"
+        self.failures = self.number = 0
+        return "closed"
 
-    def _open(self, now: float) -> Change:
-        self.state = "open"
-        self.times_opened += 1
-        self._last.clear()
-        self._failures = 0
-        self._opens_at = now + self.pause_seconds
-        return "opened"
+    def remaining(self, now: float) -> float:
+        """Return the seconds until the next trial."""
+        return max(self._due_at - now, 0.0)
+
+    def _try(self, now: float) -> Change:
+        self.state = "trial"
+        self._trying = 0
+        self._due_at = now
+        return "tried"

@@ -39,11 +39,11 @@ class Divider:
         self._finish: Callable[[str], None] | None = None
         # Queues for which a send has woken this process.
         self._woken: set[str] = set()
-        # Those whose breaker is not closed.
+        # Queues whose breaker is not closed.
         self._gated: set[Intake] = set()
-        # Queues of which a receive got nothing that began after a message was last received or settled.
+        # Queues found empty since the last message was received or settled.
         self._emptied: set[str] = set()
-        # The receives under way that began after that.
+        # Queues whose receives under way started since then.
         self._telling: set[str] = set()
         self._is_dividing = False
         self.is_stopped = False
@@ -64,7 +64,8 @@ class Divider:
         self.divide_soon()
 
     def gate(self, intake: Intake) -> None:
-        """Limit what a queue gets until its breaker is closed."""
+        """Limit what a queue gets until its breaker is closed; it is ready at once, and when that changes."""
+        self.ready(intake.queue, True)
         self._gated.add(intake)
         intake.gate()
 

@@ -118,6 +118,7 @@ class Engine:
                 on_cancel=self._canceller.search,
                 on_ready=self._divider.ready,
                 on_policy=self._learn_policy,
+                is_busy=self._slots.is_full,
             )
             for server, dsn in dsns.items()
         }
@@ -143,10 +144,12 @@ class Engine:
     ) -> None:
         """Connect, check the queues, and start.
 
-        `crash` is called with unexpected errors, and `finish` with the reason when a worker `until_empty` is done.
+        `crash` is called with unexpected errors, and `finish` with the reason when a worker `until_empty` is done, or
+        a command stops it.
         """
-        self._crash = crash
+        self._crash = self._slots.crash = crash
         for server in self._servers.values():
+            server.reporter.finish = finish
             server.session.crash = server.settler.crash = server.poller.crash = crash
             if not isinstance(self._queues, Sharding):
                 server.session.queue = self._queues[0]
@@ -277,9 +280,9 @@ class Engine:
             bus=self._bus,
             on_lease=server.heartbeat.add,
             on_progress=server.reporter.report_soon,
+            on_due=self._divider.ready,
             on_decided=self._decide,
             on_received=self._divider.received,
-            worker=self._name,
         )
         limiters = [intake.limiter] if self._limited is None else [intake.limiter, self._limited]
         intake.share.parked = lambda: sum(limiter.parked[queue] for limiter in limiters)
@@ -296,7 +299,6 @@ class Engine:
         intake = self._intakes[job.holding.queue]
         if job.progress is not None:
             job.holding.on_progress()  # it is shown no longer
-        change = None
         if job.is_cancelled and isinstance(verdict, Failure):
             verdict = Release()  # which ends a cancelled message
         if not isinstance(verdict, Release):
@@ -314,21 +316,15 @@ class Engine:
                             self._handler.task_of(message),
                         )
                     )
-            intake.share.record(job.seconds / len(job.messages))
-            is_dependency = failure is not None and failure.category == "DEPENDENCY"
-            change = intake.breaker.record(is_dependency, monotonic())
-            if change is not None:
-                self._breaker_changed(intake, change, failure.error if failure else None)
+            intake.share.record(job.seconds / len(job.messages), is_retry=job.retries > 0)
+            self._breaker_changed(intake, intake.judged(job, failure))
         self._decide(job, verdict)
-        if change == "opened":
-            self._give_back_waiting(intake.queue)
-            self._give_back_reserved(lambda job: job.holding.queue == intake.queue)
 
     def _decide(self, job: Job, verdict: Verdict) -> None:
         """Settle a job, handled or not, and make room for others."""
         intake = self._intakes[job.holding.queue]
         self._settle(job, verdict)
-        intake.share.held -= len(job.messages)
+        change = intake.let_go(job)
         if self._limited is not None:
             self._limited.done(job)
         # The messages behind a single one that ends as cancelled stay leased.
@@ -337,18 +333,21 @@ class Engine:
         for other in intake.limiter.done(job, succeeded=succeeded):
             other.is_behind = True
             self._settle(other, Release())
-            intake.share.held -= len(other.messages)
+            change = intake.let_go(other) or change
+        self._breaker_changed(intake, change)
         self._divider.divide_soon()
         self._isolation.changed()
         if self._is_stopping and not any(each.share.held for each in self._intakes.values()):
             self._idle.set()
 
-    def _breaker_changed(self, intake: Intake, change: Change, error: str | None) -> None:
-        intake.tell(change, error)
+    def _breaker_changed(self, intake: Intake, change: Change | None) -> None:
+        if change is None:
+            return
+        intake.tell(change)
         self._divider.gate(intake)
-        # The trial, or what comes after it, gets a message that is already there.
-        pause = intake.breaker.remaining(monotonic()) if change == "opened" else 0.0
-        asyncio.get_running_loop().call_later(pause, self._divider.ready, intake.queue, True)
+        if change != "closed":
+            self._give_back_waiting(intake.queue)
+            self._give_back_reserved(lambda job: job.holding.queue == intake.queue)
 
     def _settle(self, job: Job, verdict: Verdict) -> None:
         self._places[job.holding.queue].settler.settle(job, verdict)
@@ -445,7 +444,7 @@ class Engine:
             if queue in (None, intake.queue):
                 for job in intake.limiter.drain():
                     self._settle(job, Release())
-                    intake.share.held -= len(job.messages)
+                    self._breaker_changed(intake, intake.let_go(job))
         if self._limited is not None:
             for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
                 self._ended(job, Release())

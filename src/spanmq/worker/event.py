@@ -8,6 +8,28 @@ from functools import cache
 from operator import call
 from typing import Final, TypeVar, dataclass_transform
 
+__all__ = [
+    "BreakerClosed",
+    "BreakerOpened",
+    "BreakerTried",
+    "CallFailed",
+    "ConnectionBroken",
+    "ConnectionRestored",
+    "Event",
+    "HandlerOverran",
+    "LeaseExtended",
+    "LeaseLost",
+    "MessageHandled",
+    "MessageSettled",
+    "MessagesReceived",
+    "SettlingStarted",
+    "ShardJoined",
+    "ShardLeft",
+    "WorkerStarted",
+    "WorkerStopped",
+    "WorkerStopping",
+]
+
 logger = logging.getLogger("spanmq")
 Kind = TypeVar("Kind")
 
@@ -28,7 +50,7 @@ class WorkerStarted:
 
 @event
 class WorkerStopping:
-    """The worker receives no more; `reason` is the name of a signal, "asked", "empty" or an error."""
+    """The worker receives no more; `reason` is the name of a signal, "asked", "command", "empty" or an error."""
 
     worker: str
     reason: str
@@ -138,28 +160,28 @@ class HandlerOverran:
 
 @event
 class BreakerOpened:
-    """A dependency fails too often: nothing is received from this queue for `pause_seconds`.
+    """Nothing is received from this queue for `pause_seconds`: a dependency is down.
 
-    `failures` of the last `messages` had it as their reason; `error` is the text of the last one.
+    `failures` messages in a row, none of which had failed before, failed because of it; `error` is the error of the
+    last one.
     """
 
     queue: str
     pause_seconds: float
     failures: int
-    messages: int
     error: str | None = None
 
 
 @event
 class BreakerTried:
-    """The pause is over: one message is tried."""
+    """Many messages in a row failed, or the pause is over: some of the newest are tried."""
 
     queue: str
 
 
 @event
 class BreakerClosed:
-    """The dependency works again."""
+    """A message was handled, or a command has closed the breaker: the queue is received from."""
 
     queue: str
 

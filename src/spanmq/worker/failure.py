@@ -14,6 +14,9 @@ from spanmq.errors import InvalidArgumentError
 Category = Literal["TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN"]
 CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOWN")
 
+# Time limits of one's own transaction: idle_in_transaction_session_timeout, transaction_timeout. The server is well.
+OWN_LIMITS: Final = ("25P03", "25P04")
+
 # The length of an error that is stored in the database; the end of a traceback is the most useful part.
 ERROR_LENGTH_MAX: Final = 2_000
 TRACEBACK_LENGTH_MAX: Final = 8_000
@@ -93,6 +96,8 @@ def category_of(error: BaseException, categories: Mapping[type[BaseException], s
     # Errors of psycopg, asyncpg, SQLAlchemy and Django, by SQLSTATE; and those of spanmq's own client.
     found = error if isinstance(error, errors.SpanmqError) else errors.from_driver(error)
     if isinstance(found, errors.TransactionConflictError | errors.StatementCancelledError):
+        return "TRANSIENT"
+    if found is not None and found.sqlstate in OWN_LIMITS:
         return "TRANSIENT"
     if isinstance(
         found, errors.ConnectionFailedError | errors.ConnectionLostError | errors.ServerExhaustedError

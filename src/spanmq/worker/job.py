@@ -52,7 +52,9 @@ class Job:
     `is_doubtful` says that its messages may have been acked in the handler's transaction, even if that failed;
     `is_behind` that one before it in its group failed, with which the database releases it. `is_cancelled` says that
     the handler is to end, `is_taken` that this is because others may have its messages, and `is_over` that it has.
-    `result` is JSON that is stored with the ack, `progress` the share and the note that the handler has reported last.
+    `is_trial` says that it shows whether the breaker closes, `retries` of its messages were received before. `result`
+    is JSON that is stored with the ack, and with `is_unstored` the reason why the server stores none. `progress` is the
+    share and the note that the handler has reported last.
     """
 
     __slots__ = (
@@ -64,9 +66,12 @@ class Job:
         "is_doubtful",
         "is_over",
         "is_taken",
+        "is_trial",
+        "is_unstored",
         "messages",
         "progress",
         "result",
+        "retries",
         "seconds",
     )
 
@@ -75,7 +80,8 @@ class Job:
         self.holding = holding
         self.group = group
         self.is_decided = self.is_doubtful = self.is_behind = False
-        self.is_cancelled = self.is_taken = self.is_over = False
+        self.is_cancelled = self.is_taken = self.is_over = self.is_trial = self.is_unstored = False
+        self.retries = sum(message.attempt > 1 for message in messages)
         self.seconds = 0.0
         self.result = ""
         self.progress: tuple[float, str] | None = None

@@ -8,6 +8,8 @@ from typing import Final
 from spanmq.worker import event as events
 from spanmq.worker.event import Event, name_of
 
+__all__ = ["line_of", "write"]
+
 logger = logging.getLogger("spanmq.worker")
 
 # Events of single messages or batches are for debugging.

@@ -15,6 +15,8 @@ from spanmq.worker import event as events
 from spanmq.worker.condition import Condition
 from spanmq.worker.event import Event
 
+__all__ = ["Measures"]
+
 SECONDS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
@@ -14,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.argument import Seconds
+from spanmq.codec.body import Unstored
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, InvalidArgumentError
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
@@ -22,12 +24,11 @@ from spanmq.worker.job import Gone, Job, Release, Stored, Verdict
 from spanmq.worker.session import Session
 
 T = TypeVar("T")
+logger = logging.getLogger("spanmq.worker")
 Categories = Mapping[type[BaseException], str]
 
 # The pause before a message is released whose transaction could not begin: it will be received again at once.
 UNBEGUN_SECONDS: Final = 1.0
-# The server's limit, with the spaces that it adds: checked here so that no other message waits for the refusal.
-RESULT_BYTES_MAX: Final = 65_536
 
 
 class UndoneError(Exception):
@@ -86,14 +87,21 @@ class Delivery:
         self.verdict = Gone("acked")
 
     def keep(self, result: object, keep_for: Seconds) -> None:
-        """Record a result that is stored with the ack. Raises InvalidArgumentError for one that can't be."""
-        encoded = self._session_of(self._job).codec.of(self._job.holding.queue).encode(result)
-        if (size := len(encoded.encode())) > RESULT_BYTES_MAX:
-            raise InvalidArgumentError(
-                f"the result of a message has at most {RESULT_BYTES_MAX} bytes as JSON, got: {size}",
-                hint="Store it elsewhere, and return its key.",
+        """Record a result that is stored with the ack, or why it can't be: the work is done, and is not done again."""
+        codec = self._session_of(self._job).codec.of(self._job.holding.queue)
+        try:
+            self._job.result = codec.encode_result(result)
+        except InvalidArgumentError as error:
+            result = Unstored(error.message)
+            self._job.result = codec.encode_result(result)
+        if isinstance(result, Unstored):
+            [message] = self._job.messages
+            logger.warning(
+                "result_not_stored queue=%s message_id=%s reason=%r",
+                message.queue,
+                message.message_id,
+                result.reason,
             )
-        self._job.result = encoded
         self.verdict = Stored(keep_for)
 
     @asynccontextmanager

@@ -31,7 +31,7 @@ class Poller:
     """Calls `on_ready` with each queue that may have a message, and whether a send has woken this process for it.
 
     `on_policy` is called with each queue and whether it is ordered, `on_cancel` with queues of which a
-    message may have been cancelled that a receiver holds.
+    message may have been cancelled that a receiver holds, and `on_command` when a command asks something of a worker.
     """
 
     session: Session
@@ -40,6 +40,7 @@ class Poller:
     on_ready: Callable[[str, bool], None]
     on_policy: Callable[[str, bool], None]
     on_cancel: Callable[[Collection[str]], None]
+    on_command: Callable[[], None]
 
     def __post_init__(self) -> None:
         """Begin without queues."""
@@ -107,7 +108,7 @@ class Poller:
         if self._registration.channel is not None:
             task = asyncio.create_task(self._pass_on(numbers, done, is_busy), name="spanmq passing on")
             self._passing.add(task)
-            task.add_done_callback(self._passed)
+            task.add_done_callback(self._ended)
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -191,6 +192,7 @@ class Poller:
                 self._hearing.cancel()
             if (channel := self._registration.channel) is not None:
                 self._hearing = asyncio.create_task(self._hear(channel), name="spanmq listener")
+                self._hearing.add_done_callback(self._ended)
 
     async def _hear(self, channel: str) -> None:
         failures = 0
@@ -208,6 +210,8 @@ class Poller:
             self._set_heard(True)
             self.poll_soon()  # which announces this process
             self.on_cancel(self._queues)  # what was cancelled before
+        elif number == 0:
+            self.on_command()
         elif number < 0:
             self.on_cancel({self._registration.names.get(-number, "")})
         elif (name := self._registration.names.get(number)) is not None:
@@ -222,7 +226,7 @@ class Poller:
                 if number not in left:
                     done(name)
 
-    def _passed(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._passing.discard(task)
         # Errors other than the database's are bugs: the worker must stop.
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -17,7 +17,8 @@ class Share:
     """What one queue holds of the pool: messages that a handler has or waits for, and what was asked for.
 
     A slot holds one message, more of fast ones. `is_ready` says that the queue may have a message; `at_most`
-    limits how many are held, if it is given.
+    limits how many are held, if it is given. `retries` of those held were received before: they may be slow, however
+    fast others are, and where handlers take batches, each is one.
     """
 
     __slots__ = (
@@ -25,6 +26,7 @@ class Share:
         "_concurrency",
         "_in_batches",
         "_limit",
+        "_retry_seconds",
         "_seconds",
         "asked",
         "at_most",
@@ -33,13 +35,14 @@ class Share:
         "is_ready",
         "parked",
         "passed",
+        "retries",
         "weight",
     )
 
     def __init__(self, queue: str, settings: Settings) -> None:
         self.weight = settings.weights.get(queue, 1.0)
         self.guaranteed = settings.guaranteed.get(queue, 0)
-        self.held = self.asked = 0
+        self.held = self.asked = self.retries = 0
         # Returns how many of `held` wait for another message of their group or kind: they occupy no slot.
         self.parked: Callable[[], int] = lambda: 0
         self.is_ready = False
@@ -50,36 +53,61 @@ class Share:
         self._concurrency = settings.concurrency
         self._batch = settings.batch
         self._in_batches = settings.in_batches
-        self._seconds = AHEAD_SECONDS  # nothing is known yet: assume slow handlers
+        self._seconds = self._retry_seconds = AHEAD_SECONDS  # nothing is known yet: assume slow handlers
 
-    def record(self, seconds: float) -> None:
+    def record(self, seconds: float, *, is_retry: bool = False) -> None:
         """Record how long a handler took for a message."""
-        self._seconds += (seconds - self._seconds) * FORGETTING
+        if is_retry:
+            self._retry_seconds += (seconds - self._retry_seconds) * FORGETTING
+        else:
+            self._seconds += (seconds - self._seconds) * FORGETTING
 
     @property
     def per_slot(self) -> int:
         """The messages that one slot holds, including the one being handled."""
-        if self._in_batches:
-            return self._batch
+        return self._batch if self._in_batches else self._ahead(self._seconds)
+
+    @property
+    def retries_per_slot(self) -> int:
+        """The same, of messages that were received before."""
+        return 1 if self._in_batches else self._ahead(self._retry_seconds)
+
+    def _ahead(self, seconds: float) -> int:
         if self._limit is not None:
             return 1
-        return max(1, min(self._batch // self._concurrency, int(AHEAD_SECONDS / max(self._seconds, 1e-9))))
+        return max(1, min(self._batch // self._concurrency, int(AHEAD_SECONDS / max(seconds, 1e-9))))
 
     @property
     def working(self) -> int:
         """The messages held or asked for that are not parked; the batches, if handlers take batches."""
-        messages = self.held - self.parked() + self.asked
-        return -(-messages // self._batch) if self._in_batches else messages
+        return self.slots if self._in_batches else self.held - self.parked() + self.asked
 
     @property
     def slots(self) -> int:
         """The slots that this queue occupies."""
-        return -(-(self.held - self.parked() + self.asked) // self.per_slot)
+        return -(-self._others // self.per_slot) + -(-self.retries // self.retries_per_slot)
+
+    @property
+    def refill(self) -> int:
+        """The messages that the only slot of this queue has room for, if half of it is empty; else 0."""
+        others = self._others
+        spare = self.per_slot - others
+        return spare if spare >= others > 0 and not (self._in_batches or self.retries) else 0
+
+    @property
+    def _others(self) -> int:
+        """The messages held or asked for that are neither parked nor were received before."""
+        return max(self.held - self.retries - self.parked() + self.asked, 0)
 
     @property
     def ceiling(self) -> int:
         """The slots that this queue may occupy."""
         return self._concurrency if self._limit is None else self._limit
+
+    @property
+    def room_for_retries(self) -> int:
+        """How many more messages that were received before may be held while others wait: half of the slots."""
+        return max((self.ceiling * self.retries_per_slot + 1) // 2 - self.retries, 0)
 
     @property
     def room(self) -> int:
@@ -149,6 +177,7 @@ class Pool:
             if share.is_ready and not share.asked and has_room:
                 line.append((occupied / share.weight, share.passed, queue))
         given: dict[str, int] = {}
+        ready = [queue for *_, queue in line]
         heapify(line)
         while line and (free > 0 or self._guaranteed):
             _, passed, queue = heappop(line)
@@ -166,11 +195,18 @@ class Pool:
         # While all handlers are busy, a receive waits until half of the messages are used up.
         is_busy = working >= concurrency
         self.is_full = is_busy or free <= 0
-        return {
-            queue: min(count * share.per_slot, share.room, self._settings.batch)
+        wanted = {
+            queue: count * self._active[queue].per_slot
             for queue, count in given.items()
             if not is_busy or count >= slots[queue]
-            for share in [self._active[queue]]
+        }
+        # A slot that waits for no other queue is refilled before it is empty: its handler does not wait for a receive.
+        if all(slots[queue] or queue in given for queue in ready):
+            refills = {queue: self._active[queue].refill for queue in ready if queue not in given}
+            wanted |= {queue: count for queue, count in refills.items() if count}
+        return {
+            queue: min(count, self._active[queue].room, self._settings.batch)
+            for queue, count in wanted.items()
         }
 
     def asked(self, queue: str, quantity: int) -> None:

@@ -1,4 +1,4 @@
-"""Reports to the database for the dashboard: that the worker runs, what it holds, the progress and times of tasks."""
+"""Reports to the database that the worker runs, what it holds, progress and times of tasks; they return commands."""
 
 import asyncio
 import json
@@ -12,10 +12,12 @@ from typing import Any, Final
 
 from spanmq.client import AsyncClient, argument
 from spanmq.client.argument import optional
-from spanmq.client.call import Call, Shape
-from spanmq.client.rows import nothing
+from spanmq.client.call import Call
+from spanmq.client.rows import worker_commands
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
+from spanmq.model.queue import folded
+from spanmq.worker.failure import ERROR_LENGTH_MAX
 from spanmq.worker.intake import Intake
 from spanmq.worker.job import Job
 from spanmq.worker.session import Session
@@ -27,6 +29,8 @@ PROGRESS_SECONDS: Final = 1.0
 # The running handlers of a queue of which a progress is reported.
 PROGRESS_MAX: Final = 100
 LAST_SECONDS: Final = 2.0
+# How long an open breaker is shown after its pause: until its trial and the next report.
+BREAKER_SLACK_SECONDS: Final = 5.0
 BUCKET_MAX: Final = 48
 
 Times = Counter[tuple[str, bool, int]]
@@ -52,6 +56,8 @@ class Reporter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked = asyncio.Event()
         self._is_asked = False
+        # Stops the worker, with the reason.
+        self.finish: Callable[[str], None] = lambda _: None
 
     def report_soon(self) -> None:
         """Report without waiting for the next turn, but not twice within a second; from any thread."""
@@ -85,6 +91,8 @@ class Reporter:
             self._is_asked = False
             await self._report()
             await asyncio.sleep(PROGRESS_SECONDS)
+            if any(each.breaker.number and not each.is_stopped for each in [*self.intakes.values()]):
+                continue  # a report returns what a command has closed
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_SECONDS - PROGRESS_SECONDS):
                     await self._asked.wait()
@@ -98,23 +106,38 @@ class Reporter:
         ]
         times = {queue: self._times.pop(queue) for queue in queues if queue in self._times}
         try:
-            await self.session.run(self._call(queues, times, is_last=is_last))
+            commands = await self.session.run(self._call(queues, times, is_last=is_last))
         except SpanmqError:
             for queue, counts in times.items():
                 self._times[queue].update(counts)
+            return
+        if is_last:
+            return
+        for queue in queues:
+            if (folded(queue), "close_breaker") in commands:
+                self.intakes[queue].close_breaker()
+        if (None, "stop") in commands:
+            self.finish("command")
 
     def _call(
         self, queues: list[str], times: Mapping[str, Times], *, is_last: bool
-    ) -> Callable[[AsyncClient], Awaitable[None]]:
+    ) -> Callable[[AsyncClient], Awaitable[list[tuple[str | None, str | None]]]]:
         reports: dict[str, dict[str, Any]] = {}
         progress = self._progress()
         for queue in queues:
             if queue in progress:
-                reports.setdefault(queue.lower(), {})["progress"] = progress[queue]
+                reports.setdefault(folded(queue), {})["progress"] = progress[queue]
+            breaker = self.intakes[queue].breaker
+            if breaker.number:
+                reports.setdefault(folded(queue), {})["breaker"] = {
+                    "open_for": breaker.remaining(monotonic()) + BREAKER_SLACK_SECONDS,
+                    "opening": breaker.number,
+                    "error": (breaker.error or "")[:ERROR_LENGTH_MAX],
+                }
             if held := self.intakes[queue].share.held:
-                reports.setdefault(queue.lower(), {})["held"] = held
+                reports.setdefault(folded(queue), {})["held"] = held
             if counts := times.get(queue):
-                reports.setdefault(queue.lower(), {})["times"] = [
+                reports.setdefault(folded(queue), {})["times"] = [
                     {"kind": kind, "failed": failed, "bucket": bucket, "n": n}
                     for (kind, failed, bucket), n in counts.items()
                 ]
@@ -125,7 +148,7 @@ class Reporter:
             argument.json("reports", json.dumps(reports)),
             *optional(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
         )
-        call = Call("report_worker", arguments, nothing, None, Shape.NOTHING, native=True, idle=True)
+        call = Call("report_worker", arguments, worker_commands, None, native=True, idle=True)
         return lambda client: client.admin.run(call)
 
     def _progress(self) -> dict[str, list[dict[str, Any]]]:

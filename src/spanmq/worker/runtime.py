@@ -171,7 +171,8 @@ class Worker:
         return Engine(self.name, dsns, queues, handler, self.settings, EventBus(observers))
 
     def _address(self, dsn: str) -> str:
-        return with_timeouts(dsn, self.settings.timeouts_passed, application_name="spanmq worker")
+        pooler = self.settings.pooler
+        return with_timeouts(dsn, None, application_name="spanmq worker", pooler=pooler)
 
     def _finish(self, reason: str) -> None:
         if self._end is not None and not self._end.done():

@@ -47,6 +47,7 @@ class ServerConnection:
         on_cancel: Callable[[Collection[str]], None],
         on_ready: Callable[[str, bool], None],
         on_policy: Callable[[str, bool], None],
+        is_busy: Callable[[], bool],
     ) -> None:
         decoder: Decoder = forgiving(settings.decoder)
         # A handler that dispatches may begin a transaction for any message. One that overran keeps its
@@ -57,7 +58,7 @@ class ServerConnection:
             decoder=decoder,
             pool_size=min(queues, RECEIVES_MAX) + LENT_BESIDE + (lends if handler.is_async else 0),
             threads=lends if handler.uses_threads or not handler.is_async else 0,
-            patience=settings.patience_seconds,
+            timeouts=settings.timeouts_passed,
             pooler=settings.pooler,
             password=settings.password,
             bus=bus,
@@ -67,6 +68,8 @@ class ServerConnection:
             session=self.session,
             worker=worker,
             gather=settings.gather,
+            batch=settings.batch,
+            is_busy=is_busy,
             bus=bus,
             judge=judge,
             on_settled=on_settled,
@@ -83,6 +86,7 @@ class ServerConnection:
             on_ready=on_ready,
             on_policy=on_policy,
             on_cancel=on_cancel,
+            on_command=self.reporter.report_soon,
         )
         self.receiving = 0
         self._backlog_max = settings.batch * BACKLOG_BATCHES

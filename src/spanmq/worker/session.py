@@ -5,10 +5,11 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
+from spanmq.client.dsn import Timeouts
 from spanmq.client.password import Password
 from spanmq.codec.body import Codec, Decoder
 from spanmq.codec.encryption import Encryption
@@ -22,6 +23,8 @@ FIRST_RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 5.0
 # A pool without a free connection for this time is replaced.
 POOL_SECONDS: Final = 5.0
+# How long a stop waits for what was cancelled, if the server does not confirm it.
+LEFTOVER_SECONDS: Final = 3.0
 
 Result = TypeVar("Result")
 Call = Callable[[AsyncClient], Awaitable[Result]]
@@ -37,15 +40,15 @@ def backoff(attempt: int) -> float:
 class Session:
     """Provides a working client, and replaces it when it fails.
 
-    A call without an answer within `patience` seconds counts as a broken connection: if the network drops
-    packets, the call may never return.
+    Its connections are closed when a server is silent for the time that `timeouts` say.
     """
 
-    dsn: str
+    # It may hold a password, and psycopg logs what a callback belongs to.
+    dsn: str = field(repr=False)
+    timeouts: Timeouts
     decoder: Decoder
     pool_size: int
     threads: int
-    patience: float
     pooler: bool
     password: Password | None
     bus: EventBus
@@ -77,7 +80,7 @@ class Session:
         self._is_whole.clear()
         await self._discard()
         if self._leftovers:
-            await asyncio.wait(self._leftovers, timeout=1.0)
+            await asyncio.wait(self._leftovers, timeout=LEFTOVER_SECONDS)
 
     async def client(self) -> AsyncClient:
         """Return the client, as soon as there is one that works."""
@@ -96,16 +99,14 @@ class Session:
         client = await self.client()
         task = asyncio.ensure_future(call(client))
         try:
-            await asyncio.wait([task], timeout=self.patience)
+            # A task of its own: a cancellation that comes together with the pool's connection is lost in it, in
+            # asyncio.wait_for of Python 3.11.
+            await asyncio.wait([task])
         except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if not task.done():
-            # Not cancelled: psycopg would wait for the server to confirm that.
             self._keep(task)
-            error: SpanmqError = ConnectionLostError(f"no answer for {self.patience:g} s")
-            self.broken(client, error)
-            raise error
+            task.cancel()
+            self._keep(task)
+            raise
         try:
             return task.result()
         except (ConnectionFailedError, ConnectionLostError) as lost:
@@ -126,7 +127,7 @@ class Session:
             self.crash(error)
 
     async def _mend(self, old: AsyncClient, error: BaseException) -> None:
-        self._keep(asyncio.ensure_future(old.close()))
+        self._keep(asyncio.ensure_future(old.close(abandon=True)))
         attempt = 0
         while True:
             if attempt:
@@ -154,18 +155,15 @@ class Session:
             timeout=POOL_SECONDS,
             pooler=self.pooler,
             password=self.password,
-            timeouts=None,  # the DSN has the worker's
+            timeouts=self.timeouts,
             on_connect=None if self.pooler else self._warm,
         )
         try:
             # Includes the first call: a pooler answers before its server does.
-            async with asyncio.timeout(self.patience):
-                await client.open()
-                await client.admin.version()
-        except BaseException as error:
-            self._keep(asyncio.ensure_future(client.close()))
-            if isinstance(error, TimeoutError):
-                raise ConnectionFailedError(f"no answer for {self.patience:g} s") from None
+            await client.open()
+            await client.admin.version()
+        except BaseException:
+            self._keep(asyncio.ensure_future(client.close(abandon=True)))
             raise
         return client
 
@@ -192,20 +190,21 @@ class Session:
                 listen=False,
                 pooler=self.pooler,
                 password=self.password,
-                timeouts=None,
+                timeouts=self.timeouts,
             )
         self._client = client
         self._is_whole.set()
         if before is not None:
+            # The calls of handlers that have begun there may still end.
             self._keep(asyncio.ensure_future(asyncio.to_thread(before.close)))
 
     async def _discard(self) -> None:
         client, thread_client = self._client, self._thread_client
         self._client = self._thread_client = None
         if client is not None:
-            await client.close()
+            await client.close(abandon=True)
         if thread_client is not None:
-            await asyncio.to_thread(thread_client.close)
+            await asyncio.to_thread(thread_client.close, abandon=True)
 
     def _keep(self, future: asyncio.Future[Any]) -> None:
         """Keep a reference until the future ends, and retrieve its error so that asyncio does not log it."""

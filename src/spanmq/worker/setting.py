@@ -1,10 +1,10 @@
 """The settings of a worker and their validation. No I/O here."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypedDict
 
-from spanmq.client.dsn import Timeouts
+from spanmq.client.dsn import UNLIMITED, Timeouts
 from spanmq.client.options import check_password
 from spanmq.client.password import Password
 from spanmq.codec.body import Decoder, read_json
@@ -27,7 +27,7 @@ class WorkerSettings(TypedDict, total=False):
     gather: float
     grace: float
     poll_interval: float | None
-    breaker: BreakerPolicy
+    breaker: BreakerPolicy | None
     categories: Mapping[type[BaseException], str]
     weights: Mapping[str, float]
     limits: Mapping[str, int]
@@ -56,15 +56,16 @@ class Settings:
 
     Up to `concurrency` handlers run at once. One call receives up to `batch` messages; with `in_batches` the handler
     takes a list. `lease` None is that of the queue's policy; it is extended up to `lease_max`. A handler that takes
-    longer than `handler_timeout` (None: no limit) has failed. Outcomes are gathered for `gather`, handlers have
+    longer than `handler_timeout` (None: no limit) has failed. Outcomes are gathered for up to `gather` while no slot is
+    idle, handlers have
     `grace` to end at a stop, and an idle worker polls at least every `poll_interval` (None: 3 while it is notified,
-    else 0.5). `breaker` says when a queue is paused after failures, and `categories` maps classes of exceptions to
-    categories. By the names of queues, `weights` are shares of the slots, `limits` the most messages at once, and
-    `guaranteed` the slots that are left free. `timeouts` are those of connections (None passes none); `pooler` says
-    that the DSN leads to a pooler in transaction mode. A call without an answer within `patience` (None: the
-    statement's limit and 5) counts as a broken connection. `decoder` and `password` are those of Client. With
-    `until_empty` the worker ends when no message is visible. `processes` (None: one for each processor) run tasks with
-    `process=True`. Raises InvalidArgumentError for a value that is not valid.
+    else 0.5). `breaker` says when a queue is paused after failures (None: never), and `categories` maps classes of
+    exceptions to categories. By the names of queues, `weights` are shares of the slots, `limits` the most messages at
+    once, and `guaranteed` the slots that are left free. `timeouts` are those of connections (None passes none);
+    `pooler` says that the DSN leads to a pooler in transaction mode. A call without an answer within `patience`
+    (None: the statement's limit and 5) counts as a broken connection. `decoder` and `password` are those of Client.
+    With `until_empty` the worker ends when no message is visible. `processes` (None: one for each processor) run
+    tasks with `process=True`. Raises InvalidArgumentError for a value that is not valid.
     """
 
     concurrency: int = 10
@@ -73,10 +74,10 @@ class Settings:
     lease: float | None = None
     lease_max: float = 3600.0
     handler_timeout: float | None = None
-    gather: float = 0.003
+    gather: float = 0.1
     grace: float = 25.0
     poll_interval: float | None = None
-    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    breaker: BreakerPolicy | None = field(default_factory=BreakerPolicy)
     categories: Mapping[type[BaseException], str] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -116,17 +117,22 @@ class Settings:
             checked_category(category)
 
     @property
-    def timeouts_passed(self) -> Timeouts | None:
-        """The time limits that are passed to connections; none through a pooler, which refuses them."""
-        return None if self.pooler else self.timeouts
+    def timeouts_passed(self) -> Timeouts:
+        """The time limits of its connections, whose silence ends in any case."""
+        timeouts = (
+            Timeouts(lock=0, statement=0, idle_in_transaction=0) if self.timeouts is None else self.timeouts
+        )
+        return replace(timeouts, answer=self.patience_seconds)
 
     @property
     def patience_seconds(self) -> float:
-        """How long a call may take without an answer: slightly longer than the server's own time limit."""
+        """How long the server may be silent: slightly longer than its own time limit for a statement."""
         if self.patience is not None:
             return self.patience
-        statement = self.timeouts.statement if self.timeouts is not None else 0
-        return (statement or 30.0) + 5.0
+        timeouts = self.timeouts or UNLIMITED
+        if timeouts.answer is not None:
+            return timeouts.answer
+        return (timeouts.statement or 30.0) + 5.0
 
 
 def check_count(name: str, value: object) -> None:

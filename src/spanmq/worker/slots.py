@@ -1,7 +1,7 @@
 """The slots in which handlers run: a fixed number of tasks of the event loop, or of threads.
 
-Both kinds have the same interface: open, add, take_back, slots, is_ending, abandon, stop. A slot whose handler
-overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are reported in the
+Both kinds have the same interface: open, add, take_back, is_full, slots, is_ending, crash, abandon, stop. A slot whose
+handler overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are reported in the
 event loop.
 """
 
@@ -19,6 +19,8 @@ from spanmq.worker.performing import Performer
 from spanmq.worker.threads import Returned
 
 OnEnd = Callable[[Job, Verdict], None]
+# Called with an error that is not a handler's: a bug, for which the worker must stop.
+Crash = Callable[[BaseException], None]
 
 # How long handlers that never await may occupy the event loop.
 TURN_SECONDS: Final = 0.005
@@ -57,6 +59,7 @@ class TaskSlots:
     def __init__(self, performer: Performer, on_end: OnEnd) -> None:
         self._performer = performer
         self._on_end = on_end
+        self.crash: Crash = lambda _: None
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
         self.slots: set[Slot] = set()
         # Whether no further job begins: those that wait are released.
@@ -69,6 +72,10 @@ class TaskSlots:
     def take_back(self) -> list[Job]:
         """Remove and return the jobs that no slot has begun."""
         return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
+
+    def is_full(self) -> bool:
+        """Return, when a handler has ended, whether its slot has another job at once."""
+        return not self._jobs.empty()
 
     def abandon(self, slot: Slot, *, replace: bool) -> int:
         """Cancel a handler whose job is decided; return the number of handlers that have not ended."""
@@ -94,6 +101,11 @@ class TaskSlots:
         slot = Slot()
         self.slots.add(slot)
         slot.task = asyncio.create_task(self._run(slot), name="spanmq slot")
+        slot.task.add_done_callback(self._slot_ended)
+
+    def _slot_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)
 
     async def _run(self, slot: Slot) -> None:
         perform, judge = self._performer.perform, self._performer.judge
@@ -137,6 +149,7 @@ class ThreadSlots:
     def __init__(self, performer: Performer, on_end: OnEnd) -> None:
         self._performer = performer
         self._on_end = on_end
+        self.crash: Crash = lambda _: None
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self.slots: set[Slot] = set()
         self.is_ending = False
@@ -154,6 +167,10 @@ class ThreadSlots:
                 if (job := self._jobs.get_nowait()) is not None:
                     jobs.append(job)
         return jobs
+
+    def is_full(self) -> bool:
+        """Return, when a handler has ended, whether its slot has another job at once; it may have begun that."""
+        return not self._jobs.empty() or all(each.job is not None for each in tuple(self.slots))
 
     def abandon(self, slot: Slot, *, replace: bool) -> int:
         """Abandon a thread whose job is decided; return the number of threads that have not ended."""
@@ -194,4 +211,7 @@ class ThreadSlots:
     def _end(self, ended: tuple[Job, Verdict]) -> None:
         job, verdict = ended
         if not job.is_decided:
-            self._on_end(job, verdict)
+            try:
+                self._on_end(job, verdict)
+            except Exception as error:  # noqa: BLE001, any is a bug
+                self.crash(error)

@@ -56,18 +56,23 @@ class Threads:
 
         When cancelled, it waits for the function, which cannot be stopped; when cancelled again, it does not.
         """
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._running += 1
-        if self._running > self._threads:
-            self._threads += 1
-            threading.Thread(target=self._run, name="spanmq task", daemon=True).start()
-        self._calls.put((future, partial(copy_context().run, function)))
+        future = self.begin(function)
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError:
             await asyncio.wait([future])
             raise
         return future.result()
+
+    def begin(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a function in a thread, in a copy of the caller's context; return a future, not to be cancelled."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._running += 1
+        if self._running > self._threads:
+            self._threads += 1
+            threading.Thread(target=self._run, name="spanmq task", daemon=True).start()
+        self._calls.put((future, partial(copy_context().run, function)))
+        return future
 
     def close(self) -> None:
         """End the idle threads."""

@@ -252,6 +252,7 @@ async def test_peek_looks_and_does_not_take(client: AsyncClient) -> None:
     await client.receive("orders", 2)
     assert [message.message_id for message in await client.peek("orders", 3)] == [1, 2, 3]
     assert [message.message_id for message in await client.peek("orders", after=3)] == [4, 5]
+    assert [message.message_id for message in await client.peek("orders", 2, newest_first=True)] == [5, 4]
     assert {message.attempt for message in await client.peek("orders")} == {0, 1}
     assert len(await client.receive("orders", 9)) == 3
 

@@ -18,7 +18,7 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient
 from spanmq.client.concurrency import in_thread
-from spanmq.client.dsn import Timeouts
+from spanmq.client.dsn import Timeouts, answer_seconds, with_timeouts
 from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
@@ -311,11 +311,12 @@ async def test_call_on_a_broken_connection_is_of_unknown_outcome(
             await until_async(observer, SOMEBODY_WAITS)
             observer.execute(f"{TERMINATE} and wait_event_type = 'Lock'")
             with pytest.raises(
-                ConnectionLostError, match=r"send\(\) on queue 'orders': .* is unknown"
+                ConnectionLostError, match=r"send\(\) on queue 'orders' \(57P01: .*\): .* is unknown"
             ) as caught:
                 await call()
             blocker.rollback()
     assert (caught.value.function, caught.value.queue) == ("send", "orders")
+    assert caught.value.sqlstate == "57P01"
     assert isinstance(caught.value.__cause__, psycopg.Error)
     await client.send("orders", 2)
     assert [message.body for message in await client.peek("orders")] == [2]
@@ -343,7 +344,7 @@ async def test_idle_connections_that_broke_are_replaced_unseen(
             await client.send("orders", number)
 
 
-async def test_broken_connection_in_a_transaction_is_of_unknown_outcome(
+async def test_only_the_commit_of_a_broken_transaction_is_of_unknown_outcome(
     client: AsyncClient, observer: Connection
 ) -> None:
     async def fail(*, early: bool) -> None:
@@ -355,23 +356,25 @@ async def test_broken_connection_in_a_transaction_is_of_unknown_outcome(
             if early:
                 await transaction.send("orders", 2)
 
-    with pytest.raises(ConnectionLostError, match=r"send\(\)"):
+    with pytest.raises(ConnectionFailedError, match=r"send\(\) .*nothing took effect") as undone:
         await fail(early=True)
-    with pytest.raises(ConnectionLostError, match="the commit"):
+    with pytest.raises(ConnectionLostError, match="the commit") as caught:
         await fail(early=False)
+    assert (undone.value.code, undone.value.sqlstate) == ("session_ended", "57P01")
+    assert caught.value.sqlstate == "57P01"
     assert await client.peek("orders") == []
 
 
-async def test_network_that_broke_is_of_unknown_outcome(client: AsyncClient) -> None:
+async def test_network_that_broke_in_a_transaction_undoes_it(client: AsyncClient) -> None:
     async def fail() -> None:
         async with client.transaction() as transaction:
             with socket.socket(fileno=os.dup(transaction.connection.fileno())) as cable:
                 cable.shutdown(socket.SHUT_RDWR)
             await transaction.send("orders", 1)
 
-    with pytest.raises(ConnectionLostError) as caught:
+    with pytest.raises(ConnectionFailedError, match="nothing took effect") as caught:
         await fail()
-    assert caught.value.sqlstate is None
+    assert (caught.value.code, caught.value.sqlstate) == ("session_ended", None)
     assert await client.peek("orders") == []
 
 
@@ -418,3 +421,48 @@ async def test_sessions_have_time_limits_unless_the_client_is_told_not_to(
     dsn = make_conninfo(database, options=dsn_options)
     async with AsyncClient(dsn, **options) as client, client.transaction() as inner:
         assert (await (await inner.connection.execute(LIMITS)).fetchone()) == (limits,)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "environment", "wanted"),
+    [
+        ("host=a,b", {}, "read-write"),
+        ("postgresql://a:1,b:2/shop", {}, "read-write"),
+        ("host=a,b target_session_attrs=any", {}, "any"),
+        ("host=a,b", {"PGTARGETSESSIONATTRS": "any"}, None),
+        ("dbname=shop", {"PGHOST": "a,b"}, "read-write"),
+        ("host=a", {}, None),
+    ],
+)
+def test_dsn_of_several_hosts_finds_the_writable_one(
+    dsn: str, environment: dict[str, str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert conninfo_to_dict(with_timeouts(dsn, None)).get("target_session_attrs") == wanted
+
+
+@pytest.mark.parametrize(
+    ("dsn", "seconds"), [("host=a,b", 2), ("host=a,b connect_timeout=7", 7), ("host=a", 10)]
+)
+def test_next_of_several_hosts_is_tried_soon(dsn: str, seconds: int) -> None:
+    assert conninfo_to_dict(with_timeouts(dsn, None))["connect_timeout"] == str(seconds)
+
+
+@pytest.mark.parametrize(
+    ("options", "timeouts", "seconds"),
+    [
+        ("", Timeouts(), 35),
+        ("", Timeouts(answer=3), 3),
+        ("", Timeouts(answer=0), None),
+        ("", Timeouts(statement=0), 0),
+        ("", None, 0),
+        ("-c statement_timeout=60000", Timeouts(), 65),
+        ("-c statement_timeout=1s --statement-timeout='2 min'", Timeouts(), 125),
+        ("-c statement_timeout=0", Timeouts(), 0),
+    ],
+)
+def test_server_may_be_silent_a_little_longer_than_a_statement_may_run(
+    options: str, timeouts: Timeouts | None, seconds: float | None
+) -> None:
+    assert answer_seconds(make_conninfo("host=a", options=options), timeouts) == seconds

@@ -268,7 +268,7 @@ async def test_every_sqlstate_of_ours_has_its_error(client: AsyncClient, databas
             assert caught.value.sqlstate == sqlstate
             assert sqlstate != "MQ005" or caught.value.code == "invalid_topic"
             # The server's own hint at a deadlock is about its log.
-            hint = "Nothing was changed. Roll the transaction back and run it again."
+            hint = "Nothing was changed: call again. In your own transaction, roll back and run it all again."
             hint = hint if sqlstate == "40P01" else "do this"
             assert str(caught.value) == f"something is wrong\ndetail: because of that\nhint: {hint}"
 

@@ -70,7 +70,9 @@ async def test_claim_does_not_wait_for_the_disk_unless_told_to(
         "insert into public.settings values (current_setting('synchronous_commit')); return null; end $$"
     )
     observer.execute("create table settings (value text)")
-    observer.execute("create trigger seen after update or insert on spanmq_core.held execute function seen()")
+    observer.execute(
+        "create trigger seen after update or insert on spanmq_core.state execute function seen()"
+    )
     async with AsyncClient(database, durable_claims=durable, pool_size=1) as claimer:
         await claimer.send("orders", 1)
         observer.execute("truncate settings")

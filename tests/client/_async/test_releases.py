@@ -62,7 +62,7 @@ async def test_connections_that_have_prepared_their_statements_go_on_after_an_up
         for each in (one, mine) * 8:
             assert await each.peek("orders") == before
         # Within a transaction the server has ended it already: to be run again, as after any conflict.
-        with pytest.raises(errors.TransactionConflictError, match="Roll the transaction back"):
+        with pytest.raises(errors.TransactionConflictError, match="roll back and run it all again"):
             async with two.transaction() as transaction:
                 await transaction.peek("orders")
         async with two.transaction() as transaction:

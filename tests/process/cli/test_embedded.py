@@ -3,8 +3,11 @@
 import os
 from pathlib import Path
 
-from tests.cli.program import run, spanmq
+from tests.cli.program import run
+from tests.cli.program import spanmq as command
 from tests.process.embedded.processes import parent_folder
+
+import spanmq
 
 
 def test_embedded_server_serves_who_names_no_database() -> None:
@@ -14,8 +17,8 @@ def test_embedded_server_serves_who_names_no_database() -> None:
         note = f"spanmq: using the embedded server in {folder} (--dsn or SPANMQ_DSN names another)\n"
         made = run("queue create", "orders", dsn=None, more=more)
         assert (made.code, made.out) == (0, "created queue orders\n")
-        assert made.err == f"{note}spanmq: installed the schema 0.1.0 in it\n"
-        sent = spanmq("send", "orders", "--json", stdin="1\n2\n", dsn=None, more=more)
+        assert made.err == f"{note}spanmq: installed the schema {spanmq.__version__} in it\n"
+        sent = command("send", "orders", "--json", stdin="1\n2\n", dsn=None, more=more)
         assert ([each["message_id"] for each in sent.records], sent.err) == ([1, 2], "")
         kept = run("demo", "--rows", 10, "--keep", "--json", dsn=None, more=more)
         assert (kept.code, kept.records[0]["rows"]) == (0, 10)

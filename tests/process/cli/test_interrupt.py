@@ -47,7 +47,7 @@ FINISHING = "spanmq: finishing what is on its way (Ctrl-C again: don't wait)\n"
 def senders_blocked(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     """Make everybody who sends wait until the connection is rolled back."""
     with psycopg.connect(dsn) as connection:
-        connection.execute("lock table spanmq_core.fresh in access exclusive mode")
+        connection.execute("lock table spanmq_core.state in access exclusive mode")
         yield connection
 
 

@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
 from tests.cli.program import ask, do, on_terminal
+from tests.sql.queue import breaker_report
 
 
 def test_table_on_a_terminal_fits_it(orders: str) -> None:
@@ -72,3 +74,47 @@ def test_panel_is_drawn_on_a_terminal(database: str, tmp_path: Path) -> None:
         assert row in done.out, done.out
     # The panel goes away, the table stays.
     assert "300 of 300 in" in done.out.rpartition("of 3 busy")[2]
+
+
+@pytest.mark.parametrize("columns", [100, 80, 60])
+def test_list_on_a_narrow_terminal_is_a_table_without_some_columns(orders: str, columns: int) -> None:
+    do(orders, "select pgmq.create('invoices'), pgmq.create('mail')", "select pgmq.send('orders', '1')")
+    for words in ("queue list", "queue health", "queue workers", "message peek orders"):
+        done = on_terminal(*words.rsplit(" ", words.count(" ") - 1), dsn=orders, columns=columns)
+        lines = done.out.splitlines()
+        assert max(map(len, lines)) <= columns, done.out
+        # A line for each queue, a head of some lines, and what is left out.
+        assert len(lines) <= 3 + 10, done.out
+    listed = on_terminal("queue list", dsn=orders, columns=columns).out
+    assert "dead letters" in listed.replace("\n", " ") or "dead" in listed
+    assert "not shown: " in listed
+    assert "created at" in listed.partition("not shown: ")[2]
+    assert "not shown" not in on_terminal("queue list", dsn=orders).out
+    assert re.search(r"\b1\b", on_terminal("message peek", "orders", dsn=orders, columns=columns).out)
+
+
+@pytest.mark.parametrize("columns", [120, 80, 40])
+def test_top_cuts_no_number_on_a_narrow_terminal(orders: str, columns: int) -> None:
+    do(
+        orders,
+        "select pgmq.create('a_queue_with_a_rather_long_name')",
+        "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[1234]))",
+        "select spanmq.set_policy('orders', '{\"max_attempts\": 1}')",
+        "select spanmq.reject('orders', lease_id, array[msg_id], 'no') from spanmq.receive('orders', 134)",
+    )
+    shown = on_terminal("top", "--every", "0.1", "--times", 1, dsn=orders, columns=columns).out
+    assert max(map(len, shown.splitlines())) <= columns, shown
+    for number in ("134", "1,100"):
+        assert number in shown, shown
+    row = next(line for line in shown.splitlines() if line.startswith("orders"))
+    assert not re.search(r"\d…", row), shown
+
+
+def test_sentences_wrap_instead_of_being_cut(orders: str) -> None:
+    do(
+        orders,
+        breaker_report("orders", worker="worker-7", error="connection refused by the bank of the north"),
+    )
+    shown = on_terminal("queue attention", dsn=orders, columns=80).out
+    assert "…" not in shown
+    assert {"connection", "bank", "north;", "again"} <= set(shown.split())

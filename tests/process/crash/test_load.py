@@ -3,10 +3,13 @@
 import os
 import signal
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
+from bench.history import Call, Recorder, problems, read
+from bench.history.clients import told
 from tests.patience import WAIT_SECONDS
 from tests.sql.model.invariants import broken_invariants
 
@@ -16,13 +19,16 @@ from spanmq.client import Client
 ENOUGH = 400  # calls that each producer has seen through before the server is killed
 TAKEN = 150  # and each consumer of calls that gave it something: there is more than that
 PRODUCERS, CONSUMERS = 2, 3
-# How messages leave the queue; each call says which did.
+# How messages leave the queue, and where that puts them; each call returns which did.
 LEAVE = {
-    "ack": "select msg_id from spanmq.ack('jobs', {lease}, {ids}) where outcome = 'acked'",
-    "reject": "select msg_id from spanmq.reject('jobs', {lease}, {ids}, 'no') where outcome = 'dead'",
-    "archive": "select * from pgmq.archive('jobs', {ids})",
+    "ack": ("gone", "select msg_id from spanmq.ack('jobs', {lease}, {ids}) where outcome = 'acked'"),
+    "reject": (
+        "dead",
+        "select msg_id from spanmq.reject('jobs', {lease}, {ids}, 'no') where outcome = 'dead'",
+    ),
+    "archive": ("archived", "select * from pgmq.archive('jobs', {ids})"),
     # One by one out of a lease of many.
-    "delete": "select id from unnest({ids}) id where pgmq.delete('jobs', id)",
+    "delete": ("gone", "select id from unnest({ids}) id where pgmq.delete('jobs', id)"),
 }
 WRITERS = (
     "select pid from pg_stat_activity"
@@ -34,70 +40,56 @@ STAY = {
 }
 
 
-@dataclass
-class Records:
-    """What the threads were told, kept outside the database."""
-
-    sent: set[int] = field(default_factory=set)
-    asked: dict[int, str] = field(default_factory=dict)  # id → by which call it was to leave the queue
-    done: dict[str, set[int]] = field(default_factory=lambda: {name: set() for name in LEAVE})
-    leases: set[int] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-def produce(dsn: str, queue: str, records: Records, busy: threading.Barrier) -> None:
+def produce(dsn: str, queue: str, recorder: Recorder, busy: threading.Barrier) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         for number in range(10**9):
             if number == ENOUGH:
                 busy.wait()
             size = 1 + number % 40
             bodies = [f'{{"n": {number}}}'] * size
-            rows = connection.execute(
-                "select * from pgmq.send_batch(%s, %s::jsonb[])", (queue, bodies)
-            ).fetchall()
-            with records.lock:
-                records.sent.update(message_id for (message_id,) in rows)
+            with recorder.call("send", groups=[None] * size) as sending:
+                rows = connection.execute("select * from pgmq.send_batch(%s, %s::jsonb[])", (queue, bodies))
+                sending.got = [message_id for (message_id,) in rows]
 
 
-def consume(dsn: str, queue: str, records: Records, busy: threading.Barrier) -> None:
+def consume(dsn: str, queue: str, recorder: Recorder, busy: threading.Barrier) -> None:
     calls = [*LEAVE, *STAY, *LEAVE]
     number = 0
     with psycopg.connect(dsn, autocommit=True) as connection:
         for _ in range(10**9):
-            rows = connection.execute(
-                "select msg_id, lease_id from spanmq.receive(%s, %s, 600)", (queue, 1 + number % 30)
-            ).fetchall()
+            with recorder.call("receive", seconds=600) as receiving:
+                receive = "select msg_id, lease_id from spanmq.receive(%s, %s, 600)"
+                rows = receiving.got = connection.execute(receive, (queue, 1 + number % 30)).fetchall()
             if not rows:
                 continue
             number += 1
             if number == TAKEN:
                 busy.wait()
-            taken = [message_id for message_id, _ in rows]
+            ids, lease = [message_id for message_id, _ in rows], rows[0][1]
             # Every third batch only in part: its rest stays leased.
-            taken = taken[: len(taken) // 2 + 1] if number % 3 == 0 else taken
+            ids = ids[: len(ids) // 2 + 1] if number % 3 == 0 else ids
             name = calls[number % len(calls)]
-            with records.lock:
-                records.leases.add(rows[0][1])
-                records.asked.update((each, name) for each in taken if name in LEAVE)
-            call = (LEAVE | STAY)[name].format(lease=rows[0][1], ids=f"array{taken}::bigint[]")
-            told = connection.execute(call.encode()).fetchall()
             if name in LEAVE:
-                with records.lock:
-                    records.done[name].update(message_id for (message_id,) in told)
+                into, text = LEAVE[name]
+                error = "no" if name == "reject" else None
+                settling = recorder.call("settle", ids=ids, lease=lease, into=into, error=error)
+            else:
+                text, settling = STAY[name], recorder.call("free", ids=ids, lease=lease)
+            with settling:
+                statement = text.format(lease=lease, ids=f"array{ids}::bigint[]")
+                settling.got = [each for (each,) in connection.execute(statement.encode())]
 
 
-def run_until_killed(server: embedded.TemporaryServer, queue: str) -> Records:
-    records = Records()
+def run_until_killed(server: embedded.TemporaryServer, queue: str, folder: Path) -> None:
     busy = threading.Barrier(PRODUCERS + CONSUMERS + 1, timeout=WAIT_SECONDS)
 
-    def until_lost(work: object) -> None:
-        assert callable(work)
-        with pytest.raises(psycopg.OperationalError):
-            work(server.dsn, queue, records, busy)
+    def until_lost(work: Callable[..., None], name: str) -> None:
+        with Recorder(folder, name) as recorder, pytest.raises(psycopg.OperationalError):
+            work(server.dsn, queue, recorder, busy)
 
     threads = [
-        threading.Thread(target=until_lost, args=(work,), daemon=True)
-        for work in [produce] * PRODUCERS + [consume] * CONSUMERS
+        threading.Thread(target=until_lost, args=(work, f"{work.__name__} {number}"), daemon=True)
+        for number, work in enumerate([produce] * PRODUCERS + [consume] * CONSUMERS)
     ]
     for thread in threads:
         thread.start()
@@ -106,37 +98,35 @@ def run_until_killed(server: embedded.TemporaryServer, queue: str) -> Records:
     for thread in threads:
         thread.join(timeout=WAIT_SECONDS)
     assert not any(thread.is_alive() for thread in threads)
-    return records
 
 
-def test_acknowledged_work_survives_a_crash_under_load() -> None:
+def sent_in(calls: list[Call]) -> set[int]:
+    return {each for call in calls if call.verb == "send" and call.is_answered for each in call.got}
+
+
+def test_acknowledged_work_survives_a_crash_under_load(tmp_path: Path) -> None:
     with embedded.temporary() as server:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)
             connection.execute("select pgmq.create('jobs'), spanmq.create_subscription('lake', 'jobs')")
-        records = run_until_killed(server, "jobs")
+        run_until_killed(server, "jobs", tmp_path)
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             assert broken_invariants(connection) == []
-            left, archived, dead = (
-                {message_id for (message_id,) in connection.execute(f"select msg_id from {table}".encode())}
-                for table in ("pgmq.q_jobs", "pgmq.a_jobs", "spanmq_core.dead_letter")
-            )
-            done = records.done
-            assert all(done.values()), "each way out was gone"
-            assert not (done["ack"] | done["delete"]) & (left | archived | dead), "settled messages came back"
-            assert done["archive"] <= archived, "archived messages are lost"
-            assert done["reject"] <= dead, "dead letters are lost"
-            # Of what was under way the outcome is unknown; but nothing of it is lost.
-            kept = {each for each in records.sent if records.asked.get(each) not in ("ack", "delete")}
-            assert not kept - left - archived - dead, "sent messages are lost"
+            calls = told(tmp_path, connection, "jobs")
+            assert problems(calls) == []
+            ways = {call.into for call in calls if call.verb == "settle" and call.got}
+            assert ways == {"gone", "dead", "archived"}, "each way out was gone"
             subscribed = {each for (each,) in connection.execute("select msg_id from pgmq.q_lake")}
-            assert not (records.sent | left | archived | dead) - subscribed, "the subscription misses some"
+            seen = calls[-1].got
+            there = {*seen["left"], *seen["archived"], *(each for each, _ in seen["dead"])}
+            assert not (sent_in(calls) | there) - subscribed, "the subscription misses some"
         with Client(server.dsn) as client:
             message_id = client.send("jobs", "after")
-            assert message_id > max(records.sent), "an id was given twice"
+            assert message_id > max(sent_in(calls)), "an id was given twice"
             (message,) = client.receive("jobs")
-            assert message.lease_id not in records.leases
+            leases = {lease for call in calls if call.verb == "receive" for _, lease in call.got or ()}
+            assert message.lease_id not in leases
 
 
 def test_lease_that_a_crash_undid_has_a_number_that_does_not_come_again() -> None:
@@ -162,21 +152,21 @@ def test_lease_that_a_crash_undid_has_a_number_that_does_not_come_again() -> Non
         assert not set(before) & set(again)
 
 
-def test_unlogged_queue_is_empty_after_a_crash_and_goes_on() -> None:
+def test_unlogged_queue_is_empty_after_a_crash_and_goes_on(tmp_path: Path) -> None:
     with embedded.temporary() as server:
         with psycopg.connect(server.dsn) as connection:
             schema.install(connection)
             connection.execute(
                 "select pgmq.create_unlogged('jobs'), spanmq.create_subscription('lake', 'jobs')"
             )
-        records = run_until_killed(server, "jobs")
+        run_until_killed(server, "jobs", tmp_path)
         server.restart()
         with psycopg.connect(server.dsn, autocommit=True) as connection:
             for queue in ("jobs", "lake"):
                 count = connection.execute(f"select count(*) from pgmq.q_{queue}".encode())
                 assert count.fetchone() == (0,)
             rows = connection.execute("select * from pgmq.send('jobs', '{}')").fetchall()
-            assert rows[0][0] > max(records.sent), "an id was given twice"
+            assert rows[0][0] > max(sent_in(read(tmp_path))), "an id was given twice"
             for queue in ("jobs", "lake"):
-                read = connection.execute("select msg_id from pgmq.read(%s, 30, 5)", [queue])
-                assert read.fetchall() == rows
+                again = connection.execute("select msg_id from pgmq.read(%s, 30, 5)", [queue])
+                assert again.fetchall() == rows

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.dashboard import scene
 from tests.dashboard.browser import Browser
 from tests.dashboard.conftest import rows
 from tests.service.running import service
@@ -26,7 +27,7 @@ def at_work(chromium: Browser, filled: str, tmp_path: Path) -> Iterator[Browser]
 
 def test_dead_letters_are_found_repaired_put_back_and_discarded(at_work: Browser, filled: str) -> None:
     at_work.open("/dead-letters")
-    at_work.click("a.name[href$='queue=invoices']")
+    at_work.click("th a.name[href$='queue=invoices']")
     assert "timeout after" in at_work.text("main")
     at_work.find("#error").send_keys("no such thing")
     at_work.click("form.filters button")
@@ -130,23 +131,43 @@ def test_schedule_is_made_paused_run_resumed_and_ended(at_work: Browser, filled:
     assert rows(filled, "select count(*) from spanmq.list_schedules()") == [(0,)]
 
 
+def test_breaker_is_closed(at_work: Browser, filled: str) -> None:
+    scene.report_worker(filled, "orders", "worker-7", slots=1, held=0, breaker={"open_for": 60, "opening": 1})
+    at_work.open("/queue?queue=orders")
+    at_work.click("form[action^='/queue/close-breaker'] button")
+    assert "of 1 workers: they receive again" in at_work.text(".notice")
+
+
+def test_worker_is_stopped(at_work: Browser, filled: str) -> None:
+    scene.report_worker(filled, "orders", "worker-7", slots=1, held=0)
+    at_work.open("/workers")
+    at_work.click("#worker-rows a[href^='/workers/stop']")
+    at_work.click("form[action^='/workers/stop'] button.danger")
+    assert "asked to stop" in at_work.text(".notice")
+    assert "stopping" in at_work.text("#worker-rows")
+
+
 def test_message_is_delivered_now_and_cancelled(at_work: Browser, filled: str) -> None:
     [(message_id,)] = rows(filled, "select pgmq.send('orders', '1'::jsonb, 3600)")
     visible = f"select vt <= clock_timestamp() from pgmq.q_orders where msg_id = {message_id}"
     at_work.open(f"/message?queue=orders&id={message_id}")
     at_work.click("form[action^='/message/deliver'] button")
     assert rows(filled, visible) == [(True,)]
-    at_work.click("form[action^='/message/cancel'] button")
+    at_work.click("a.danger[href*='act=cancel']")
+    at_work.click("form.narrow button.danger")
     assert rows(filled, visible) == []
 
 
 def test_dead_message_is_redriven_or_discarded(at_work: Browser, filled: str) -> None:
     at_work.open("/message?queue=invoices&id=1")
-    at_work.click("form[action^='/message/redrive'] button")
+    at_work.click("a[href*='/dead-letters/redrive']")
+    at_work.click("form[method=post] button.main")
     assert rows(filled, "select msg_id from pgmq.q_invoices where msg_id = 1") == [(1,)]
     [(dead,)] = rows(filled, "select msg_id from spanmq.dead_letters('orders')")
     at_work.open(f"/message?queue=orders&id={dead}")
-    at_work.click("form[action^='/message/discard'] button")
+    at_work.click("a[href*='/dead-letters/discard']")
+    at_work.find("#confirmation").send_keys("orders")
+    at_work.click("form.narrow button.danger")
     assert rows(filled, "select msg_id from spanmq.dead_letters('orders')") == []
 
 
@@ -163,7 +184,9 @@ def test_failing_messages_are_retried_and_rejected(at_work: Browser, filled: str
     for act in ("retry", "reject"):
         fail()
         at_work.open("/queue/failing?queue=empty")
-        at_work.click(f"section[aria-labelledby='messages'] form[action^='/queue/failing/{act}'] button")
+        at_work.click(f"section[aria-labelledby='messages'] a[href^='/queue/failing/{act}']")
+        assert at_work.text("#preview strong") == "2"
+        at_work.click(f"form[action^='/queue/failing/{act}'] button")
         assert "2 messages" in at_work.text(".notice")
     assert rows(filled, "select msg_id from spanmq.dead_letters('empty') order by 1")[-2:] == [
         (each,) for each in ids

@@ -14,8 +14,9 @@ DONE_IN: dict[Callable[..., None], tuple[str, ...]] = {
     test_browser_acts.test_dead_letters_are_found_repaired_put_back_and_discarded: (
         *("/queue/dead-letters/repair", "/queue/dead-letters/redrive", "/queue/dead-letters/discard"),
     ),
-    test_browser_acts.test_message_is_delivered_now_and_cancelled: ("/message/deliver", "/message/cancel"),
-    test_browser_acts.test_dead_message_is_redriven_or_discarded: ("/message/redrive", "/message/discard"),
+    test_browser_acts.test_breaker_is_closed: ("/queue/close-breaker",),
+    test_browser_acts.test_worker_is_stopped: ("/workers/stop",),
+    test_browser_acts.test_message_is_delivered_now_and_cancelled: ("/message/deliver",),
     test_browser_acts.test_failing_messages_are_retried_and_rejected: (
         *("/queue/failing/retry", "/queue/failing/reject"),
     ),

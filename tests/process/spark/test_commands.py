@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -45,6 +46,11 @@ def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
     encryption = Encryption.from_file(str(keys))
     with Client(database, encryption=encryption) as opening:
         assert sorted(each.body for each in opening.receive("orders", 100)) == list(range(20))
+    # Nothing is new: no Java is needed.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spanmq.spark.session.session", lambda *_, **__: pytest.fail("Spark was started"))
+        done = spanmq("export", "orders", "--to", lake, "--dsn", database, "--json")
+        assert json.loads(done.stdout)["exported"] == 0
     done = spanmq("export", "oders", "--to", lake, "--dsn", database)
     assert (done.exit_code, "there is no queue 'oders'" in done.stderr) == (1, True)
     done = spanmq("report", "orders", "--dsn", "host=127.0.0.1 port=1 connect_timeout=2 dbname=x")

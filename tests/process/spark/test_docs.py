@@ -34,10 +34,14 @@ def test_programs_of_the_page_run(
         "dsn": database,
         "frame": spark.createDataFrame([(7, "b")], "amount int, customer string"),
     }
-    run_programs("guides/spark", scope, lambda program: program.replace("…", str(tmp_path)))
+    try:
+        run_programs("guides/spark", scope, lambda program: program.replace("…", str(tmp_path)))
+    finally:
+        spark.sql("drop table if exists orders")
     assert re.search(r"\|\s+a\|\s+3\.0\|", capsys.readouterr().out)
     lake = spark.read.parquet(str(tmp_path / "orders")).select("body").collect()
-    assert sorted(json.loads(row.body) for row in lake) == list(range(5))
+    sent = [*range(5), *({"id": number} for number in range(3))]
+    assert sorted((json.loads(row.body) for row in lake), key=str) == sent
     [message] = client.receive("orders", 10)
     assert (message.body, message.group) == ({"amount": 7, "customer": "b"}, "b")
 

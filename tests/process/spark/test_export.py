@@ -146,3 +146,24 @@ def test_folder_of_another_format_or_table_that_is_none_is_refused(
     with pytest.raises(InvalidArgumentError, match="Did you mean dead_letters"):
         export(spark, database, "orders", tmp_path / "other", table="dead_leters")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("table", ["archive", "dead_letters"])
+def test_export_with_nothing_new_starts_no_spark(
+    client: Client, spark: SparkSession, database: str, tmp_path: Path, table: str
+) -> None:
+    def started() -> SparkSession:
+        pytest.fail("Spark was started for nothing")
+
+    assert export(started, database, "orders", tmp_path, table=table).exported == 0
+    ids = client.send_batch("orders", range(8))
+    if table == "archive":
+        # With gaps between the ids.
+        client.archive("orders", ids[::2])
+    else:
+        client.reject([each for each in client.receive("orders", 8) if each.message_id % 2], "bad")
+    first = export(lambda: spark, database, "orders", tmp_path, table=table)
+    assert (first.exported, first.exported_before) == (4, 0)
+    second = export(started, database, "orders", tmp_path, table=table)
+    assert (second.exported, second.exported_before) == (0, 4)
+    assert export(started, database, "orders", tmp_path, table=table, dry_run=True).exported == 0

@@ -136,43 +136,6 @@ def test_command_that_follows_ends_in_good_order(
     assert (done.exit_code, "choose one of" in done.stderr) == (2, True)
 
 
-def test_export_that_differs_from_the_archive_does_not_count_and_keeps_it(
-    client: Client, spark: SparkSession, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from spanmq.spark.jobs import export as module
-
-    client.send_batch("orders", range(10))
-    archive(client, 5)
-    export(spark, database, "orders", tmp_path)
-    archive(client, 5)
-    verify = module.verify
-
-    def verify_after(change: str) -> Any:
-        def verifying(*given: Any) -> None:
-            with psycopg.connect(database, autocommit=True) as connection:
-                connection.execute(change.encode())
-            verify(*given)
-
-        return verifying
-
-    # What the lake gets is not what the archive has: another body, and a row less.
-    for change in (
-        "update pgmq.a_orders set message = '77' where msg_id = 8",
-        "delete from pgmq.a_orders where msg_id = 9",
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "verify", verify_after(change))
-            with pytest.raises(PipelineError, match=r"queue orders: \d rows were written with checksum"):
-                export(spark, database, "orders", tmp_path)
-    assert parquet_bodies(tmp_path) == list(range(5))
-    client.queues.set_policy("orders", archive_retention="1 microsecond")
-    while client.admin.maintain():
-        pass
-    assert sorted(message.body for message in client.inspect.archive("orders")) == [5, 6, 9, 77]
-    assert export(spark, database, "orders", tmp_path).exported == 4
-    assert parquet_bodies(tmp_path) == [0, 1, 2, 3, 4, 5, 6, 9, 77]
-
-
 def test_retention_waits_for_the_lake(
     client: Client, spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pyarrow
 import pytest
+from tests.documented import run_programs
 
 from spanmq.client import Client
 from spanmq.spark.jobs.compact import compact
@@ -165,6 +166,10 @@ def test_lake_is_read_alike_by_other_programs(
     rows += archived(database, 1 + len(BODIES))
     assert export(spark, database, "orders", lake.folder, format=format).exported == len(BODIES)
     check()
+    if format == "parquet":
+        (tmp_path / "lake").symlink_to(lake.folder)
+        monkeypatch.chdir(tmp_path)
+        run_programs("guides/pipeline")
     if format != "iceberg":
         assert compact(database, "orders", lake.folder).replaced == 4
         check()

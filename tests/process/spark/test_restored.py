@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.process.servers import Past, Servers, serving
 from tests.process.spark.lakes import archive, delta_bodies, iceberg_bodies, leftovers, parquet_bodies
-from tests.process.spark.servers import Past, Servers, serving
 from tests.spark.protocol import Stream
 from tests.spark.restored import copied
 

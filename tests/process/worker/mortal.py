@@ -114,7 +114,10 @@ def main() -> None:
                     "select pg_terminate_backend(pid, 60000) from pg_stat_activity where application_name = %s",
                     [f"mortal {child}"],
                 )
-                connection.execute("update spanmq_core.held set vt = clock_timestamp() where lease_id <> 0")
+                for table in ("state", "later"):
+                    connection.execute(
+                        f"update spanmq_core.{table} set vt = clock_timestamp() where lease_id <> 0".encode()
+                    )
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
+from tests.sql.queue import change_state
 
 from spanmq import Client
 
@@ -180,7 +181,7 @@ def lose_all(working: Mortals, dsn: str) -> None:
         working.kill_all()
         wait_until(lambda: not any(map(is_there, processes)), working.program)
         connection.execute("select pg_terminate_backend(pid, 60000) from unnest(%s) pid", [[*sessions]])
-        connection.execute("update spanmq_core.held set vt = clock_timestamp() where lease_id <> 0")
+        change_state(connection, "vt = clock_timestamp()", "lease_id <> 0")
 
 
 def is_there(process: int) -> bool:
@@ -233,10 +234,12 @@ def lost(dsn: str) -> list[int]:
 
 def reserved(dsn: str) -> list[int]:
     with psycopg.connect(dsn) as connection:
-        query = "select lo from spanmq_core.held where alone = 1 and vt > clock_timestamp()"
+        query = "select msg_id from spanmq_core.later where alone = 1 and vt > clock_timestamp()"
         return [row[0] for row in connection.execute(query)]
 
 
 def attempts(dsn: str) -> list[tuple[int, ...]]:
     with psycopg.connect(dsn) as connection:
-        return connection.execute("select lo, attempts, lost, alone from spanmq_core.held").fetchall()
+        return connection.execute(
+            "select msg_id, attempts, lost, alone from spanmq_core.unsettled"
+        ).fetchall()

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from tests.patience import is_answered, wait_until
+from tests.patience import WAIT_SECONDS, is_answered, wait_until
 from tests.worker.running import working
 
 from spanmq import Client, Message
@@ -86,6 +87,32 @@ def test_worker_works_through_a_pooler_in_transaction_mode(
         with psycopg.connect(database) as connection:
             rows = connection.execute("select number from shipped order by 1").fetchall()
         assert rows == [(number,) for number in range(201)]
+
+
+def test_statement_through_a_pooler_is_waited_for(pooled: str, observer: psycopg.Connection[Any]) -> None:
+    lock = "select pg_advisory_xact_lock(44)"
+    asked = (
+        "select count(*) from pg_stat_activity where query like '%%pg_stat_get_activity(null)%%'"
+        " and pid <> pg_backend_pid() and query_start > %s"
+    )
+
+    def has_asked() -> bool:
+        return observer.execute(asked, [since]).fetchone() != (0,)
+
+    with Client(pooled, pooler=True) as client, ThreadPoolExecutor() as threads:
+        observer.execute("select pg_advisory_lock(44)")
+
+        def wait() -> None:
+            with client.transaction() as transaction:
+                transaction.connection.execute(lock)
+
+        done = threads.submit(wait)
+        # A client that took the pooler's session for the server's would not ask a third time.
+        for _ in range(3):
+            [since] = observer.execute("select clock_timestamp()").fetchone() or []
+            wait_until(lambda: done.done() or has_asked())
+        observer.execute("select pg_advisory_unlock(44)")
+        done.result(WAIT_SECONDS)
 
 
 def test_client_that_does_not_know_of_the_pooler_is_told_so(client: Client, pooled: str) -> None:

@@ -21,7 +21,7 @@ from spanmq import Client, schema
 ROOT = Path(__file__).parents[3]
 # What workers call most gains an argument, and a column where it returns any: each function is dropped and made again.
 CHANGES = {
-    "receive/receive.sql": [("alone boolean default false\n)", "{}, later text default null\n)")],
+    "receive/receive.sql": [("newest boolean default false\n)", "{}, later text default null\n)")],
     "send/send.sql": [("spanmq_call.send(queue_name text, msg jsonb)", "{}, later text default null)")],
     "settle/message.sql": [
         (
@@ -29,10 +29,9 @@ CHANGES = {
             "{}, later text default null\n)",
         ),
         ("later text default null\n) returns table (msg_id bigint, outcome text)", "{}, of_later text)"),
-        ("return query select generate_series(first_id, last_id), 'acked'", "{}, 'later'"),
         (
-            "return query select * from spanmq_core.ack_any",
-            "return query select *, 'later' from spanmq_core.ack_any",
+            "return query select * from spanmq_core.outcomes(msg_ids, gone, '{}'::bigint[], 'acked')",
+            "return query select *, 'later' from spanmq_core.outcomes(msg_ids, gone, '{{}}'::bigint[], 'acked')",
         ),
     ],
 }

@@ -16,7 +16,7 @@ SCALARS = st.one_of(
     st.integers(-(2**70), 2**70),
     st.text(max_size=20),
     st.sampled_from(
-        ["'; drop table spanmq_core.held; --", "{}", "{", "\x00", "arn:aws:sqs:x:000000000000:q"]
+        ["'; drop table spanmq_core.state; --", "{}", "{", "\x00", "arn:aws:sqs:x:000000000000:q"]
     ),
 )
 VALUES = st.recursive(

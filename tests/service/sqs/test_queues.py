@@ -49,6 +49,16 @@ def test_a_queue_is_created_again_only_as_it_is(sqs: Any, make: Make) -> None:
     assert sqs.get_queue_url(QueueName=name)["QueueUrl"] == url
 
 
+def test_name_that_differs_in_case_only_is_refused(sqs: Any) -> None:
+    sqs.create_queue(QueueName="Orders", Attributes={"DelaySeconds": "5"})
+    assert refused(sqs.create_queue, QueueName="orders") in ("QueueNameExists", "QueueAlreadyExists")
+    assert sqs.create_queue(QueueName="Orders")["QueueUrl"].endswith("/Orders")
+    url = sqs.get_queue_url(QueueName="Orders")["QueueUrl"]
+    assert sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["DelaySeconds"])["Attributes"] == {
+        "DelaySeconds": "5"
+    }
+
+
 def test_queues_are_listed_by_prefix_in_pages(sqs: Any, make: Make) -> None:
     urls = sorted(make(f"-{letter}") for letter in "abc")
     stem = urls[0].rpartition("/")[2].partition("-")[0]
@@ -141,7 +151,7 @@ def test_counts_of_a_large_queue_are_those_of_its_last_sample(
     assert attributes(sqs, url)["ApproximateNumberOfMessages"] == "1"
     do(
         service_database,
-        "insert into spanmq_core.fresh (queue_id, lo, n) select q.queue_id, n, 1"
+        "insert into spanmq_core.state (queue_id, msg_id, vt) select q.queue_id, n, clock_timestamp()"
         f" from spanmq_core.queue q, generate_series(10, 10100) n where q.name = '{name}'",
     )
     found = attributes(sqs, url)

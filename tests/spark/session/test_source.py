@@ -165,7 +165,7 @@ def test_stream_that_starts_again_reads_by_the_schema_that_the_queue_has_then(
     client: Client, spark: SparkSession, read_stream: Read, database: str, tmp_path: Path
 ) -> None:
     properties: dict[str, Any] = {
-        "n": {"type": ["integer", "null"]},
+        "n": {"type": ["integer", "null"], "format": "int64"},
         "at": {"type": "string", "format": "date-time"},
         "tags": {"type": "object", "additionalProperties": {"type": "number"}},
         "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}},
@@ -292,3 +292,46 @@ def test_table_of_the_catalogue_is_read_and_inserted_into(
     finally:
         for name in names:
             spark.sql(f"drop table if exists {name}")
+
+
+def test_table_of_postgres_gets_each_epoch_once_and_a_batch_whole(
+    client: Client, spark: SparkSession, read_stream: Read, database: str, empty_database: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(empty_database, autocommit=True) as connection:
+        connection.execute("create table orders (message_id bigint primary key, body jsonb, n int)")
+        sink = {"dsn": empty_database, "table": "public.orders"}
+
+        def write() -> None:
+            frame = (
+                read_stream()
+                .selectExpr("message_id", "body", "cast(body as int) as n")
+                .mapInArrow(flaky, "message_id long, body string, n int")
+            )
+            writer = frame.repartition(3).writeStream.format("spanmq").options(**sink)
+            writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+                availableNow=True
+            )
+            writer.start().awaitTermination()
+
+        client.send_batch("orders", range(10))
+        write()
+        forget_last_commit(tmp_path)
+        client.send_batch("orders", range(10, 15))
+        write()
+        # Without rows.
+        write()
+        spark.range(2).selectExpr("id + 100 as message_id", "'{}' as body").write.format("spanmq").options(
+            **sink
+        ).mode("append").save()
+        found = connection.execute("select n, body::text from orders order by 1").fetchall()
+        assert found == [*((n, str(n)) for n in range(15)), (None, "{}"), (None, "{}")]
+        with pytest.raises(Exception, match="n") as error:
+            spark.range(1).selectExpr("id as message_id", "'x' as n").write.format("spanmq").options(
+                **sink
+            ).mode("append").save()
+        assert "the column n can't be written into public.orders" in str(error.value)
+        epochs = connection.execute(
+            "select count(*), sum(n) from spanmq_sink.ledger where writer like 'query:%'"
+        ).fetchone()
+        assert epochs is not None
+        assert epochs[1] == 15

@@ -16,6 +16,8 @@ comments before the statement say why, and what each of the two does, a line eac
     -- here: error MQ001: queue name cannot be NULL or empty
     select pgmq.create('');
 
+After `-- session: other`, a statement runs in a second session, where the runner has one.
+
 Times are written relative to the statement and rounded to 100 seconds, so that scenarios compare on slow
 machines: `now`, `now+200s`. Columns that end in `_sec` are rounded likewise.
 """
@@ -45,6 +47,7 @@ class Statement:
     differs: str | None
     upstream: tuple[str, ...]
     here: tuple[str, ...]
+    session: str = "first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def parse(path: Path) -> Iterator[Scenario]:
                 if name:
                     yield Scenario(name, path.stem, tuple(statements))
                 name, statements = value, []
-            elif key in ("in order", "differs", "upstream", "here"):
+            elif key in ("in order", "differs", "upstream", "here", "session"):
                 notes.setdefault(key, []).append(value)
             continue
         if not line.strip():
@@ -102,6 +105,7 @@ def parse(path: Path) -> Iterator[Scenario]:
                     differs=" ".join(notes["differs"]) if "differs" in notes else None,
                     upstream=tuple(each for each in notes.get("upstream", []) if each != "nothing"),
                     here=tuple(each for each in notes.get("here", []) if each != "nothing"),
+                    session=notes.get("session", ["first"])[0],
                 )
             )
             text, notes = [], {}

@@ -2,8 +2,8 @@
 
 from tests.sql.queue import Connection, one
 
-# The state of all queues, without spanmq_core.done: that has one index, and runs of one message do not need it.
-TABLES = ["spanmq_core.fresh", "spanmq_core.held", "spanmq_core.bound"]
+# The unsettled messages of all queues, and the bounds of the queues.
+TABLES = ["spanmq_core.state", "spanmq_core.later", "spanmq_core.bound"]
 INDEXES = """
 select indexrelid::regclass::text, pg_stat_get_xact_numscans(indexrelid),
     pg_stat_get_xact_tuples_returned(indexrelid)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.sql.cost.counts import entries_passed, rows_written
+from tests.sql.cost.counts import entries_passed, indexes_used, rows_written
 from tests.sql.queue import Connection
 
 CYCLES = 30
@@ -62,12 +62,12 @@ def test_claim_passes_nothing_that_was_due_before_the_bound(
     session.execute("select spanmq.set_policy('jobs', %s)", [policy])
     # As if they had come back an hour ago.
     session.execute(
-        "insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)"
-        " select q.queue_id, id, 1, 1, now() - interval '1 hour', hashtextextended(%s, 0), %s"
+        "insert into spanmq_core.later (queue_id, msg_id, attempts, vt, group_hash, group_key)"
+        " select q.queue_id, id, 1, now() - interval '1 hour', hashtextextended(%s, 0), %s"
         " from spanmq_core.queue q, generate_series(1, %s) id",
         [group, group, DEAD],
     )
-    session.execute("delete from spanmq_core.held")
+    session.execute("delete from spanmq_core.later")
     session.execute("select pgmq.send('jobs', '1', %s::jsonb)", [f'{{"x-pgmq-group": "{group}"}}'])
     claims = ["select * from spanmq.receive('jobs')", "select * from pgmq.read_grouped('jobs', 30, 1)"]
     before = [entries_passed(session, claim) for claim in claims]
@@ -75,6 +75,17 @@ def test_claim_passes_nothing_that_was_due_before_the_bound(
     after = [entries_passed(session, claim) for claim in claims]
     assert (min(before) >= DEAD, max(after) < FEW) == (True, True), (before, after)
     assert entries_passed(session, MAINTAIN) < FEW
+
+
+@pytest.mark.parametrize("look", ["pgmq.metrics('jobs')", "spanmq.health()"])
+def test_counts_pass_no_row_that_died_before_the_bound(session: Connection, look: str) -> None:
+    for _ in range(CYCLES):
+        session.execute("select pgmq.send('jobs', '1')")
+        session.execute("select pgmq.delete('jobs', array_agg(msg_id)) from pgmq.read('jobs', 30, 1)")
+    maintain(session)
+    for messages in range(3):
+        assert indexes_used(session, f"select * from {look}")["state_pkey"] <= 2 * messages
+        session.execute("select pgmq.send('jobs', '1')")
 
 
 def test_idle_queues_cost_maintain_next_to_nothing(session: Connection) -> None:

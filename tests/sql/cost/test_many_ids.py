@@ -89,7 +89,8 @@ def test_to_cancel_what_is_free_looks_for_nothing_again(database: str) -> None:
             pages(session, f"select count(*) from {qualified(verb)}('jobs', {every_other})")
             for verb in ("delete", "cancel")
         )
-    assert 0 < cancels < 1.15 * deletes, (deletes, cancels)
+    # A row is locked, noted and then deleted.
+    assert 0 < cancels < 1.7 * deletes, (deletes, cancels)
 
 
 def pages(session: Connection, call: str) -> int:

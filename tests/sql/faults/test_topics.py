@@ -6,7 +6,8 @@ from tests.sql.queue import Connection, one
 OTHER_PATTERNS = 2000
 LOOKED_AT = """
     select (seq_tup_read + coalesce(idx_tup_fetch, 0))::int from pg_stat_xact_user_tables
-    where relid = 'pgmq.topic_bindings'::regclass
+    where relid in (to_regclass('spanmq_core.topic_binding'), to_regclass('pgmq.topic_bindings'))
+    order by seq_tup_read is null limit 1
 """
 
 

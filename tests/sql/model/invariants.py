@@ -8,75 +8,56 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 from tests.sql.queue import Connection
 
-# The state of all queues, a row a run. Of a queue that was dropped anything may be left.
-RUNS = """
-    runs as (
-        select f.queue_id, f.lo, f.n, 0::bigint as lease_id, 0 as attempts, null::timestamptz as vt,
-            null::timestamptz as last_read_at, f.group_hash, f.group_key, true as is_fresh,
-            0 as lost, 0 as alone
-        from spanmq_core.fresh f where f.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
-        union all
-        select h.queue_id, h.lo, h.n, h.lease_id, h.attempts, h.vt, h.last_read_at, h.group_hash, h.group_key,
-            false, h.lost, h.alone
-        from spanmq_core.held h where h.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
-    ),
+# The unsettled messages of all queues. Of a queue that was dropped anything may be left.
+MEMBERS = """
     members as (
-        select r.queue_id, r.group_key, r.lo + i as msg_id
-        from runs r, generate_series(0, r.n - 1) i
-        where r.n = 1 or r.lease_id <= 0 or not exists (
-            select from spanmq_core.done d where d.queue_id = r.queue_id and d.msg_id = r.lo + i)
+        select s.*, true as is_in_state from spanmq_core.state s
+        where s.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
+        union all
+        select l.*, false from spanmq_core.later l
+        where l.queue_id not in (select d.queue_id from spanmq_core.dropped_queue d)
     )"""
 # One row for each thing that is wrong: rule, and what breaks it.
-OF_RUNS = f"""
-with {RUNS}
-select 'a message is in one run', format('queue %s message %s', m.queue_id, m.msg_id)
+OF_MEMBERS = f"""
+with {MEMBERS}
+select 'a message has one row', format('queue %s message %s', m.queue_id, m.msg_id)
 from members m group by m.queue_id, m.msg_id having count(*) > 1
 union all
-select 'a run belongs to a queue', format('queue %s run %s', r.queue_id, r.lo)
-from runs r where not exists (select from spanmq_core.queue q where q.queue_id = r.queue_id)
-union all
-select 'a run lies within a block of 256, a fresh one has at most ten messages',
-    format('queue %s run %s: %s', r.queue_id, r.lo, r.n)
-from runs r where r.n < 1 or r.lo / 256 <> (r.lo + r.n - 1) / 256 or r.is_fresh and r.n > 10
+select 'a message belongs to a queue', format('queue %s message %s', m.queue_id, m.msg_id)
+from members m where not exists (select from spanmq_core.queue q where q.queue_id = m.queue_id)
 union all
 select 'lease, vt and attempts agree',
-    format('queue %s run %s: lease %s vt %s attempts %s read at %s',
-           r.queue_id, r.lo, r.lease_id, r.vt, r.attempts, r.last_read_at)
-from runs r
-where not r.is_fresh and not (
-    case when r.lease_id = 0 then r.attempts >= 0
-    else r.attempts > 0 and r.last_read_at is not null
-        and (r.lease_id > 0 or r.vt = '9999-12-30 00:00+00' and exists (
-            select from spanmq_core.receiver_batch b where b.lease_id = r.lease_id and b.state = 'claimed')) end)
+    format('queue %s message %s: lease %s vt %s attempts %s read at %s',
+           m.queue_id, m.msg_id, m.lease_id, m.vt, m.attempts, m.last_read_at)
+from members m
+where not (
+    case when m.lease_id = 0 then m.attempts >= 0
+    else m.attempts > 0 and m.last_read_at is not null
+        and (m.lease_id > 0 or m.vt = '9999-12-30 00:00+00' and exists (
+            select from spanmq_core.receiver_batch b where b.lease_id = m.lease_id and b.state = 'claimed')) end)
 union all
-select 'no more leases were lost than there were attempts; none of a receiver is alone',
-    format('queue %s run %s: attempts %s lost %s alone %s', r.queue_id, r.lo, r.attempts, r.lost, r.alone)
-from runs r
-where r.lost not between 0 and r.attempts or r.alone not in (0, 1, 2)
-    or r.alone > 0 and (r.attempts = 0 or r.lease_id < 0) or r.alone = 2 and (r.lease_id = 0 or r.n > 1)
+select 'no more leases were lost than there were attempts; none of a receiver is alone, and none of state',
+    format('queue %s message %s: attempts %s lost %s alone %s', m.queue_id, m.msg_id, m.attempts, m.lost, m.alone)
+from members m
+where m.lost not between 0 and m.attempts or m.alone not in (0, 1, 2)
+    or m.alone > 0 and (m.attempts = 0 or m.lease_id < 0 or m.is_in_state) or m.alone = 2 and m.lease_id = 0
 union all
-select 'the hash is that of the group', format('queue %s run %s', r.queue_id, r.lo)
-from runs r where r.group_hash is distinct from hashtextextended(r.group_key, 0)
+select 'the hash is that of the group', format('queue %s message %s', m.queue_id, m.msg_id)
+from members m where m.group_hash is distinct from hashtextextended(m.group_key, 0)
 union all
-select 'a note is of a leased run of several messages', format('queue %s message %s', d.queue_id, d.msg_id)
-from spanmq_core.done d
-where d.queue_id not in (select g.queue_id from spanmq_core.dropped_queue g) and not exists (
-    select from runs r
-    where r.queue_id = d.queue_id and d.msg_id between r.lo and r.lo + r.n - 1 and r.n > 1 and r.lease_id > 0)
+select 'no message lies before the bounds of its queue',
+    format('queue %s message %s: %s, %s', m.queue_id, m.msg_id, b.from_id, b.due_from)
+from members m cross join lateral (
+    select * from spanmq_core.bound b where b.queue_id = m.queue_id order by b.number desc limit 1) b
+where case when m.is_in_state then m.msg_id < b.from_id else m.vt < b.due_from end
 union all
-select 'no run lies before the bounds of its queue',
-    format('queue %s run %s: %s, %s', r.queue_id, r.lo, b.fresh_from, b.due_from)
-from runs r cross join lateral (
-    select * from spanmq_core.bound b where b.queue_id = r.queue_id order by b.number desc limit 1) b
-where case when r.is_fresh then r.lo < b.fresh_from else r.vt < b.due_from end
-union all
-select 'a run lies in one open segment', format('queue %s run %s: %s', r.queue_id, r.lo, r.n)
-from runs r
+select 'a message lies in one open segment', format('queue %s message %s', m.queue_id, m.msg_id)
+from members m
 where (
     select count(*) from spanmq_core.segment g
     where g.queue_id = coalesce(
-            (select p.log_id from spanmq_core.subscription p where p.queue_id = r.queue_id), r.queue_id)
-        and g.state = 'open' and g.lo <= r.lo and r.lo + r.n - 1 <= g.hi) <> 1
+            (select p.log_id from spanmq_core.subscription p where p.queue_id = m.queue_id), m.queue_id)
+        and g.state = 'open' and g.lo <= m.msg_id and m.msg_id <= g.hi) <> 1
 """
 OF_SEGMENTS = """
 select 'a queue knows its subscriptions', format('queue %s', q.queue_id)
@@ -112,7 +93,7 @@ where not exists (
 # Rows of the log in the wrong table count as not there.
 OF_ONE_QUEUE = (
     "with"
-    + RUNS.replace("members as", "all_members as")
+    + MEMBERS.replace("members as", "all_members as")
     + """,
     members as (select m.msg_id, m.group_key from all_members m where m.queue_id = {queue_id}),
     found_rows as (
@@ -128,7 +109,7 @@ union all
 select 'a message stands once in the log', format('%s: %s times', f.msg_id, count(*))
 from found_rows f group by f.msg_id having count(*) > 1
 union all
-select 'the run has the group of its messages', format('%s: %s', f.msg_id, f.group_key)
+select 'the row has the group of its message', format('%s: %s', f.msg_id, f.group_key)
 from found_rows f where f.group_key is distinct from spanmq_core.group_of(f.headers)
 union all
 select 'the view shows the messages', format('%s, %s', m.msg_id, q.msg_id)
@@ -168,7 +149,7 @@ def broken_invariants(connection: Connection) -> list[str]:
             "select q.queue_id, coalesce(s.log_id, q.queue_id), ids::text, queue_view::text,"
             " archive::text from spanmq_core.queue q left join spanmq_core.subscription s on s.queue_id = q.queue_id"
         ).fetchall()
-        found += connection.execute(sql.SQL(OF_RUNS)).fetchall()
+        found += connection.execute(sql.SQL(OF_MEMBERS)).fetchall()
         found += connection.execute(sql.SQL(OF_SEGMENTS)).fetchall()
         for queue_id, log_id, ids, view, archive in queues:
             text = sql.SQL(OF_ONE_QUEUE).format(

@@ -13,9 +13,11 @@ from typing import Any
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 from tests.schemas import qualified
+from tests.sql.model.explaining import check_explained
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.model.queue_program import HOUR, headers_of, jsonb, maintain, open_session
 from tests.sql.model.recording import Recorded, always, first_step, step
+from tests.sql.queue import change_state
 from tests.sql.race.sessions import Race, Session
 
 READS = ("read", "read_grouped", "read_grouped_rr", "read_grouped_head")
@@ -149,15 +151,12 @@ class LimitsProgram(Recorded):
         session = self.chosen(in_other)
         lease = self.leases[-4:][pick % len(self.leases[-4:])]
         held = session.column(
-            "select id from spanmq_core.held h, generate_series(h.lo, h.lo + h.n - 1) id where h.lease_id = %s"
-            " and not exists (select from spanmq_core.done d where d.queue_id = h.queue_id and d.msg_id = id)"
-            " order by 1",
-            lease,
+            "select msg_id from spanmq_core.unsettled where lease_id = %s order by 1", lease
         )
         ids = chosen_of(held, some) if some else held
         with self.judged(session) as gone:
             if call == "lapse":
-                session.rows("update spanmq_core.held set vt = clock_timestamp() where lease_id = %s", lease)
+                change_state(session.connection, "vt = clock_timestamp()", f"lease_id = {lease}")
             elif call == "extend":
                 self.call("extend(%s, %s, %s)", lease, HOUR, session=session)
             else:
@@ -213,6 +212,16 @@ class LimitsProgram(Recorded):
         queued, dead = set(self.queued(self.race.main)), set(self.dead(self.race.main))
         assert not queued & dead
         assert queued | dead == self.sent.keys() - self.gone
+
+    @always()
+    def what_keeps_each_message_is_explained(self) -> None:
+        check_explained(
+            self.session,
+            self.race.queue,
+            self.race.queue_id,
+            self.queued(self.session),
+            in_transaction=False,
+        )
 
     # Means
 
@@ -275,8 +284,7 @@ class LimitsProgram(Recorded):
     def leases_of(self, session: Session) -> dict[int, tuple[int, int, int]]:
         """Return the lost leases, the kind of delivery and the attempts of each message that was delivered."""
         rows = session.rows(
-            "select id, h.lost, h.alone, h.attempts from spanmq_core.held h, generate_series(h.lo, h.lo + h.n - 1) id"
-            " where h.queue_id = %s",
+            "select msg_id, lost, alone, attempts from spanmq_core.unsettled where queue_id = %s",
             self.race.queue_id,
         )
         return {message_id: (lost, alone, attempts) for message_id, lost, alone, attempts in rows}

@@ -112,7 +112,7 @@ class Model:
         """Lease messages; `records`: by receive(), which records the ends of their last leases without an outcome."""
         for message_id in ids:
             message = self.messages[message_id]
-            is_lost = records and message.lease is not None and message.lease != NOBODY
+            is_lost = records and message.lease is not None
             self.messages[message_id] = replace(
                 message,
                 visible=visible,

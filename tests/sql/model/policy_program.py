@@ -3,9 +3,10 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
+from tests.sql.model.explaining import check_explained
 from tests.sql.model.governed import ENDLESS, Governed, Policy
 from tests.sql.model.queue_program import Program, headers_of, maintain
-from tests.sql.model.recording import first_step, step
+from tests.sql.model.recording import always, first_step, step
 
 HOUR = 3600
 POLICIES = {
@@ -115,6 +116,31 @@ class PolicyProgram(Program):
     @step()
     def is_maintained(self) -> None:
         maintain(self.session)
+
+    @always()
+    def what_keeps_each_message_is_explained(self) -> None:
+        policy = self.model.policy
+        is_grouped = policy.ordered or policy.in_flight_per_group is not None
+        check_explained(
+            self.session,
+            self.race.queue,
+            self.race.queue_id,
+            [*self.model.messages],
+            in_transaction=self.in_transaction,
+            is_shared=is_grouped and policy.in_flight is not None,
+        )
+
+    @always()
+    def failures_are_told(self) -> None:
+        told = self.session.rows(
+            "select v.msg_id, array_agg(f.outcome order by f.failed_at, f.attempt)"
+            f" from {self.view} v join spanmq.failures_between(%s, 1, 9223372036854775807) f on f.msg_id = v.msg_id"
+            " group by v.msg_id",
+            self.race.queue,
+        )
+        assert dict(told) == {
+            each.id: list(each.story) for each in self.model.messages.values() if each.story
+        }
 
     def put(self, n: int, some: list[str | None], delay: int, priority: int) -> None:
         bodies = [{"number": self.sent + i} for i in range(n)]

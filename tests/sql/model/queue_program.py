@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
 from tests.schemas import qualified
+from tests.sql.model.explaining import check_explained
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.model.model import Message, Model
 from tests.sql.model.recording import Recorded, always, first_step, step
@@ -321,10 +322,6 @@ class QueueProgram(Program):
                 break
         self.buries_expired()
 
-    @step()
-    def sweeps(self) -> None:
-        self.session.rows("select spanmq_core.sweep(%s, 100)", self.race.queue_id)
-
     # What must hold
 
     @always()
@@ -333,6 +330,16 @@ class QueueProgram(Program):
         assert [row[0] for row in rows] == sorted(self.model.messages)
         ((length, visible),) = self.call("metrics(%s)", columns="queue_length, queue_visible_length")
         assert (length, visible) == (len(self.model.messages), len(self.model.visible()))
+
+    @always()
+    def what_keeps_each_message_is_explained(self) -> None:
+        check_explained(
+            self.session,
+            self.race.queue,
+            self.race.queue_id,
+            [*self.model.messages, *self.model.dead, *self.model.archive],
+            in_transaction=self.in_transaction,
+        )
 
     @always()
     def dead_letters_are_counted(self) -> None:

@@ -127,12 +127,5 @@ ACTIONS = {
         ),
         Action("pop", Effect.SETTLED, Asks.ANY, "select msg_id from pgmq.pop(%(queue)s, 2)"),
         Action("purge", Effect.SETTLED, Asks.ALL, "select pgmq.purge_queue(%(queue)s)"),
-        Action(
-            "sweep",
-            Effect.NOTHING,
-            Asks.ANY,
-            "select 0 from spanmq_core.queue q, spanmq_core.sweep(q.queue_id, 100) n"
-            " where q.name = %(queue)s and n < 0",
-        ),
     )
 }

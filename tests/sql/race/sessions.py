@@ -204,7 +204,7 @@ class Race:
         return write, block, first, last
 
     def send(self, n: int, *, new_block: bool = True) -> list[int]:
-        """Send n messages, numbered by their ids, at the start of a block of 256 ids: runs of up to ten."""
+        """Send n messages, numbered by their ids, at the start of a block of 256 ids."""
         if new_block:
             self.main.value(
                 "select setval(ids, (coalesce(pg_sequence_last_value(ids), 0) / 256 + 1) * 256 - 1)"
@@ -216,6 +216,12 @@ class Race:
             self.queue,
             n,
         )
+
+    def give_back(self, ids: list[int]) -> None:
+        """Receive these messages, the first ones, and give them back: so their rows are in `later`."""
+        lease = self.lease(len(ids))
+        given = self.main.rows("select * from spanmq.release(%s, %s, %s)", self.queue, lease, ids)
+        assert given == [(each, "released") for each in ids]
 
     def lease(self, n: int, seconds: float = 3600, slots: int = 1) -> int:
         """Receive n messages and return the lease_id."""
@@ -248,15 +254,6 @@ class Race:
     def left(self) -> list[int]:
         """Return the ids of all unsettled messages."""
         return self.main.column(f"select msg_id from pgmq.q_{self.queue} order by msg_id")
-
-    def runs(self) -> Rows:
-        """Return the runs: lo, n, lease_id (null: fresh)."""
-        return self.main.rows(
-            "select lo, n, null from spanmq_core.fresh where queue_id = %s"
-            " union all select lo, n, lease_id from spanmq_core.held where queue_id = %s order by 1",
-            self.queue_id,
-            self.queue_id,
-        )
 
     def close(self) -> None:
         """Close all sessions."""

@@ -48,3 +48,29 @@ def test_maintenance_does_not_wait_for_a_session_that_changes_rights(race: Race)
     while race.main.rows("select action from spanmq.maintain()"):
         pass
     assert race.main.value(SENT) is True
+
+
+def test_calls_that_find_the_same_grant_all_go_on(race: Race) -> None:
+    race.send(3)
+    race.main.rows(FOLLOW)
+    race.main.rows(GRANT)
+    one, two = race.begun(), race.open()
+    for each in (one, two):
+        each.rows("set role pg_signal_backend")
+    first = one.value("select pgmq.send('jobs', '1')")
+    later = two.waiting("select pgmq.send('jobs', '1')")
+    one.commit()
+    assert later.rows() == [(first + 1,)]
+
+
+def test_grant_that_is_found_and_rolled_back_is_found_again(race: Race) -> None:
+    race.main.rows("select pgmq.create('jobs')")
+    race.main.rows(FOLLOW)
+    race.main.rows(GRANT)
+    one = race.begun()
+    one.rows("set local role pg_signal_backend")
+    one.rows("select pgmq.send('jobs', '1')")
+    one.rollback()
+    assert race.main.rows("select from spanmq_core.followed_grant") == []
+    one.rows("set role pg_signal_backend")
+    assert one.rows("select pgmq.send('jobs', '1')") == [(2,)]

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 
 import pytest
+from tests.sql.queue import change_state
 from tests.sql.race.sessions import Race, Session, together
 
 MESSAGES = 240
@@ -165,5 +166,5 @@ def test_message_of_its_last_attempt_is_received_beside_an_open_transaction(race
     [second] = race.send(1, new_block=False)
     worker = race.begun()
     assert worker.column("select msg_id from spanmq.receive('jobs', 1)") == [second]
-    race.main.rows("update spanmq_core.held set vt = clock_timestamp() where lo = %s", first)
+    change_state(race.main.connection, "vt = clock_timestamp()", f"msg_id = {first}")
     assert race.main.column("select msg_id from spanmq.receive('jobs', 1)") == [first]

@@ -18,7 +18,7 @@ ORDERED = """
     select spanmq.send_messages(%s, '{1}', array[jsonb_build_object('x-pgmq-group', %s::text)], ordered => true)
 """
 
-HEADS = "select lo from spanmq_core.fresh where queue_id = %s and group_key = 'x'"
+HEADS = "select msg_id from spanmq_core.state where queue_id = %s and group_key = 'x'"
 
 
 def once(session: Session, race: Race, *ids: str) -> list[int]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.sql.queue import Connection, one, rows
+from tests.sql.schema.extension_files import open_to_server, write_upstream
 from tests.sql.schema.upstream import fill, make_partitioned, messages
 
 from spanmq import schema
@@ -26,28 +27,29 @@ create function chance() returns float language sql as 'select random()';
 create domain word as text check (value ~ '^[a-z]*$');
 """
 
+# None without the extension.
+MEMBERS = """
+    select (select count(*) from pg_depend d
+            where d.refclassid = 'pg_extension'::regclass and d.refobjid = e.oid)
+    from pg_extension e where e.extname = 'pgmq'
+"""
+
 
 @pytest.fixture
-def extended(session: Connection, tmp_path: Path) -> Connection:
+def extended(session: Connection, server_folder: Path) -> Connection:
     """Return a session on a database with PGMQ as an extension, which the server finds in a folder of ours."""
-    pgmq = pytest.importorskip("pgmq")
     if session.info.server_version < 180000:
         pytest.skip("before PostgreSQL 18 extensions lie in the server's own folder")
-    folder = tmp_path / "extension"
-    folder.mkdir()
-    scripts = {"pgmq": pgmq.get_embedded_install_sql(), "pg_partman": PARTMAN, "words": WORDS}
-    for name, script in scripts.items():
-        schema_line = "schema = 'pgmq'\n" if name == "pgmq" else ""
-        control = f"default_version = '1.13.0'\nrelocatable = false\n{schema_line}"
-        (folder / f"{name}.control").write_text(control)
-        (folder / f"{name}--1.13.0.sql").write_text(script)
-    # The server, which may be another user, reads them.
-    for path in (folder, *folder.parents):
-        if path.stat().st_mode & 0o055 != 0o055:  # pytest's own, closed; one more of them under xdist
-            path.chmod(path.stat().st_mode | 0o055)
-    for path in folder.iterdir():
-        path.chmod(0o644)
-    session.execute("select set_config('extension_control_path', %s || ':$system', false)", [str(tmp_path)])
+    write_upstream(server_folder)
+    for name, script in {"pg_partman": PARTMAN, "words": WORDS}.items():
+        (server_folder / f"extension/{name}.control").write_text(
+            "default_version = '1.13.0'\nrelocatable = false\n"
+        )
+        (server_folder / f"extension/{name}--1.13.0.sql").write_text(script)
+    open_to_server(server_folder)
+    session.execute(
+        "select set_config('extension_control_path', %s || ':$system', false)", [str(server_folder)]
+    )
     session.execute("create extension pgmq")
     return session
 
@@ -66,7 +68,8 @@ def test_extension_goes_and_its_queues_stay(extended: Connection) -> None:
     assert [(queue.queue, queue.messages) for queue in done.queues] == [("orders", 44), ("quick", 0)]
     assert done.kept == ("table pgmq.mine",)
     assert messages(extended, "orders") == before
-    assert one(extended, "select count(*) from pg_extension where extname = 'pgmq'") == 0
+    assert one(extended, MEMBERS) == 0, "the extension is kept as a name"
+    extended.execute("create extension if not exists pgmq cascade; drop extension pgmq cascade")
     assert one(extended, "select count(*) from pgmq.a_orders") == 3
     assert one(extended, "select pgmq.send_topic('a', '{}')") == 1
     assert one(extended, "select pgmq.send('orders', '{}')") == 62
@@ -114,9 +117,9 @@ def test_failure_brings_the_extension_back(extended: Connection) -> None:
     assert one(extended, "select pgmq.send('orders', '{}')") == 61
 
 
-def test_extension_that_needs_it_is_an_obstacle(extended: Connection, tmp_path: Path) -> None:
-    (tmp_path / "extension/dependent.control").write_text("default_version = '1'\nrequires = 'pgmq'\n")
-    (tmp_path / "extension/dependent--1.sql").write_text("create table public.of_dependent (id int);")
+def test_extension_that_needs_it_is_an_obstacle(extended: Connection, server_folder: Path) -> None:
+    (server_folder / "extension/dependent.control").write_text("default_version = '1'\nrequires = 'pgmq'\n")
+    (server_folder / "extension/dependent--1.sql").write_text("create table public.of_dependent (id int);")
     extended.execute("create extension dependent")
     with pytest.raises(NotPossibleError) as caught:
         adopt(extended)

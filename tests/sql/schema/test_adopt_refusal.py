@@ -150,7 +150,9 @@ def test_own_objects_stay(upstream: Connection) -> None:
 def test_own_index_is_noted(upstream: Connection) -> None:
     fill(upstream, "orders")
     upstream.execute("select pgmq.create_fifo_index('orders'); create index mine on pgmq.q_orders (read_ct)")
-    assert adopt(upstream).queues[0].notes == ("drops your index pgmq.mine",)
+    assert adopt(upstream).queues[0].notes == (
+        "drops your index pgmq.mine: use dedup_id in place of a unique one, a queue of its own for what you search",
+    )
 
 
 def test_publications_of_more_than_the_queue_are_noted(upstream: Connection) -> None:

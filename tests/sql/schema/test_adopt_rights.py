@@ -49,7 +49,7 @@ def test_grants_on_the_table_are_grants_on_the_view(
         assert denied(theirs, "select pgmq.delete('orders', 1)")
         assert denied(theirs, "select pgmq.purge_queue('orders')")
         assert denied(theirs, "select pgmq.send('others', '{}')")
-        assert denied(theirs, "select * from spanmq_core.held")
+        assert denied(theirs, "select * from spanmq_core.unsettled")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,13 @@ from tests.sql.queue import Connection, one
 from tests.sql.schema.upstream import fill, messages, relations
 
 from spanmq import schema
-from spanmq.errors import NotPossibleError, SchemaMissingError, StatementCancelledError, from_driver
+from spanmq.errors import (
+    NotPossibleError,
+    SchemaMissingError,
+    ServerError,
+    StatementCancelledError,
+    from_driver,
+)
 from spanmq.schema.adopt import AdoptReport, adopt
 from spanmq.testing import wait_until_waiting
 
@@ -97,9 +103,10 @@ def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
     for thread, _ in late:
         thread.join()
     # They were inside upstream's functions and find a view where their table was: it takes an insert and a delete,
-    # but no change of what only a claim changes.
+    # but no row lock.
     assert outcomes["send"] == 4
-    assert isinstance(outcomes["read"], NotPossibleError)
+    assert isinstance(outcomes["read"], ServerError)
+    assert outcomes["read"].sqlstate == "0A000"
     assert outcomes["delete"] is True
     held = {queue: [row[0] for row in messages(upstream, queue)] for queue in ("aaa", "aab", "bbb")}
     assert held == {"aaa": [1, 2, 3, 4], "aab": [1, 3], "bbb": [1]}

@@ -218,6 +218,14 @@ def test_upstream_extension_is_refused(session: Connection, older: Release) -> N
         "insert into pg_extension select 99999, 'pgmq', extowner, extnamespace, true, '1.9.0'"
         " from pg_extension limit 1"
     )
+    session.execute("create schema pgmq")
+    for table in ("meta", "q_orders"):
+        session.execute(f"create table pgmq.{table} (queue_name varchar)".encode())
+        session.execute(
+            "insert into pg_depend"
+            " select 'pg_class'::regclass, %s::regclass, 0, 'pg_extension'::regclass, 99999, 0, 'e'",
+            [f"pgmq.{table}"],
+        )
     now = schema.state(session)
     assert (now.holding, now.version) == (schema.Holding.UPSTREAM_EXTENSION, "1.9.0")
     with pytest.raises(NotPossibleError, match=r"extension 1\.9\.0"):

@@ -3,6 +3,7 @@
 `tools/dump_release.py` has written them; `make release` adds that of its version.
 """
 
+import lzma
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.queue import Connection, column, one
+from tests.sql.queue import Connection, column, one, sqlstate_of
 from tests.sql.schema.conftest import SQL, change, session_of, snapshot
 
 import spanmq
@@ -23,7 +24,9 @@ from spanmq.model import Leased
 from spanmq.schema.release import Release, load_release
 from spanmq.testing import new_database, with_database
 
-FILES = sorted(Path(__file__).with_name("released").glob("*.sql"))
+FILES = {
+    file.name.removesuffix(".sql.xz"): file for file in Path(__file__).with_name("released").glob("*.sql.xz")
+}
 KEYS = {"released": b"r" * 32}
 # What a queue has of its own, and other queues do not.
 OF_A_QUEUE = re.compile(r"_\d+\(|\bget_\w+_\d+|_\d+$")
@@ -53,19 +56,24 @@ READS: dict[str, Callable[[Client], Any]] = {
 }
 
 
-@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+def dump_of(version: str) -> str:
+    """Return the dump of a release as SQL."""
+    return lzma.decompress(FILES[version].read_bytes()).decode()
+
+
+@pytest.fixture(params=sorted(FILES))
 def released(request: pytest.FixtureRequest, empty_database: str, role: str) -> Iterator[str]:
     """Restore the database of a release; its role that has rights is `role`. Return the version."""
     with psycopg.connect(empty_database, autocommit=True) as restoring:
-        restoring.execute(request.param.read_text(encoding="utf-8").replace("released_role", role).encode())
-        yield request.param.stem
+        restoring.execute(dump_of(request.param).replace("released_role", role).encode())
+        yield request.param
 
 
 def later(folder: Path, version: str) -> Release:
     """Return the checkout's release; for a database of that very release, one with a change of both kinds."""
     if version != spanmq.__version__:
         return load_release()
-    text = Path(__file__).with_name("released").joinpath(f"{version}.sql").read_text(encoding="utf-8")
+    text = dump_of(version)
     changed = [each.name for each in load_release().migrations if each.checksum not in text]
     assert not changed, "before its release: run tools/dump_release.py; after it, a migration never changes"
     shutil.copytree(SQL, folder / "later")
@@ -99,6 +107,37 @@ def test_everything_of_a_release_goes_on_after_the_upgrade(
         assert broken_invariants(session) == []
 
 
+def test_verbs_of_a_release_reach_the_functions_that_record(
+    released: str, session: Connection, role: str, tmp_path: Path
+) -> None:
+    for verb in ("admin", "create", "manage", "serve"):
+        session.execute("select spanmq.grant_all(%s, %s)", [role, verb])
+    session.execute("select spanmq.grant_queue(%s, 'Orders', 'manage')", [role])
+    schema.upgrade(session, release=later(tmp_path, released))
+    before = one(session, "select max(change_id) from spanmq.list_changes()")
+    session.execute(f"set role {role}".encode())
+    session.execute(
+        "select spanmq.create_token('new', repeat('e', 64), '{*}', '{look}'), spanmq.stop_worker('w')"
+    )
+    session.execute(
+        "select spanmq.set_shards('wide', 1, 'group', '{\"a\": \"main\"}'), spanmq.pause('Orders')"
+    )
+    session.execute("select spanmq.set_sqs_queue('Orders'), pgmq.bind_topic('new.*', 'Orders')")
+    session.execute("reset role")
+    made = column(session, "select action from spanmq.list_changes() where change_id > %s order by 1", before)
+    assert made == ["bind_topic", "create_token", "pause", "set_shards", "set_sqs_queue", "stop_worker"]
+    without_record = column(
+        session,
+        "select p.oid::regprocedure::text"
+        " from spanmq_core.recorded() r join pg_proc w on w.oid = r.written cross join pg_proc p"
+        " where p.pronamespace = 'spanmq_call'::regnamespace and has_function_privilege(%s, p.oid, 'execute')"
+        " and (p.oid = w.oid or p.proname ~ ('^' || w.proname || '_[0-9]+$')"
+        " and p.proargtypes[p.pronargs - 1] is distinct from 'uuid'::regtype)",
+        role,
+    )
+    assert without_record == []
+
+
 def without_queues(installed: set[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
     """Leave out what belongs to single queues."""
     return {each for each in installed if not OF_A_QUEUE.search(each[1])}
@@ -113,7 +152,7 @@ def goes_on(client: Client, session: Connection, dsn: str, role: str) -> None:
             other.execute("select * from spanmq.receive('Orders')")
     # A lease from before the upgrade settles its messages.
     held = session.execute(
-        "select q.name, h.lease_id, h.lo from spanmq_core.held h join spanmq_core.queue q using (queue_id)"
+        "select q.name, h.lease_id, h.msg_id from spanmq_core.unsettled h join spanmq_core.queue q using (queue_id)"
         " where h.lease_id > 0 and q.name = 'groups'"
     ).fetchall()
     assert [client.ack(Leased(*each))[0].outcome for each in held] == ["acked"]
@@ -132,7 +171,7 @@ def goes_on(client: Client, session: Connection, dsn: str, role: str) -> None:
     assert client.schedules.run("yearly")
     client.queues.resume("paused")
     client.queues.set_policy("limited", rate_limit=None, max_in_flight=None)
-    session.execute("select spanmq.report_breaker('limited', 'worker')")
+    assert client.queues.close_breaker("limited") == 1
     bodies: dict[str, list[Any]] = {}
     names = [each.name for each in client.queues.list()]
     # A message may fail once more, the message of a batch comes when the others are settled.
@@ -150,3 +189,55 @@ def goes_on(client: Client, session: Connection, dsn: str, role: str) -> None:
     assert not any(isinstance(body, Unopened) for each in bodies.values() for body in each)
     while client.admin.maintain():
         pass
+
+
+# What an owner may have granted under an older release, by hand or by default: {0} is the role.
+GRANTS = (
+    *(
+        f"grant usage on schema {place} to {{0}} with grant option;"
+        f" grant all on all tables in schema {place} to {{0}} with grant option;"
+        f" grant all on all sequences in schema {place} to {{0}} with grant option"
+        for place in ("pgmq", "spanmq", "spanmq_call", "spanmq_core")
+    ),
+    "grant update (name), references (queue_id) on spanmq_core.queue to {0}, public",
+    "grant references (msg_id) on pgmq.a_orders to {0} with grant option",
+    "grant all on all routines in schema pgmq to {0} with grant option",
+    *(
+        f"alter default privileges grant all on {kind} to {{0}}"
+        for kind in ("tables", "sequences", "functions")
+    ),
+    (
+        "set role {0}; create schema theirs_{0}; grant all on schema theirs_{0} to public;"
+        " create function theirs_{0}.fires() returns trigger language plpgsql as"
+        " 'begin return new; end'; create trigger a_trigger before insert on pgmq.a_orders for each row"
+        " execute function theirs_{0}.fires(); reset role"
+    ),
+)
+
+
+def test_upgrade_leaves_of_what_was_granted_what_is_granted_today(
+    released: str, session: Connection, empty_database: str, role: str
+) -> None:
+    database = one(session, "select quote_ident(current_database())")
+    session.execute(f"grant create on database {database} to {role}".encode())
+    session.execute("select spanmq.follow_table_grants(false)")
+    verbs = session.execute("select * from spanmq.list_grants()").fetchall()
+    for each in GRANTS:
+        session.execute(each.format(role).encode())
+    schema.upgrade(session)
+    # A trigger stays, and is named; whatever was granted beside the verbs is revoked.
+    assert [each.name for each in schema.verify(session)] == ["a_trigger on pgmq.a_orders"]
+    assert session.execute("select * from spanmq.list_grants()").fetchall() == verbs
+    with session_of(empty_database, role) as theirs:
+        for call in (
+            "select pgmq.bind_topic('#', 'jobs')",
+            "insert into pgmq.topic_bindings (queue_name, pattern) values ('jobs', '#')",
+            "select count(*) from spanmq_core.queue",
+            "update spanmq_core.queue set name = name",
+            "create function pgmq.send() returns int language sql as 'select 1'",
+            "select pgmq.archive('Orders', 1)",
+            "delete from pgmq.q_orders",
+        ):
+            assert sqlstate_of(theirs, call) == "42501", call
+    session.execute("select pgmq.create('later')")
+    assert [each.name for each in schema.verify(session)] == ["a_trigger on pgmq.a_orders"]

@@ -1,8 +1,10 @@
 """Roles beside the owner: what they may not have prepared, and what nobody granted them."""
 
+import re
+
 import psycopg
 import pytest
-from tests.sql.queue import Connection, one, rows, sqlstate_of
+from tests.sql.queue import Connection, one, rows
 from tests.sql.schema.conftest import session_of
 
 from spanmq import schema
@@ -134,47 +136,135 @@ def test_upgrade_of_a_schema_whose_owner_was_changed_is_refused(installed: Conne
 def test_doctor_reports_a_function_that_was_granted_without_its_verb(
     installed: Connection, role: str
 ) -> None:
-    installed.execute(f"grant execute on function spanmq_call.purge_queue(text) to {role}".encode())
-    assert doctor(installed) == (
-        "problem",
-        f"function spanmq_call.purge_queue(text) {role} has EXECUTE without a verb: revoke it",
-    )
-    installed.execute("select spanmq.grant_all(%s, 'manage')", [role])
-    assert doctor(installed)[0] == "ok"
+    for function in ("purge_queue(text,uuid)", "purge_queue(text)"):
+        installed.execute(f"grant execute on function spanmq_call.{function} to {role}".encode())
+        assert doctor(installed) == (
+            "problem",
+            f"function spanmq_call.{function} {role} has EXECUTE without a verb: revoke it",
+        )
+        installed.execute("select spanmq.grant_all(%s, 'manage')", [role])
+        # The form that makes no record is no verb's.
+        assert doctor(installed)[0] == ("ok" if "uuid" in function else "problem")
+        installed.execute("select spanmq.revoke_all(%s, 'manage')", [role])
 
 
-def test_default_privileges_grant_nothing_on_the_schema_s_tables(
-    session: Connection, empty_database: str, role: str
-) -> None:
+def test_default_privileges_grant_nothing_on_the_schema_s_tables(session: Connection, role: str) -> None:
     for kind in ("tables", "sequences", "schemas"):
         session.execute(f"alter default privileges grant all on {kind} to {role}".encode())
     schema.install(session)
-    session.execute("select pgmq.create('orders')")
+    make_all_kinds(session)
     assert doctor(session)[0] == "ok"
-    with session_of(empty_database, role) as theirs:
-        for table in ("access_key", "queue", "log_1"):
-            assert sqlstate_of(theirs, f"select * from spanmq_core.{table}") == "42501"
-        # The owner lets the role read logs; the rest stays closed.
-        session.execute(f"grant usage on schema spanmq_core to {role}".encode())
-        assert sqlstate_of(theirs, "select * from spanmq_core.access_key") == "42501"
+    session.execute(f"grant usage on schema spanmq_core to {role}".encode())
+    assert rows(session, HELD, role) == SELECTED + LEDGER
     assert schema.verify(session) == []
 
 
-@pytest.mark.parametrize("kind", ["superuser", "ordinary owner"])
-def test_rights_of_the_owner_are_not_revoked(
-    session: Connection, empty_database: str, role: str, kind: str
+# Of all that there is in the schemas, the privileges that a role has.
+HELD = """
+    select c.relnamespace::regnamespace || '.' || regexp_replace(c.relname, '[0-9]+(_[0-9]+)?', 'N'), a.privilege_type
+    from pg_class c cross join lateral aclexplode(c.relacl) a
+    where c.relnamespace::regnamespace::text in ('pgmq', 'spanmq', 'spanmq_call', 'spanmq_core')
+      and a.grantee = %s::regrole
+    group by 1, 2 order by 1, 2
+"""
+LEDGER = [(f"spanmq_core.{name}", "SELECT") for name in ("migration", "object_checksum", "release")]
+# As the documentation says, of default privileges SELECT is left on what is PGMQ's.
+SELECTED = [
+    (f"pgmq.{name}", "SELECT")
+    for name in (
+        "a_orders",
+        "a_theirs",
+        "meta",
+        "notify_insert_throttle",
+        "q_orders",
+        "q_orders_msg_id_seq",
+        "q_theirs",
+        "topic_bindings",
+    )
+]
+
+
+def make_all_kinds(session: Connection) -> None:
+    """Make a queue with everything that a queue may have of its own."""
+    session.execute("select pgmq.create('orders'), pgmq.enable_notify_insert('orders')")
+    session.execute("select spanmq.set_policy('orders', '{\"max_backlog\": 9999, \"rate_limit\": 5}')")
+    session.execute("select spanmq.receiver_open('orders'), spanmq.create_subscription('theirs', 'orders')")
+    session.execute("select pgmq.create('gone'), pgmq.drop_queue('gone')")
+    session.execute("select count(*) from pgmq.send_batch('orders', array_fill('1'::jsonb, array[3000]))")
+    for _ in range(3):
+        session.execute("select spanmq.maintain()")
+
+
+def test_upgrade_revokes_what_an_older_release_left(session: Connection, role: str) -> None:
+    schema.install(session)
+    make_all_kinds(session)
+    for name in SCHEMAS:
+        for kind in ("tables", "sequences"):
+            session.execute(f"grant all on all {kind} in schema {name} to {role}".encode())
+    assert {each.problem for each in schema.verify(session)} == {"privilege"}
+    session.execute("update spanmq_core.release set functions_checksum = 'older'")
+    assert schema.upgrade(session).functions_applied
+    written = ("DELETE", "INSERT", "SELECT", "TRUNCATE", "UPDATE")
+    left = [
+        (name, each)
+        for name, _ in SELECTED
+        for each in (written if re.match(r"pgmq\.[aq]_(?!.*_seq)", name) else ("SELECT",))
+    ]
+    held = [each for each in rows(session, HELD, role) if each[1] != "MAINTAIN"]
+    assert held == [*left, ("spanmq.log_N", "SELECT"), *LEDGER]
+    assert schema.verify(session) == []
+
+
+WRITES = "select string_agg(p.log, ' ') from unnest(%s::text[]) p (log) where has_table_privilege(%s, p.log, 'insert')"
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_bulk_writer_may_write_into_the_segments_of_its_queues_alone(
+    session: Connection, role: str, everywhere: bool
 ) -> None:
-    name = role if kind == "ordinary owner" else one(session, "select current_user")
-    session.execute(f"grant create on database {session.info.dbname} to {role}".encode())
-    with session_of(empty_database, name) as owner:
-        schema.install(owner)
-        owner.execute("select pgmq.create('orders'), spanmq.grant_queue('public', 'orders', 'look')")
-        for call in ("spanmq.revoke_queue(%s, 'orders', 'look')", "spanmq.revoke_all(%s, 'send')"):
-            with pytest.raises(psycopg.Error, match=f"rights of role {name} can't be revoked") as caught:
-                owner.execute(f"select {call}".encode(), [name])
-            assert caught.value.sqlstate == "MQ004"
-        assert one(owner, "select pgmq.send('orders', '{}')") == 1
-        assert one(owner, "select pgmq.drop_queue('orders')") is True
+    schema.install(session)
+    session.execute("select pgmq.create('orders'), pgmq.create('others')")
+    if everywhere:
+        session.execute("select spanmq.grant_all(%s, 'bulk')", [role])
+    else:
+        session.execute("select spanmq.grant_queue(%s, 'orders', 'bulk')", [role])
+    # Those that are there, and those to come.
+    reserve = "select 'spanmq_core.' || log_table from spanmq.bulk_reserve(%s, 'w', %s, 10)"
+    logs = []
+    for epoch in (1, 2):
+        session.execute(f"set role {role}".encode())
+        logs.append(one(session, reserve, "orders", epoch))
+        session.execute("reset role")
+        session.execute("select setval('pgmq.q_orders_msg_id_seq', 1000000)")
+    assert one(session, WRITES, logs, role) == " ".join(logs)
+    assert schema.verify(session) == []
+    session.execute("select spanmq.maintain()")
+    assert one(session, WRITES, logs, role) == " ".join(logs)
+    if not everywhere:
+        assert {name for name, _ in rows(session, HELD, role)} == {"spanmq_core.log_N"}
+        assert one(session, "select has_table_privilege(%s, 'spanmq_core.log_2', 'insert')", role) is False
+        session.execute(f"set role {role}".encode())
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            one(session, reserve, "others", 1)
+        session.execute("reset role")
+    # The right to write goes at once, with the verb or with that to send.
+    revoke = "revoke_all(%s, 'send')" if everywhere else "revoke_queue(%s, 'orders', 'send')"
+    session.execute(f"select spanmq.{revoke}".encode(), [role])
+    assert rows(session, HELD, role) == []
+    assert schema.verify(session) == []
+
+
+def test_insert_on_a_log_without_the_verb_is_revoked(session: Connection, role: str) -> None:
+    schema.install(session)
+    session.execute("select pgmq.create('orders')")
+    session.execute("select spanmq.grant_queue(%s, 'orders', 'send')", [role])
+    session.execute(
+        f"grant usage on schema spanmq_core to {role}; grant insert on spanmq_core.log_1 to {role}".encode()
+    )
+    session.execute("select spanmq.maintain()")
+    assert rows(session, HELD, role) == []
+    with pytest.raises(psycopg.Error, match="not everybody can write in bulk"):
+        session.execute("select spanmq.grant_queue('public', 'orders', 'bulk')")
 
 
 def test_doctor_reports_an_owner_without_rights(session: Connection, empty_database: str, role: str) -> None:

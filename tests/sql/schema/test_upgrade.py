@@ -207,15 +207,15 @@ def test_entries_and_wrappers_follow_their_function(
         other.execute(f"select spanmq.pause({call})".encode())
         with pytest.raises(psycopg.errors.UndefinedTable):
             other.execute("select spanmq.pause('others')")
-    assert one(session, "select count(*) from pg_proc where proname ~ '^pause(_[0-9]+)?$'") == 3
+    assert one(session, "select count(*) from pg_proc where proname ~ '^pause(_[0-9]+)?$'") == 4
 
 
 def test_function_that_moves_to_another_verb_leaves_the_roles_of_the_first(
     session: Connection, real: Path, role: str, empty_database: str
 ) -> None:
     listed = (real / "functions/entries.sql").read_text()
-    moved = ("drop_category_rule pause resume", "drop_category_rule resume")
-    older = change(real, "entries.sql", moved, ("peek peek_archive", "pause peek peek_archive"))
+    moved = (" +pause +resume", " +resume")
+    older = change(real, "entries.sql", moved, ("peek peek_archive", "+pause peek peek_archive"))
     schema.install(session, release=older)
     session.execute(f"select pgmq.create('orders'); select spanmq.grant_all('{role}', 'look')".encode())
     with session_of(empty_database, role) as other:
@@ -227,12 +227,12 @@ def test_function_that_moves_to_another_verb_leaves_the_roles_of_the_first(
             other.execute("select spanmq.pause('orders')")
 
 
-def test_wrapper_of_a_function_that_moves_to_another_verb_is_closed(
+def test_wrapper_of_a_function_that_moves_to_another_verb_is_dropped(
     session: Connection, real: Path, role: str, empty_database: str
 ) -> None:
     listed = (real / "functions/entries.sql").read_text()
-    moved = ("drop_category_rule pause resume", "drop_category_rule resume")
-    older = change(real, "entries.sql", moved, ("peek peek_archive", "pause peek peek_archive"))
+    moved = (" +pause +resume", " +resume")
+    older = change(real, "entries.sql", moved, ("peek peek_archive", "+pause peek peek_archive"))
     schema.install(session, release=older)
     session.execute(
         f"select pgmq.create('orders'); select spanmq.grant_queue('{role}', 'orders', 'look')".encode()
@@ -241,11 +241,12 @@ def test_wrapper_of_a_function_that_moves_to_another_verb_is_closed(
         session, "select array_agg(oid::regproc::text) from pg_proc where proname ~ '^pause_[0-9]+$'"
     )
     with session_of(empty_database, role) as other:
-        other.execute(f"select {wrapper}()".encode())
+        call = f"select {wrapper}(spanmq_call.prove_caller())".encode()
+        other.execute(call)
         (real / "functions/entries.sql").write_text(listed)
         schema.upgrade(session, release=load_release(real, version="9.1.0"))
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            other.execute(f"select {wrapper}()".encode())
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            other.execute(call)
         other.execute("select * from spanmq.count_messages(array['orders'])")
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
 from typing import Any
+from unittest.mock import patch
 from urllib.request import urlopen
+from uuid import UUID
 
 import django
 import pytest
@@ -19,6 +22,8 @@ from django.conf import settings
 from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
+from django.test import override_settings
+from django.utils.module_loading import autodiscover_modules
 
 FRAMEWORK = find_spec("django.tasks") or find_spec("django_tasks")
 BACKEND = {
@@ -135,6 +140,16 @@ def check_migrations_elsewhere() -> None:
     connections.settings["default"] = default
 
 
+def check_missing_framework() -> None:
+    """A project whose TASKS need a package that is not there is told so by a command, without a traceback."""
+    autodiscover_modules("tasks")
+    absent = {"django.tasks": None, "django_tasks": None}
+    with patch.dict(sys.modules, absent):
+        sys.modules.pop("spanmq.django.backend", None)
+        with pytest.raises(CommandError, match="pip install django-tasks"):
+            call_command("spanmq_queues", "shop")
+
+
 def check_address() -> None:
     """Whatever the settings say to libpq is said for sends outside of Django's connection, too."""
     parts = conninfo_to_dict(tasks.clients.address())
@@ -195,6 +210,20 @@ def check_testing() -> None:
             raise AssertionError("a session stays")
 
 
+def check_log_format() -> None:
+    """The command logs with time and level, unless the project logs these lines itself."""
+    from spanmq.django.management.commands.spanmq_worker import log_to_stderr
+
+    logger = logging.getLogger("spanmq")
+    log_to_stderr()
+    log_to_stderr()
+    [handler] = logger.handlers
+    record = logging.LogRecord("spanmq.worker", logging.INFO, "", 0, "worker_started queue=orders", (), None)
+    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO spanmq.worker worker_started queue=orders"
+    assert re.fullmatch(line, handler.format(record))
+    logger.handlers[:] = [logging.NullHandler()]
+
+
 def check_worker() -> None:
     assert "post.tasks" not in sys.modules
     client = Client(connection=connection)
@@ -205,6 +234,7 @@ def check_worker() -> None:
         client.send("orders", {"task": "django.default.orders", "args": args})
     end.send()
     output, metrics = StringIO(), list[str]()
+    check_log_format()
     with log_of("spanmq") as logged:
 
         def read_metrics() -> None:
@@ -246,7 +276,7 @@ def check_backend() -> None:
     signals.task_finished.connect(lambda sender, task_result, **_: ended.append(task_result), weak=False)
     with transaction.atomic():
         result = add.using(priority=50).enqueue(1, more=2)
-    assert (result.status.name, result.id.split("/")[0]) == ("READY", "orders")
+    assert result.status.name == "READY"
     assert drain(tasks) == 1
     add.enqueue(-1)
     for _ in range(2):
@@ -266,7 +296,9 @@ def check_results() -> None:
     """A result has the status of its message, and what became of it."""
     from asgiref.sync import async_to_sync
     from post.tasks import post_all  # type: ignore[import-not-found]
-    from shop.jobs import FRAMEWORK, add, notify
+    from shop.jobs import FRAMEWORK, RETURNED, add, notify, returned
+
+    from spanmq.django.backend import id_of, message_of
 
     errors = import_module(f"{FRAMEWORK}.exceptions")
     client = Client(connection=connection)
@@ -291,14 +323,66 @@ def check_results() -> None:
     assert (failing.status.name, failing.attempts, failing.args) == ("FAILED", 2, [-1])
     assert "a number below 0" in failing.errors[0].traceback
     assert failing.errors[1].traceback == "given up"
-    logging.getLogger("spanmq.django").setLevel(logging.ERROR)
-    large = post_all.enqueue(["x" * 70_000])  # runs once, although its result cannot be stored
+    logging.getLogger("spanmq.worker").setLevel(logging.ERROR)
+    # They run once, although their results cannot be stored.
+    large = post_all.enqueue(["x" * 70_000])
+    unstored = [returned.enqueue(kind) for kind in RETURNED]
+    assert [returned.enqueue("text").args, drain(tasks)] == [["text"], len(unstored) + 2]
+    for result in unstored:
+        sent = message_of("default", {"orders", "mail"}, result.id)
+        assert sent is not None
+        assert client.inspect.state(*sent) == "completed"
+        with pytest.raises(errors.TaskResultDoesNotExist, match="the result was not stored: "):
+            returned.get_result(result.id)
+    for argument in ("a\0b", "\ud800", float("nan"), {"k\0": 1}):
+        with pytest.raises((InvalidArgumentError, ValueError)):
+            returned.enqueue(argument)
     foreign = client.send("orders", {"task": "ship"})
     drain(tasks, raises=False)
-    assert client.inspect.state("orders", int(large.id.split("/")[1])) == "completed"
-    for result_id in (large.id, f"orders/{foreign}", "orders/999999", "orders/x", f"other/{foreign}", "", 7):
+    queues = {"orders", "mail"}
+    found = message_of("default", queues, large.id)
+    assert found is not None
+    assert client.inspect.state(*found) == "completed"
+    own = id_of("default", "orders", foreign)
+    unknown = (
+        large.id,
+        own,
+        id_of("default", "orders", 999_999),
+        id_of("other", "orders", 1),
+        f"orders/{foreign}",
+    )
+    for result_id in (*unknown, "", 7):
         with pytest.raises(errors.TaskResultDoesNotExist):
             add.get_result(result_id)
+
+
+def check_result_ids() -> None:
+    """An id fits into an address, and nothing about another result can be guessed from it."""
+    from django.urls import path, resolve, reverse
+    from shop.jobs import add
+
+    from spanmq.django.backend import id_of, message_of
+
+    queues = {"orders", "mail"}
+    ids = [add.enqueue(1).id, add.enqueue(2).id]
+    for kind in ("str", "uuid"):
+        urls = (path(f"result/<{kind}:id>/", print, name="result"),)
+        address = reverse("result", urls, [ids[0]])
+        assert str(resolve(address, urls).kwargs["id"]) == ids[0]
+    (_, first), (_, second) = (message_of("default", queues, each) or ("", 0) for each in ids)
+    assert second == first + 1
+    assert id_of("default", "orders", first) == id_of("default", "Orders", first) == ids[0]
+    # Half of one id and half of another are not an id.
+    halves = [UUID(each).bytes for each in ids]
+    mixed = str(UUID(bytes=halves[0][:8] + halves[1][8:]))
+    guessed = str(UUID(int=UUID(ids[0]).int + 1))
+    for each in (mixed, guessed, id_of("other", "orders", first), id_of("default", "none", first)):
+        assert message_of("default", queues, each) is None
+    with override_settings(SECRET_KEY="another"):
+        assert message_of("default", queues, ids[0]) is None
+        with override_settings(SECRET_KEY_FALLBACKS=["-"]):
+            assert message_of("default", queues, ids[0]) == ("orders", first)
+    drain(tasks)
 
 
 def check_backend_in_threads() -> None:
@@ -462,8 +546,10 @@ if FRAMEWORK:
         check_paths_in_messages,
         check_backend,
         check_results,
+        check_result_ids,
         check_backend_in_threads,
         check_backend_without_queues,
+        check_missing_framework,
     ]
 for check in checks:
     check()

@@ -20,13 +20,15 @@ from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, Result, optional_queue_call, queue_call
 from spanmq.client.functions import Held
-from spanmq.client.rows import flag, listed, nothing, number, pipeline_runs, receivers, string
+from spanmq.client.namespace import Namespace
+from spanmq.client.rows import flag, held_notices, listed, nothing, number, pipeline_runs, receivers, string
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
-from spanmq.codec.body import Codec
+from spanmq.codec.body import Codec, to_json
 from spanmq.errors import NotFoundError, NotPossibleError
 from spanmq.model import (
     AccessKey,
     Flavour,
+    HeldNotices,
     MaintenanceStep,
     NotifyThrottle,
     PipelineRun,
@@ -34,74 +36,6 @@ from spanmq.model import (
     Settled,
     Token,
 )
-
-
-class AsyncAdmin:
-    """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
-
-    # A namespace for each noun.
-    tokens: AsyncTokens
-    grants: AsyncGrants
-    keys: AsyncKeys
-    receivers: AsyncReceivers
-    pipeline_runs: AsyncPipelineRuns
-    notifications: AsyncNotifications
-
-    def __init__(self, link: AsyncLink, listener: AsyncListener | None) -> None:
-        self._link = link
-        self._listener = listener
-        self.tokens = AsyncTokens(self._link)
-        self.grants = AsyncGrants(self._link)
-        self.keys = AsyncKeys(self._link)
-        self.receivers = AsyncReceivers(self._link)
-        self.pipeline_runs = AsyncPipelineRuns(self._link)
-        self.notifications = AsyncNotifications(self._link)
-
-    async def run(self, call: Call[Result]) -> Result:
-        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result.
-
-        Raises what its function raises.
-        """
-        return await self._link.run(call)
-
-    async def flavour(self) -> Flavour:
-        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none".
-
-        Raises ConnectionFailedError or ConnectionLostError if the server does not answer, and
-        InvalidTransactionError in a transaction that has failed.
-        """
-        return await self._link.flavour()
-
-    async def version(self) -> str:
-        """Return the version of the schema. Raises SchemaMissingError without one."""
-        return await self._link.run(optional_queue_call(None, "version", string))
-
-    async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
-        """Run one bounded step of maintenance, of up to `budget` pieces of work each; call it until it returns [].
-
-        Raises MissingPrivilegeError without the right "maintain".
-        """
-        steps = await self._link.run(functions.maintain(budget))
-        if not steps:
-            await plan_schedules(self._link)
-        return steps
-
-    async def hold(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
-        """Hold received `messages` (one or several) for `seconds` from now on: each is "held" or "stale".
-
-        Longer or shorter than before; the others of the lease stay as they were. Raises InvalidArgumentError for a
-        message without a lease, and for no seconds.
-        """
-        return await self._link.run_all(
-            functions.settle("hold", messages, argument.seconds("seconds", seconds))
-        )
-
-    def announcements(self, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
-        """Return, for a block, an event that is set when a message of a `queue` is announced.
-
-        For a caller that waits by itself. The event of a client that doesn't listen is never set.
-        """
-        return announcements_of(self._listener, queue)
 
 
 class AsyncTokens:
@@ -211,8 +145,8 @@ class AsyncReceivers:
     async def adopt(self, queue: str, receiver: str) -> None:
         """Allow the next new checkpoint with the label `receiver` to continue in place of this receiver of a `queue`.
 
-        A stream that still runs under it stops with an error; what it has written and not settled is written again by
-        the next. Raises InvalidArgumentError for an unknown receiver, and QueueNotFoundError.
+        A stream that still runs under it stops with an error. The next stream writes again what that one wrote and did
+        not settle. Raises InvalidArgumentError for an unknown receiver, and QueueNotFoundError.
         """
         await self._link.run(
             queue_call(queue, "adopt_receiver", nothing, argument.text("receiver", receiver))
@@ -347,8 +281,9 @@ class AsyncNotifications:
     async def hear(self, channel: str, on_ring: Callable[[int | None], None]) -> None:
         """Listen to the `channel` of a listener (`functions.await_messages`), on a connection of its own.
 
-        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a message. It
-        never returns: cancel it. Raises ConnectionLostError, and NotPossibleError for a client over one connection.
+        `on_ring` is called with None as soon as it listens, then with the id of each queue that has got a message, or
+        with 0 where the notification names none. It never returns: cancel it. Raises ConnectionFailedError,
+        ConnectionLostError, and NotPossibleError for a client over one connection.
         """
         if not isinstance(self._link, AsyncPoolLink):
             raise NotPossibleError("a client over one connection can't listen beside its calls")
@@ -405,3 +340,114 @@ class AsyncNotifications:
         return await self._link.run(
             optional_queue_call(None, "list_notify_insert_throttles", read, native=False)
         )
+
+
+class AsyncAdmin:
+    """Maintenance, grants, tokens, keys, receivers of streams, runs of jobs, and calls that have no method."""
+
+    # A namespace for each noun.
+    tokens = Namespace(AsyncTokens)
+    grants = Namespace(AsyncGrants)
+    keys = Namespace(AsyncKeys)
+    receivers = Namespace(AsyncReceivers)
+    pipeline_runs = Namespace(AsyncPipelineRuns)
+    notifications = Namespace(AsyncNotifications)
+
+    def __init__(self, link: AsyncLink, listener: AsyncListener | None) -> None:
+        self._link = link
+        self._listener = listener
+        self.tokens = AsyncTokens(self._link)
+        self.grants = AsyncGrants(self._link)
+        self.keys = AsyncKeys(self._link)
+        self.receivers = AsyncReceivers(self._link)
+        self.pipeline_runs = AsyncPipelineRuns(self._link)
+        self.notifications = AsyncNotifications(self._link)
+
+    async def run(self, call: Call[Result]) -> Result:
+        """Run a `call` that has no method (`spanmq.client.call.Call`); return its result.
+
+        Raises what its function raises.
+        """
+        return await self._link.run(call)
+
+    async def flavour(self) -> Flavour:
+        """Return what the database holds: "spanmq", "upstream" (PGMQ) or "none".
+
+        Raises ConnectionFailedError or ConnectionLostError if the server does not answer, and
+        InvalidTransactionError in a transaction that has failed.
+        """
+        return await self._link.flavour()
+
+    async def version(self) -> str:
+        """Return the version of the schema. Raises SchemaMissingError without one."""
+        return await self._link.run(optional_queue_call(None, "version", string))
+
+    async def check_writable(self) -> None:
+        """Check that the server takes writes: that it is not a standby, and transactions are not read-only.
+
+        Raises ServerReadOnlyError, ConnectionFailedError or ConnectionLostError.
+        """
+        await self._link.check_writable()
+
+    async def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
+        """Run one bounded step of maintenance, of up to `budget` pieces of work each; call it until it returns [].
+
+        Raises MissingPrivilegeError without the right "maintain".
+        """
+        steps = await self._link.run(functions.maintain(budget))
+        if not steps:
+            await plan_schedules(self._link)
+        return steps
+
+    async def stop_worker(self, worker: str) -> int:
+        """Ask the workers of the name `worker` to stop as for SIGTERM: they finish what they handle, and end.
+
+        They learn so at once where notifications reach them, otherwise within 20 seconds. Returns for how many queues
+        such a worker is listed. Raises NotFoundError if none is, and MissingPrivilegeError without the right "manage"
+        on all queues.
+        """
+        call = optional_queue_call(None, "stop_worker", number, argument.text("worker", worker))
+        if not (queues := await self._link.run(call)):
+            raise NotFoundError(f"no worker {worker!r} is running", code="worker_not_found")
+        return queues
+
+    async def hold(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
+        """Hold received `messages` (one or several) for `seconds` from now on: each is "held" or "stale".
+
+        Longer or shorter than before; the others of the lease stay as they were. Raises InvalidArgumentError for a
+        message without a lease, and for no seconds.
+        """
+        return await self._link.run_all(
+            functions.settle("hold", messages, argument.seconds("seconds", seconds))
+        )
+
+    async def begin_notices(self, target: str, seconds: Seconds = 60.0) -> HeldNotices | None:
+        """Take the notices of a `target` for `seconds`: what was announced to it; None if another process has them.
+
+        For programs such as `spanmq notify`, which announce what `health.attention` returns. Call `end_notices` then.
+        Raises InvalidArgumentError for a target of over 200 bytes, for seconds out of range and for too many targets,
+        and MissingPrivilegeError without the right "maintain".
+        """
+        arguments = (argument.text("target", target), argument.seconds("seconds", seconds))
+        return await self._link.run(optional_queue_call(None, "begin_notices", held_notices, *arguments))
+
+    async def end_notices(self, target: str, held: HeldNotices, announced: Any) -> bool:
+        """Record what was `announced` to a `target`, any JSON, and return its notices.
+
+        `held` is what `begin_notices` returned. False, and nothing is recorded, if its time is over and another process
+        has taken them. Raises InvalidArgumentError for more than a megabyte, and MissingPrivilegeError without the
+        right "maintain".
+        """
+        arguments = (
+            argument.text("target", target),
+            argument.instant("held_until", held.held_until),
+            argument.json("announced", to_json(announced)),
+        )
+        return await self._link.run(optional_queue_call(None, "end_notices", flag, *arguments))
+
+    def announcements(self, queue: str) -> AbstractAsyncContextManager[AsyncAnnouncement]:
+        """Return, for a block, an event that is set when a message of a `queue` is announced.
+
+        For a caller that waits by itself. The event of a client that doesn't listen is never set.
+        """
+        return announcements_of(self._listener, queue)

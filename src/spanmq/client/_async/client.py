@@ -30,6 +30,7 @@ from spanmq.client.call import Call, queue_call
 from spanmq.client.dsn import DEFAULT, Timeouts
 from spanmq.client.environment import default_dsn
 from spanmq.client.functions import Grouped, Held, SendOptions
+from spanmq.client.namespace import Namespace
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password
 from spanmq.client.rows import by_reason, number, numbers, settlements
@@ -49,22 +50,21 @@ class AsyncClient:
     With a `dsn` it keeps a pool of up to `pool_size` connections and waits at most `timeout` seconds for one of them;
     it connects when a call needs a connection. With a `pool` of psycopg_pool it borrows connections. With an open
     `connection`, psycopg's or a session of another library (docs/guides/client.md), every call joins the open
-    transaction, and the client never commits. Without any of them the DSN is that of the environment variable
-    SPANMQ_DSN, or else of the embedded server, with the schema installed.
+    transaction, and the client never commits. Without any of them, the environment variable SPANMQ_DSN names the
+    database; without this one, the client uses the embedded server, and installs the schema there.
 
-    Over a pool each call is its own transaction. Unless `durable_claims`, a `receive` then does not wait for the
-    disk: messages of a claim that a crash loses are received again. Waiting uses LISTEN on one more connection,
-    unless `listen` is False, and polls at growing intervals up to `poll_interval` seconds. `maintain_interval` is the
-    seconds between background runs of maintenance (None: none). `pooler` says that the DSN leads to a pooler in
-    transaction mode, such as PgBouncer: no statement is prepared, no time limits are passed, and waiting only polls.
-    `timeouts` are the time limits of the pool's sessions, unless the DSN sets others; None passes none. `on_connect`
-    is called with each new connection of the client's own pool, in autocommit, before its use. `password` is a
-    function that returns the password of each new connection, in place of the DSN's: for one that rotates, or a token
-    that expires; it may block. Without it, connections of a DSN without a password have what the command in
-    SPANMQ_PASSWORD_COMMAND prints.
+    Over a pool each call is its own transaction. Unless `durable_claims`, a `receive` then does not wait for the disk:
+    messages of a claim that a crash loses are received again. Waiting uses LISTEN on one more connection, unless
+    `listen` is False, and polls at growing intervals up to `poll_interval` seconds. `maintain_interval` is the seconds
+    between background runs of maintenance (None: none). `pooler` says that the DSN leads to a pooler in transaction
+    mode, such as PgBouncer: no statement is prepared, no time limits are passed, and waiting only polls. `timeouts`
+    are the time limits of the pool's sessions, unless the DSN sets others; None passes none. `on_connect` is called
+    with each new connection of the client's own pool, in autocommit, before its use. `password` is a function that
+    returns the password of each new connection, in place of the DSN's: for one that rotates, or a token that expires;
+    it may block. Without it, the command in SPANMQ_PASSWORD_COMMAND prints the password, if the DSN has none.
 
-    `encoder` is a function that returns a body as JSON (str or bytes), in place of the client's own, `decoder` one
-    that returns a body from its JSON in bytes. With an `encryption` bodies are encrypted and decrypted. With
+    `encoder` is a function that returns a body as JSON (str or bytes), in place of the client's own. `decoder` is a
+    function that returns a body from its JSON in bytes. With an `encryption` bodies are encrypted and decrypted. With
     `answer_bytes_max` a list of messages ends before more bytes of bodies than that (but not before its first), and a
     receive of more raises AnswerTooLargeError.
 
@@ -76,16 +76,16 @@ class AsyncClient:
     """
 
     # A namespace for each noun.
-    queues: AsyncQueues
-    dead_letters: AsyncDeadLetters
-    schedules: AsyncSchedules
-    batches: AsyncBatches
-    results: AsyncResults
-    topics: AsyncTopics
-    subscriptions: AsyncSubscriptions
-    inspect: AsyncInspect
-    health: AsyncHealth
-    admin: AsyncAdmin
+    queues = Namespace(AsyncQueues)
+    dead_letters = Namespace(AsyncDeadLetters)
+    schedules = Namespace(AsyncSchedules)
+    batches = Namespace(AsyncBatches)
+    results = Namespace(AsyncResults)
+    topics = Namespace(AsyncTopics)
+    subscriptions = Namespace(AsyncSubscriptions)
+    inspect = Namespace(AsyncInspect)
+    health = Namespace(AsyncHealth)
+    admin = Namespace(AsyncAdmin)
 
     def __init__(
         self,
@@ -159,9 +159,12 @@ class AsyncClient:
         await self._source.open()
         return self
 
-    async def close(self) -> None:
-        """Stop what runs in the background and close the pool, if it is the client's own. Raises nothing."""
-        await self._source.close()
+    async def close(self, *, abandon: bool = False) -> None:
+        """Stop what runs in the background and close the pool, if it is the client's own. Raises nothing.
+
+        Calls under way go on; with `abandon` they end at once, as if the connection were lost.
+        """
+        await self._source.close(abandon=abandon)
 
     async def __aenter__(self) -> Self:
         """Connect."""
@@ -301,6 +304,8 @@ class AsyncClient:
         lease: Seconds | None = None,
         slots: int = 1,
         alone: bool = False,
+        retries: int | None = None,
+        newest: bool = False,
         wait: Seconds | None = None,
     ) -> list[Message]:
         """Lease up to `quantity` messages of a `queue`, oldest first.
@@ -310,13 +315,16 @@ class AsyncClient:
         `leased_until`, or it is delivered again with `attempt` one higher. `slots` is the number of parts that are
         settled by separate transactions: 1 if all are acked together, fifty for fifty concurrent handlers.
 
-        `alone` is the worker's: a message of which a process may have died comes by itself, with slot 0 and without
-        its body, and its delivery counts when SQL's `begin_alone` has returned it, with its body.
+        `alone` is for workers: a message that may have killed a process comes by itself, with slot 0 and without its
+        body. Its delivery counts when SQL's `begin_alone` has returned it, with its body. With `retries`, no more than
+        this number, and than half of the batch, were received before, or one more than this number where no others are
+        visible; with `newest` only the newest messages that were never received, or one other message if there are
+        none. Neither holds in an ordered queue.
 
         A message that can't be decrypted or decoded is nacked; its DecryptionError or InvalidBodyError is raised if
         no other came. Raises AnswerTooLargeError (with `answer_bytes_max`) and QueueNotFoundError.
         """
-        call = functions.receive(self._codec.of(queue), queue, quantity, lease, slots, alone)
+        call = functions.receive(self._codec.of(queue), queue, quantity, lease, slots, alone, retries, newest)
         messages = await self._take(call, wait)
         if any(type(message.body) is Unopened for message in messages):
             return await self._opened(messages)
@@ -355,15 +363,24 @@ class AsyncClient:
         return await self._take(functions.from_pgmq(self._codec.of(queue), queue, "pop", most), None)
 
     async def peek(
-        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+        self,
+        queue: str,
+        quantity: int = 10,
+        *,
+        after: int = 0,
+        body_bytes_max: int | None = None,
+        newest_first: bool = False,
     ) -> list[Message]:
         """Return up to `quantity` messages of a `queue` with ids above `after`, in order, without receiving them.
 
-        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or
+        headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
         QueueNotFoundError.
         """
         codec = self._codec.of(queue)
-        return await self._link.run(functions.peek("peek", codec, queue, quantity, after, body_bytes_max))
+        return await self._link.run(
+            functions.peek("peek", codec, queue, quantity, after, body_bytes_max, newest_first=newest_first)
+        )
 
     # Settling: messages from `receive`, or `Leased(queue, lease_id, message_ids)` to name them by ids.
 

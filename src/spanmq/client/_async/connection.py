@@ -6,7 +6,7 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -19,16 +19,28 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
-from spanmq.client._async.pool import AsyncConnector
+from spanmq.client._async.pool import AsyncConnector, AsyncOwnConnection
 from spanmq.client._async.session import AsyncSessionLink
-from spanmq.client.call import PROBE, Call, Result, Shape, Style, flavour_of, is_missing_function, missing
-from spanmq.client.changes import RECORDED, recorded
+from spanmq.client.call import (
+    PROBE,
+    READ_ONLY,
+    Call,
+    Result,
+    Shape,
+    Style,
+    flavour_of,
+    is_missing_function,
+    missing,
+    refuse_read_only,
+)
 from spanmq.client.concurrency import AsyncLock
 from spanmq.client.connection import (
     address_of,
     columns_of,
     fetch_any_times,
     is_alive,
+    is_in_block,
+    is_read_only,
     register_loaders,
     typed,
 )
@@ -129,8 +141,6 @@ class AsyncPoolLink:
         await self.open()
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
-        if call.function in RECORDED and (self._is_spanmq or await self.flavour() == "spanmq"):
-            call = recorded(call)
         try:
             result = await self._run_alone(call)
             # A call that finds no messages is idle.
@@ -144,9 +154,17 @@ class AsyncPoolLink:
 
     async def _run_alone(self, call: Call[Result]) -> Result:
         """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
+        may_move = self.connector is not None
         for _ in range(CONFLICTS_MAX):
-            with suppress(errors.TransactionConflictError):
+            try:
                 return await self._run_once(call)
+            except errors.TransactionConflictError:
+                pass
+            except errors.ServerReadOnlyError:
+                # `lend` has dropped the connection: a new one may reach a server that is writable.
+                if not may_move:
+                    raise
+                may_move = False
         return await self._run_once(call)
 
     async def _run_once(self, call: Call[Result]) -> Result:
@@ -177,6 +195,12 @@ class AsyncPoolLink:
         self._is_spanmq = found == "spanmq"
         return found
 
+    async def check_writable(self) -> None:
+        """Raise ServerReadOnlyError unless the server takes writes; the next call connects anew then."""
+        await self.open()
+        async with self.lend() as connection:
+            refuse_read_only(await fetch(connection, READ_ONLY))
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnectionLink]:
         """Begin a transaction; commit at the end, roll back if the block raises."""
@@ -197,8 +221,9 @@ class AsyncPoolLink:
         try:
             connection = await self._alive()
         except (PoolTimeout, PoolClosed) as error:
+            failure = "" if self.connector is None else self.connector.last_failure
             raise errors.ConnectionFailedError(
-                f"the pool gave no connection: {error}",
+                f"the pool gave no connection: {error}{failure and f'; the last attempt: {failure}'}",
                 hint="The server is away, or all connections are taken: see pool_size and timeout.",
             ) from error
         # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
@@ -207,10 +232,16 @@ class AsyncPoolLink:
             if restore:
                 await connection.set_autocommit(True)
             yield connection
+        except (errors.ServerReadOnlyError, psycopg.errors.ReadOnlySqlTransaction):
+            if self.connector is not None and is_read_only(connection):
+                self.connector.renew()
+            raise
         finally:
             try:
                 if restore:
                     await connection.set_autocommit(False)
+                if _is_outdated(connection):
+                    await connection.close()
             except psycopg.Error:
                 # It is broken, or was interrupted within a statement: the pool replaces it.
                 await connection.close()
@@ -218,14 +249,15 @@ class AsyncPoolLink:
                 await self.pool.putconn(connection)
 
     async def _alive(self) -> AsyncConnection[Any]:
-        """Yield a connection of the pool; of the client's own pool one that is still connected."""
+        """Yield a connection of the pool; of the client's own pool one that is still connected, to the same server."""
         # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
         # restart of the server eight of them would take longer than the time-out.
         deadline = monotonic() + self._timeout
         for _ in range(self.pool.max_size + 1):
             connection: AsyncConnection[Any] = await self.pool.getconn(deadline - monotonic())
-            if self.connector is None or is_alive(connection):
+            if self.connector is None or (is_alive(connection) and not _is_outdated(connection)):
                 return connection
+            await connection.close()
             # It replaces a broken one.
             await self.pool.putconn(connection)
         raise PoolTimeout("connections break as soon as they are made")
@@ -238,7 +270,11 @@ class AsyncPoolLink:
                 yield connection
             return
         async with await self.connector.connect() as connection:
-            yield connection
+            try:
+                yield connection
+            except errors.ServerReadOnlyError:
+                self.connector.renew()
+                raise
 
     async def address(self) -> str:
         """Return the DSN of the pool, without the client's time limits."""
@@ -282,8 +318,6 @@ class AsyncConnectionLink:
         # To ask first spares the caller's transaction, which a missing function would abort.
         if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
             raise missing(found, call)
-        if call.function in RECORDED and (self._is_spanmq or await self.flavour() == "spanmq"):
-            call = recorded(call)
         try:
             return await execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
@@ -306,6 +340,10 @@ class AsyncConnectionLink:
         found = await probe(self.connection)
         self._is_spanmq = found == "spanmq"
         return found
+
+    async def check_writable(self) -> None:
+        """Raise ServerReadOnlyError unless the server takes writes."""
+        refuse_read_only(await fetch(self.connection, READ_ONLY))
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnectionLink]:
@@ -336,6 +374,7 @@ async def execute(
     refuse_if_cancelled()
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
+    is_undone = is_in_block(connection)
     # A plain one: the caller's connection may have another cursor class or row factory.
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     register_loaders(cursor)
@@ -358,7 +397,7 @@ async def execute(
             values = fetch_any_times(cursor)
         columns = columns_of(cursor)
     except psycopg.Error as error:
-        raise typed(error, connection, call) from error
+        raise typed(error, connection, call, is_undone=is_undone) from error
     except UnicodeEncodeError as error:
         lacking = error.object[error.start]
         raise errors.InvalidBodyError(
@@ -384,7 +423,7 @@ async def fetch(connection: AsyncConnection[Any], statement: LiteralString) -> l
         await cursor.execute(statement)
         return await cursor.fetchall()
     except psycopg.Error as error:
-        raise typed(error, connection) from error
+        raise typed(error, connection, is_undone=True) from error
 
 
 @asynccontextmanager
@@ -395,6 +434,8 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
         async with connection.transaction():
             began = True
             yield
+            if connection.closed:  # psycopg raises nothing then
+                raise errors.lost(is_undone=True)
             if connection.info.transaction_status == TransactionStatus.INERROR:
                 # The error was suppressed, but the caller must know: the server answers a commit with a
                 # rollback, and psycopg raises nothing.
@@ -410,4 +451,8 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
             raise errors.ConnectionFailedError(str(error)) from error
         if began and not ended:
             raise
-        raise typed(error, connection) from error
+        raise typed(error, connection, is_undone=not began) from error
+
+
+def _is_outdated(connection: AsyncConnection[Any]) -> bool:
+    return isinstance(connection, AsyncOwnConnection) and connection.patience.is_outdated

@@ -10,6 +10,7 @@ from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import Seconds, optional
 from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.functions import UNCHANGED
+from spanmq.client.namespace import Namespace
 from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
@@ -23,7 +24,7 @@ class AsyncDeadLetters:
     """
 
     # A namespace for each noun.
-    categories: AsyncCategories
+    categories = Namespace(AsyncCategories)
 
     def __init__(self, link: AsyncLink, codec: Codec) -> None:
         self._link = link
@@ -68,9 +69,10 @@ class AsyncDeadLetters:
     ) -> list[Redriven]:
         """Redrive up to `limit` dead letters of a `queue` that match the `filters`, the lowest ids first; none twice.
 
-        Returns them. They are visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once), with
-        a `rate` that many a second from then on. They keep their ids and their history; their attempts start again.
-        With `dry_run` nothing is done; the list has those that would be redriven.
+        Returns them. A redriven message becomes visible after `delay` seconds (None: the `redrive_delay` of the
+        policy, 0: at once). With a `rate`, that many messages become visible a second. They keep their ids and their
+        history; their attempts start again. With `dry_run` nothing is done; the list has the messages that would be
+        redriven.
 
         A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
         InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
@@ -143,9 +145,9 @@ class AsyncDeadLetters:
         limit: int = 1_000,
         **filters: Unpack[FailingFilters],
     ) -> int:
-        """Make up to `limit` messages of a `queue` visible now that wait for a later attempt; return how many.
+        """Make up to `limit` failing messages of a `queue` visible now; return how many.
 
-        Those that match the `filters`, of one cause, or with these `message_ids`. Call it again until it returns 0.
+        They match the `filters`, which choose by cause, or have these `message_ids`. Call it again until it returns 0.
         Raises QueueNotFoundError.
         """
         return await self._act_on_failing("retry_failing", queue, message_ids, limit, filters)
@@ -160,8 +162,8 @@ class AsyncDeadLetters:
     ) -> int:
         """Make up to `limit` failing messages of a `queue` dead letters, with their last failure as the reason.
 
-        Those that match the `filters`, of one cause, or with these `message_ids`. Return how many; call it again until
-        it returns 0. Raises QueueNotFoundError.
+        They match the `filters`, which choose by cause, or have these `message_ids`. Return how many; call it again
+        until it returns 0. Raises QueueNotFoundError.
         """
         return await self._act_on_failing("reject_failing", queue, message_ids, limit, filters)
 
@@ -188,10 +190,11 @@ class AsyncDeadLetters:
         after: int = 0,
         limit: int = 100,
         body_bytes_max: int | None = None,
+        newest_first: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[DeadLetter]:
         """List the dead letters of a `queue`, or (None) of all, that match the `filters`, in the order in which they
-        were added.
+        were added, or with `newest_first` the last one first.
 
         `redriven` False selects those that were not redriven, True those that were, None both. A page ends after
         `limit`; the next one begins `after` the last `dead_letter_id`. A body or headers of more than `body_bytes_max`
@@ -204,6 +207,7 @@ class AsyncDeadLetters:
             argument.bigint("after", after),
             argument.integer("limit", limit).to("qty"),
             *optional(argument.integer, "body_bytes_max", body_bytes_max),
+            *functions.newest(newest_first),
         )
         read = partial(dead_letters, self._codec)
         return await self._link.run(

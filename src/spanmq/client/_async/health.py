@@ -9,12 +9,14 @@ from spanmq.client.argument import Seconds, optional
 from spanmq.client.call import Call, optional_queue_call, queue_call
 from spanmq.client.rows import listed, worker_reports
 from spanmq.model import (
+    Attention,
     Finding,
     LatestStatistics,
     QueueHealth,
     Sample,
     StatisticsStep,
     TaskKind,
+    TaskStep,
     WorkerReport,
 )
 
@@ -53,6 +55,16 @@ class AsyncHealth:
         return await self._link.run(
             optional_queue_call(None, "latest_statistics", listed(LatestStatistics), *arguments)
         )
+
+    async def attention(self, queues: Iterable[str] | None = None) -> list[Attention]:
+        """Return why queues need an operator's attention: of these `queues`, or (None) of all that you may look into.
+
+        A queue without a reason has no row; the reasons of a queue come in the order of their urgency. Costs the same
+        however many messages wait. Queues that do not exist are left out. Raises InvalidArgumentError for one name in
+        place of a list.
+        """
+        arguments = functions.queue_names("queues", queues)
+        return await self._link.run(optional_queue_call(None, "attention", listed(Attention), *arguments))
 
     async def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
@@ -93,6 +105,21 @@ class AsyncHealth:
         )
         found = await self._link.run(Call("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
         return sorted(found, key=lambda each: (each.queue, each.kind))
+
+    async def task_statistics(
+        self, queue: str, kind: str, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
+    ) -> list[TaskStep]:
+        """Return what became of the tasks of a `kind` in a `queue` in the last `seconds`, up to a day, oldest first.
+
+        Each row is `step` seconds, which are whole minutes; the last one ended a minute ago or earlier. Raises
+        InvalidArgumentError for seconds out of range, and QueueNotFoundError.
+        """
+        arguments = (
+            argument.text("kind", kind),
+            argument.seconds("seconds", seconds),
+            argument.seconds("step", step),
+        )
+        return await self._link.run(queue_call(queue, "task_statistics", listed(TaskStep), *arguments))
 
     async def doctor(self, *, connections: int | None = None) -> list[Finding]:
         """Check whether the server is fit for its job, and return what to do.

@@ -66,7 +66,7 @@ class AsyncResults:
         """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
-            argument.json("result", self._codec.of(queue).encode(result)),
+            argument.json("result", self._codec.of(queue).encode_result(result)),
             argument.seconds("keep_for", keep_for),
         )
         await self._link.run(queue_call(queue, "store_result", nothing, *arguments))
@@ -78,14 +78,15 @@ class AsyncResults:
         than 64 KB of JSON, and for a message that was not received with a lease.
         """
         [held] = functions.by_lease(message)
-        encoded = self._codec.of(held.queue).encode(result)
+        encoded = self._codec.of(held.queue).encode_result(result)
         [settled] = await self._link.run(functions.ack_with_results(held, [encoded], keep_for))
         return tracing.settled("ack", [settled])[0]
 
     async def get(self, queue: str, message_ids: int | Iterable[int]) -> dict[int, object]:
         """Return the results of those messages of a `queue` that have any, by their ids.
 
-        `message_ids` is one id or several. A result that can't be decrypted is an `Unopened`, which has the error.
+        `message_ids` is one id or several. A result that can't be decrypted, or that could not be stored, is an
+        `Unopened`, which has the error.
         Raises QueueNotFoundError.
         """
         arguments = (argument.bigints("message_ids", message_ids).to("msg_ids"),)

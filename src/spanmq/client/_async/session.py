@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
-from spanmq.client.changes import RECORDED, recorded
+from spanmq.client.call import PROBE, READ_ONLY, Call, Result, flavour_of, missing, refuse_read_only
 from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
 from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
@@ -36,8 +35,6 @@ class AsyncSessionLink:
         refuse_if_cancelled()
         if call.native and not self._is_spanmq and (found := await self.flavour(call)) != "spanmq":
             raise missing(found, call)
-        if call.function in RECORDED and (self._is_spanmq or await self.flavour(call) == "spanmq"):
-            call = recorded(call)
         try:
             values = await self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
@@ -61,6 +58,14 @@ class AsyncSessionLink:
         found = flavour_of(values)
         self._is_spanmq = found == "spanmq"
         return found
+
+    async def check_writable(self) -> None:
+        """Raise ServerReadOnlyError unless the server takes writes."""
+        try:
+            values = await self._driver.fetch(READ_ONLY, {})
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            raise_typed(error)
+        refuse_read_only(values)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSessionLink]:

@@ -17,7 +17,7 @@ from spanmq.client._async.maintenance import AsyncMaintenance
 from spanmq.client._async.pool import AsyncConnector
 from spanmq.client._async.session import AsyncSessionLink, adapt_async
 from spanmq.client.concurrency import in_thread
-from spanmq.client.dsn import Timeouts, with_timeouts
+from spanmq.client.dsn import Timeouts, answer_seconds, with_timeouts
 from spanmq.client.installation import install_at
 from spanmq.client.password import Password, password_for
 from spanmq.schema import Installed
@@ -47,11 +47,13 @@ class AsyncSource:
         if self.pool_link is not None:
             await self.pool_link.open()
 
-    async def close(self) -> None:
-        """Stop what runs in the background, and close a pool of the client's own."""
+    async def close(self, *, abandon: bool) -> None:
+        """Stop what runs in the background, and close a pool of the client's own; `abandon` as the client's."""
         jobs = [job for job in (self.maintenance, self.listener, self.settle_listener) if job]
         for job in jobs:
             job.stop()
+        if self.pool_link is not None and (connector := self.pool_link.connector) is not None:
+            connector.abandon(calls=abandon)
         if self.pool_link is not None:
             await self.pool_link.close()
         for job in jobs:
@@ -88,10 +90,14 @@ def source_of(
     answer_bytes_max: int | None,
 ) -> AsyncSource:
     """Return the source for the one of the first three that is given; the options are those of the client."""
-    limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
     connector: AsyncConnector | None = None
-    if limited is not None:
-        connector = AsyncConnector(limited, password=password_for(limited, password), pooler=pooler)
+    if dsn is not None:
+        connector = AsyncConnector(
+            with_timeouts(dsn, timeouts, pooler=pooler),
+            password=password_for(dsn, password),
+            pooler=pooler,
+            answer_seconds=answer_seconds(dsn, timeouts),
+        )
         pool = connector.new_pool(pool_size, on_connect)
     if pool is None:
         return AsyncSource(link=_link_over(connection))

@@ -156,12 +156,12 @@ class AsyncSubscriptions:
     ) -> Replayed:
         """Send the messages of a `queue` again `into` another one, settled or not, in the order of their ids.
 
-        Those sent from `since` to before `until`, as far as the log has them (policy setting `keep`), whose body
-        meets `where`, a JSON path such as `$.amount > 100`; up to `quantity` of them, with ids above `after`; with
-        `message_ids` only these. Their header `x-spanmq-replay-of` has the queue, the id and the `enqueued_at` that
-        they had. One transaction: all or none. With `dry_run` they are only counted. Returns their number and the
-        last id. Raises NotKeptError if the log no longer has all messages since `since`, or the first of
-        `message_ids`; NotPossibleError for subscriptions, QueueFullError, InvalidArgumentError for an invalid path,
+        It sends messages that were sent from `since` to before `until`, as far as the log has them (policy setting
+        `keep`), and whose body meets `where`, a JSON path such as `$.amount > 100`. It sends up to `quantity` of them,
+        with ids above `after`, or only these `message_ids`. The header `x-spanmq-replay-of` has the old queue, id and
+        `enqueued_at` of a message. One transaction: all or none. With `dry_run` they are only counted. Returns their
+        number and the last id. Raises NotKeptError if the log no longer has all messages since `since`, or the first
+        of `message_ids`; NotPossibleError for subscriptions, QueueFullError, InvalidArgumentError for an invalid path,
         and QueueNotFoundError.
         """
         arguments = (

@@ -8,7 +8,7 @@ Every exception of psycopg becomes one of spanmq.errors here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain
 from os import getpid
 from time import monotonic
@@ -21,16 +21,28 @@ from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from spanmq import errors
-from spanmq.client._sync.pool import Connector
+from spanmq.client._sync.pool import Connector, OwnConnection
 from spanmq.client._sync.session import SessionLink
-from spanmq.client.call import PROBE, Call, Result, Shape, Style, flavour_of, is_missing_function, missing
-from spanmq.client.changes import RECORDED, recorded
+from spanmq.client.call import (
+    PROBE,
+    READ_ONLY,
+    Call,
+    Result,
+    Shape,
+    Style,
+    flavour_of,
+    is_missing_function,
+    missing,
+    refuse_read_only,
+)
 from spanmq.client.concurrency import Lock
 from spanmq.client.connection import (
     address_of,
     columns_of,
     fetch_any_times,
     is_alive,
+    is_in_block,
+    is_read_only,
     register_loaders,
     typed,
 )
@@ -131,8 +143,6 @@ class PoolLink:
         self.open()
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
-        if call.function in RECORDED and (self._is_spanmq or self.flavour() == "spanmq"):
-            call = recorded(call)
         try:
             result = self._run_alone(call)
             # A call that finds no messages is idle.
@@ -146,9 +156,17 @@ class PoolLink:
 
     def _run_alone(self, call: Call[Result]) -> Result:
         """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
+        may_move = self.connector is not None
         for _ in range(CONFLICTS_MAX):
-            with suppress(errors.TransactionConflictError):
+            try:
                 return self._run_once(call)
+            except errors.TransactionConflictError:
+                pass
+            except errors.ServerReadOnlyError:
+                # `lend` has dropped the connection: a new one may reach a server that is writable.
+                if not may_move:
+                    raise
+                may_move = False
         return self._run_once(call)
 
     def _run_once(self, call: Call[Result]) -> Result:
@@ -179,6 +197,12 @@ class PoolLink:
         self._is_spanmq = found == "spanmq"
         return found
 
+    def check_writable(self) -> None:
+        """Raise ServerReadOnlyError unless the server takes writes; the next call connects anew then."""
+        self.open()
+        with self.lend() as connection:
+            refuse_read_only(fetch(connection, READ_ONLY))
+
     @contextmanager
     def transaction(self) -> Iterator[ConnectionLink]:
         """Begin a transaction; commit at the end, roll back if the block raises."""
@@ -199,8 +223,9 @@ class PoolLink:
         try:
             connection = self._alive()
         except (PoolTimeout, PoolClosed) as error:
+            failure = "" if self.connector is None else self.connector.last_failure
             raise errors.ConnectionFailedError(
-                f"the pool gave no connection: {error}",
+                f"the pool gave no connection: {error}{failure and f'; the last attempt: {failure}'}",
                 hint="The server is away, or all connections are taken: see pool_size and timeout.",
             ) from error
         # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
@@ -209,10 +234,16 @@ class PoolLink:
             if restore:
                 connection.set_autocommit(True)
             yield connection
+        except (errors.ServerReadOnlyError, psycopg.errors.ReadOnlySqlTransaction):
+            if self.connector is not None and is_read_only(connection):
+                self.connector.renew()
+            raise
         finally:
             try:
                 if restore:
                     connection.set_autocommit(False)
+                if _is_outdated(connection):
+                    connection.close()
             except psycopg.Error:
                 # It is broken, or was interrupted within a statement: the pool replaces it.
                 connection.close()
@@ -220,14 +251,15 @@ class PoolLink:
                 self.pool.putconn(connection)
 
     def _alive(self) -> Connection[Any]:
-        """Yield a connection of the pool; of the client's own pool one that is still connected."""
+        """Yield a connection of the pool; of the client's own pool one that is still connected, to the same server."""
         # Not by the pool's own check, which pauses after each broken one, twice as long each time: after a
         # restart of the server eight of them would take longer than the time-out.
         deadline = monotonic() + self._timeout
         for _ in range(self.pool.max_size + 1):
             connection: Connection[Any] = self.pool.getconn(deadline - monotonic())
-            if self.connector is None or is_alive(connection):
+            if self.connector is None or (is_alive(connection) and not _is_outdated(connection)):
                 return connection
+            connection.close()
             # It replaces a broken one.
             self.pool.putconn(connection)
         raise PoolTimeout("connections break as soon as they are made")
@@ -240,7 +272,11 @@ class PoolLink:
                 yield connection
             return
         with self.connector.connect() as connection:
-            yield connection
+            try:
+                yield connection
+            except errors.ServerReadOnlyError:
+                self.connector.renew()
+                raise
 
     def address(self) -> str:
         """Return the DSN of the pool, without the client's time limits."""
@@ -284,8 +320,6 @@ class ConnectionLink:
         # To ask first spares the caller's transaction, which a missing function would abort.
         if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
             raise missing(found, call)
-        if call.function in RECORDED and (self._is_spanmq or self.flavour() == "spanmq"):
-            call = recorded(call)
         try:
             return execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
@@ -308,6 +342,10 @@ class ConnectionLink:
         found = probe(self.connection)
         self._is_spanmq = found == "spanmq"
         return found
+
+    def check_writable(self) -> None:
+        """Raise ServerReadOnlyError unless the server takes writes."""
+        refuse_read_only(fetch(self.connection, READ_ONLY))
 
     @contextmanager
     def transaction(self) -> Iterator[ConnectionLink]:
@@ -338,6 +376,7 @@ def execute(
     refuse_if_cancelled()
     if connection.closed:
         raise errors.ConnectionFailedError("the connection is closed", function=call.function)
+    is_undone = is_in_block(connection)
     # A plain one: the caller's connection may have another cursor class or row factory.
     cursor = Cursor(connection, row_factory=tuple_row)
     register_loaders(cursor)
@@ -360,7 +399,7 @@ def execute(
             values = fetch_any_times(cursor)
         columns = columns_of(cursor)
     except psycopg.Error as error:
-        raise typed(error, connection, call) from error
+        raise typed(error, connection, call, is_undone=is_undone) from error
     except UnicodeEncodeError as error:
         lacking = error.object[error.start]
         raise errors.InvalidBodyError(
@@ -386,7 +425,7 @@ def fetch(connection: Connection[Any], statement: LiteralString) -> list[tuple[A
         cursor.execute(statement)
         return cursor.fetchall()
     except psycopg.Error as error:
-        raise typed(error, connection) from error
+        raise typed(error, connection, is_undone=True) from error
 
 
 @contextmanager
@@ -397,6 +436,8 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
         with connection.transaction():
             began = True
             yield
+            if connection.closed:  # psycopg raises nothing then
+                raise errors.lost(is_undone=True)
             if connection.info.transaction_status == TransactionStatus.INERROR:
                 # The error was suppressed, but the caller must know: the server answers a commit with a
                 # rollback, and psycopg raises nothing.
@@ -412,4 +453,8 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
             raise errors.ConnectionFailedError(str(error)) from error
         if began and not ended:
             raise
-        raise typed(error, connection) from error
+        raise typed(error, connection, is_undone=not began) from error
+
+
+def _is_outdated(connection: Connection[Any]) -> bool:
+    return isinstance(connection, OwnConnection) and connection.patience.is_outdated

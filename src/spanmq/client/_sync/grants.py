@@ -19,7 +19,8 @@ class Grants:
     def create(self, role: str, queue: str, verb: str) -> None:
         """Allow a `role` of the database (or "public") to do something with a `queue`.
 
-        `verb` is "send", "receive" (take, settle and look), "look" or "manage" (all of it, and grant it to others).
+        `verb` is "send", "bulk" (send, also by COPY and from Spark), "receive" (take, settle and look), "look" or
+        "manage" (all but bulk, and grant it to others).
         Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role or verb,
         and QueueNotFoundError.
         """
@@ -29,8 +30,8 @@ class Grants:
         """Revoke the right `verb` of a `role` on a `queue`. False: the role still has some of it through another
         grant.
 
-        That is a role of which it is a member, "public", or a right on all queues. Raises what `create` raises, and
-        NotPossibleError for the owner.
+        Such a grant is to a role of which it is a member, to "public", or on all queues. Raises what `create` raises,
+        and NotPossibleError for the owner.
         """
         return self._link.run(queue_call(queue, "revoke_queue", flag, *_right(role, verb)))
 

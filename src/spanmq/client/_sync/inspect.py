@@ -9,10 +9,11 @@ from spanmq.client import argument, functions
 from spanmq.client._sync.connection import Link
 from spanmq.client.argument import optional
 from spanmq.client.call import optional_queue_call, queue_call
-from spanmq.client.rows import changes, listed, only, string
+from spanmq.client.rows import changes, explanations, listed, only, string
 from spanmq.codec.body import Codec
 from spanmq.model import (
     Change,
+    Explanation,
     FailingCause,
     FailingFilters,
     FailingMessage,
@@ -36,12 +37,22 @@ class Inspect:
     def state(self, queue: str, message_id: int) -> str:
         """Return the state of the message of a `queue` with this `message_id`.
 
-        One of pending, processing, delayed, failed (waits for its backoff), dead, completed and unknown. Raises
+        One of pending, processing, delayed, failed (waits for its backoff), dead, completed, cancelled, expired,
+        discarded (as a dead letter) and unknown. `explain` has what it waits for. Raises
         QueueNotFoundError.
         """
         return self._link.run(
             queue_call(queue, "state", string, argument.bigint("message_id", message_id).to("msg_id"))
         )
+
+    def explain(self, queue: str, message_id: int) -> list[Explanation]:
+        """Return why the message of a `queue` with this `message_id` is not delivered, the first decided first.
+
+        A row with the code "visible" means that receives of this moment return it; rows behind that are about the
+        workers of the queue. Raises QueueNotFoundError.
+        """
+        message = argument.bigint("message_id", message_id).to("msg_id")
+        return self._link.run(queue_call(queue, "explain", explanations, message))
 
     def look_ahead(self, queues: Sequence[str]) -> list[float | None]:
         """Return in how many seconds the next message of each of these `queues` becomes due, None if none is known.
@@ -60,7 +71,7 @@ class Inspect:
         return self._link.run(queue_call(queue, "failures", listed(Failure), message))
 
     def failing(self, queue: str | None = None, limit: int = 100) -> list[FailingCause]:
-        """List what the messages that wait for another attempt failed of, those with the most messages first.
+        """List the causes of failure of the messages that wait for another attempt, the most frequent first.
 
         It reads one `queue`, or (None) the `limit` queues with the most of these messages among all that you may look
         into; at most `limit` causes. Beyond 500 messages it reads a sample of their errors. Raises QueueNotFoundError.
@@ -71,18 +82,25 @@ class Inspect:
         )
 
     def failing_messages(
-        self, queue: str, *, after: int = 0, limit: int = 100, **filters: Unpack[FailingFilters]
+        self,
+        queue: str,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        **filters: Unpack[FailingFilters],
     ) -> list[FailingMessage]:
         """List messages of a `queue` that wait for another attempt, with ids above `after`, in order; at most
         `limit`.
 
-        `filters` are the fields of FailingFilters. Raises InvalidArgumentError for an unknown one, and
-        QueueNotFoundError.
+        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). `filters` are
+        the fields of FailingFilters. Raises InvalidArgumentError for an unknown one, and QueueNotFoundError.
         """
         arguments = (
             *functions.failing_filters(filters),
             argument.bigint("after", after),
             argument.integer("limit", limit).to("qty"),
+            *functions.newest(newest_first),
         )
         read = listed(FailingMessage, message_id="msg_id")
         return self._link.run(queue_call(queue, "failing_messages", read, *arguments))
@@ -100,15 +118,26 @@ class Inspect:
         return self._link.run(optional_queue_call(queue, "list_changes", changes, *arguments))
 
     def archive(
-        self, queue: str, quantity: int = 10, *, after: int = 0, body_bytes_max: int | None = None
+        self,
+        queue: str,
+        quantity: int = 10,
+        *,
+        after: int = 0,
+        body_bytes_max: int | None = None,
+        newest_first: bool = False,
     ) -> list[Message]:
         """Return up to `quantity` archived messages of a `queue` with ids above `after`, in order.
 
-        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
+        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or
+        headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
         QueueNotFoundError.
         """
         codec = self._codec.of(queue)
-        return self._link.run(functions.peek("peek_archive", codec, queue, quantity, after, body_bytes_max))
+        return self._link.run(
+            functions.peek(
+                "peek_archive", codec, queue, quantity, after, body_bytes_max, newest_first=newest_first
+            )
+        )
 
     def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.
@@ -135,7 +164,7 @@ class Inspect:
         return self._link.run(queue_call(queue, "list_segments", listed(Segment), most))
 
     def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
-        """Count the messages of each of these `queues` (None: all) that has at most `most` runs.
+        """Count the messages of each of these `queues` (None: all) that has at most `most` messages.
 
         Counts of others are None; queues that do not exist are left out. Raises InvalidArgumentError unless `most` is
         1 to 100,000.

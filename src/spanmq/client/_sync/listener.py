@@ -33,9 +33,11 @@ from spanmq.errors import (
     ConnectionFailedError,
     ConnectionLostError,
     NotSupportedByUpstreamError,
+    ServerReadOnlyError,
     SpanmqError,
 )
 from spanmq.model import Message
+from spanmq.model.queue import folded
 
 logger = logging.getLogger("spanmq")
 
@@ -46,6 +48,10 @@ AWAIT_SECONDS: Final = 30.0
 # After the last waiter the connection is kept for the next one.
 LINGER_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 5.0
+# How often a connection that only listens asks whether its server is still there.
+HEARTBEAT_SECONDS: Final = 10.0
+# Errors after which it listens on a new connection.
+BROKEN: Final = (ConnectionFailedError, ConnectionLostError, ServerReadOnlyError)
 
 Found = TypeVar("Found")
 
@@ -141,7 +147,7 @@ def announcements_of(listener: Listener | None, queue: str) -> AbstractContextMa
 
 def channel_of(queue: str) -> str:
     """Return the channel that PGMQ notifies."""
-    return f"pgmq.q_{queue.lower()}.INSERT"
+    return f"pgmq.q_{folded(queue)}.INSERT"
 
 
 class Listener:
@@ -172,7 +178,7 @@ class Listener:
         Clear it, poll for messages, and wait for it: in this order, and at most for a poll interval. Senders
         notify while a task is in its `wait`: the event may be kept while messages are processed.
         """
-        name = queue.lower()
+        name = folded(queue)
         event = Announcement()
         with self._lock:
             self._events.setdefault(name, set()).add(event)
@@ -202,8 +208,9 @@ class Listener:
             try:
                 with self._connect() as connection:
                     self._listen(connection)
-            except (psycopg.Error, ConnectionFailedError, ConnectionLostError) as error:
-                if not self._warned:
+            except (psycopg.Error, *BROKEN) as error:
+                # The client that closes ends the connection.
+                if not self._warned and not self._stopped.is_set():
                     name = type(error).__name__
                     logger.warning(
                         "listening_failed error_class=%s error=%r; polling goes on", name, str(error)
@@ -348,7 +355,7 @@ class Bell:
         """Run a call; return None if the server refuses it, which a receive will say in other words."""
         try:
             return execute(self._connection, call, relaxed=True)
-        except ConnectionLostError:
+        except BROKEN:
             raise
         except SpanmqError as error:
             if is_missing_function(error, call):
@@ -364,13 +371,27 @@ def hear(
     """Listen to the channel of a listener until cancelled.
 
     `on_ring` is called with None as soon as the connection listens, then with the id of each queue of which a
-    send wakes this listener.
+    send wakes this listener. Raises ConnectionFailedError or ConnectionLostError.
     """
     with connect() as connection:
-        connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-        on_ring(None)
-        for notification in connection.notifies():
-            on_ring(int(notification.payload))
+        try:
+            connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+            on_ring(None)
+            while True:
+                for notification in connection.notifies(timeout=HEARTBEAT_SECONDS):
+                    on_ring(_number_of(notification.payload))
+                # Nothing else would notice a server that is gone.
+                connection.execute("select")
+        except psycopg.Error as error:
+            raise typed(error, connection) from error
+
+
+def _number_of(payload: str) -> int:
+    """Return the id in a notification, 0 for anything else: every role may notify."""
+    try:
+        return int(payload)
+    except ValueError:
+        return 0
 
 
 class Channels:
@@ -419,7 +440,7 @@ class Channels:
                 if channel not in self._queues:
                     self._hear(queue, channel)
                     execute(self._connection, call, relaxed=True)
-            except ConnectionLostError:
+            except BROKEN:
                 raise
             except SpanmqError as error:
                 # Upstream PGMQ, or a schema of an older release; else the poll says what is wrong.

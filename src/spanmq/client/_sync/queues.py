@@ -63,6 +63,14 @@ class Queues:
         """Resume the deliveries of a `queue`. Raises QueueNotFoundError."""
         self._link.run(queue_call(queue, "resume", nothing))
 
+    def close_breaker(self, queue: str) -> int:
+        """Close the circuit breakers of all workers of a `queue`; return how many were open.
+
+        The workers receive again within about a second. A breaker opens again if everything still fails.
+        Raises QueueNotFoundError.
+        """
+        return self._link.run(queue_call(queue, "close_breaker", number))
+
     def metrics(self, queue: str) -> QueueMetrics:
         """Count the messages of a `queue`. Raises QueueNotFoundError."""
         read = only(QueueMetrics, **METRICS_COLUMNS)

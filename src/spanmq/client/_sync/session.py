@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, Call, Result, flavour_of, missing
-from spanmq.client.changes import RECORDED, recorded
+from spanmq.client.call import PROBE, READ_ONLY, Call, Result, flavour_of, missing, refuse_read_only
 from spanmq.client.drivers import Driver, driver_of, raise_typed, rows_of
 from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
@@ -38,8 +37,6 @@ class SessionLink:
         refuse_if_cancelled()
         if call.native and not self._is_spanmq and (found := self.flavour(call)) != "spanmq":
             raise missing(found, call)
-        if call.function in RECORDED and (self._is_spanmq or self.flavour(call) == "spanmq"):
-            call = recorded(call)
         try:
             values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
@@ -63,6 +60,14 @@ class SessionLink:
         found = flavour_of(values)
         self._is_spanmq = found == "spanmq"
         return found
+
+    def check_writable(self) -> None:
+        """Raise ServerReadOnlyError unless the server takes writes."""
+        try:
+            values = self._driver.fetch(READ_ONLY, {})
+        except Exception as error:  # noqa: BLE001, every driver has its own
+            raise_typed(error)
+        refuse_read_only(values)
 
     @contextmanager
     def transaction(self) -> Iterator[SessionLink]:

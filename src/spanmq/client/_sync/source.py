@@ -19,7 +19,7 @@ from spanmq.client._sync.maintenance import Maintenance
 from spanmq.client._sync.pool import Connector
 from spanmq.client._sync.session import SessionLink, adapt
 from spanmq.client.concurrency import in_place
-from spanmq.client.dsn import Timeouts, with_timeouts
+from spanmq.client.dsn import Timeouts, answer_seconds, with_timeouts
 from spanmq.client.installation import install_at
 from spanmq.client.password import Password, password_for
 from spanmq.schema import Installed
@@ -49,11 +49,13 @@ class Source:
         if self.pool_link is not None:
             self.pool_link.open()
 
-    def close(self) -> None:
-        """Stop what runs in the background, and close a pool of the client's own."""
+    def close(self, *, abandon: bool) -> None:
+        """Stop what runs in the background, and close a pool of the client's own; `abandon` as the client's."""
         jobs = [job for job in (self.maintenance, self.listener, self.settle_listener) if job]
         for job in jobs:
             job.stop()
+        if self.pool_link is not None and (connector := self.pool_link.connector) is not None:
+            connector.abandon(calls=abandon)
         if self.pool_link is not None:
             self.pool_link.close()
         for job in jobs:
@@ -90,10 +92,14 @@ def source_of(
     answer_bytes_max: int | None,
 ) -> Source:
     """Return the source for the one of the first three that is given; the options are those of the client."""
-    limited = dsn if dsn is None or pooler or timeouts is None else with_timeouts(dsn, timeouts)
     connector: Connector | None = None
-    if limited is not None:
-        connector = Connector(limited, password=password_for(limited, password), pooler=pooler)
+    if dsn is not None:
+        connector = Connector(
+            with_timeouts(dsn, timeouts, pooler=pooler),
+            password=password_for(dsn, password),
+            pooler=pooler,
+            answer_seconds=answer_seconds(dsn, timeouts),
+        )
         pool = connector.new_pool(pool_size, on_connect)
     if pool is None:
         return Source(link=_link_over(connection))

@@ -21,10 +21,10 @@ def project_tasks(path: str | None) -> Tasks:
         if not isinstance(tasks, Tasks):
             raise CommandError(f"{path} is not a registry of tasks, it is a {type(tasks).__name__}.")
         tasks.load()
+        if hasattr(settings, "TASKS"):
+            from spanmq.django.backend import register_backends
+
+            register_backends()
     except InvalidArgumentError as error:
         raise CommandError(str(error)) from error
-    if hasattr(settings, "TASKS"):
-        from spanmq.django.backend import register_backends
-
-        register_backends()
     return tasks

@@ -7,8 +7,10 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.requests import Request
 
 from spanmq.errors import QueueNotFoundError
+from spanmq.model.queue import folded
 from spanmq.service.backend import Backend
 from spanmq.service.caller import Caller, Verb, caller_of_key
+from spanmq.service.credentials import Remembered
 from spanmq.service.failure import Refusal
 from spanmq.service.sqs import store
 from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
@@ -20,6 +22,7 @@ class Call:
     """An action with its values."""
 
     backend: Backend
+    queues: Remembered[store.SqsQueue]
     request: Request
     caller: Caller
     region: str
@@ -65,7 +68,7 @@ class Call:
             return known
 
         try:
-            known = await self.backend.sqs_queues.get(queue.lower(), find)
+            known = await self.queues.get(folded(queue), find)
         except QueueNotFoundError as error:
             raise no_queue() from error
         view = QueueView(known)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
+import msgspec
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,17 +21,21 @@ from spanmq.model import AccessKey
 from spanmq.service.access import check_is_ours, hung_up, whole_body
 from spanmq.service.backend import Backend
 from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
+from spanmq.service.credentials import Remembered
 from spanmq.service.failure import STATUS_OF, Refusal, kind_of
+from spanmq.service.request_json import RequestJson
 from spanmq.service.sqs import message_actions, moves, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.refusal import SqsError, no_queue
 from spanmq.service.sqs.signature import Signature
+from spanmq.service.sqs.store import SqsQueue
 
 logger = logging.getLogger("spanmq.service")
 
 Values = dict[str, Any]
 TARGET: Final = "AmazonSQS."
 JSON_TYPE: Final = "application/x-amz-json-1.0"
+_json: Final = RequestJson(dict[str, Any])
 
 
 async def refuse(_: Call) -> Values:
@@ -81,6 +86,9 @@ class Endpoint:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
+        # By name in lower case.
+        self._queues: Remembered[SqsQueue] = Remembered(backend.settings.token_cache, lambda _: None)
+        backend.caches.append(self._queues)
 
     def routes(self) -> list[Route]:
         """Return the routes: the root, and the URLs of queues."""
@@ -103,13 +111,13 @@ class Endpoint:
             action, values = _read(request, body, is_json=is_json)
             if "queue" in request.path_params and shape.takes(action, "QueueUrl"):
                 values.setdefault("QueueUrl", _raw_path(request))
-            call = Call(self._backend, request, caller, region, values)
+            call = Call(self._backend, self._queues, request, caller, region, values)
             shape.check(action, values)
             result = await ACTIONS[action](call)
         except (SqsError, errors.SpanmqError, Refusal) as error:
             if isinstance(error, errors.QueueNotFoundError):
                 # Dropped since it was looked up.
-                self._backend.sqs_queues.forget()
+                self._queues.forget()
             return _fault(_error_of(error), request_id, is_json=is_json)
         if is_json:
             return Response(json.dumps(result, default=_blob), media_type=JSON_TYPE, headers=_id(request_id))
@@ -178,8 +186,8 @@ def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]
         action = request.headers["x-amz-target"].removeprefix(TARGET)
         _check_action(action)
         try:
-            values = json.loads(body or b"{}")
-        except (ValueError, RecursionError) as error:
+            values = _json.read(body or b"{}")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SqsError("SerializationException", "The body is not valid JSON.") from error
         if not isinstance(values, dict):
             raise SqsError("SerializationException", "The body is not a JSON object.")

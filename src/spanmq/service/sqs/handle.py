@@ -4,6 +4,7 @@ import time
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
+from spanmq.model.queue import folded
 from spanmq.service import receipt
 from spanmq.service.receipt import Receipt
 from spanmq.service.sqs.queue import QueueView
@@ -24,7 +25,7 @@ def read_handle(queue: QueueView, handle: str) -> Receipt:
         held = receipt.read(handle.partition(".")[0] if queue.is_fifo else handle)
     except InvalidArgumentError as error:
         raise _refused(handle) from error
-    if held.queue.lower() != queue.name.lower():
+    if folded(held.queue) != folded(queue.name):
         raise _refused(handle)
     return held
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from spanmq.errors import QueueNotFoundError
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import (
@@ -22,7 +23,7 @@ from spanmq.service.sqs.refusal import SqsError, bad_attribute, bad_parameter, b
 
 TAGS_MAX = 50
 PAGE_MAX = 1_000
-# Up to this number of runs, a queue is counted during the request, in some milliseconds.
+# Up to this number of messages, a queue is counted during the request, in some milliseconds.
 RUNS_MAX = 10_000
 
 
@@ -41,13 +42,14 @@ async def create_queue(call: Call) -> dict[str, Any]:
     except SqsError as fault:
         if fault.code != "QueueDoesNotExist":
             raise
+        await _check_case(call, name)
         await _check_redrive(call, name, kept)
         async with call.backend.client.transaction() as client:
             await client.queues.create(queue)
             await client.queues.set_policy(queue, **_policy(name, kept, is_new=True))
             named = {} if queue == name else {LONG_NAME: name}
             await store.set_queue(client, queue, attributes=kept | named, tags=tags)
-        call.backend.sqs_queues.forget()
+        call.queues.forget()
     else:
         settable = there.settable()
         if differing := [key for key, value in kept.items() if settable.get(key) != value]:
@@ -56,6 +58,18 @@ async def create_queue(call: Call) -> dict[str, Any]:
                 f"A queue already exists with the same name and a different value for attribute {differing[0]}",
             ) from None
     return {"QueueUrl": call.url_of(name)}
+
+
+async def _check_case(call: Call, name: str) -> None:
+    """Refuse the name of an existing queue with other capital letters: both would be one queue here."""
+    try:
+        [known] = await store.list_queues(call.backend.client, queue_of_name(name))
+    except QueueNotFoundError:
+        return
+    raise SqsError(
+        "QueueNameExists",
+        f"The queue {QueueView(known).sqs_name} exists, and names that differ only in case are one queue here",
+    )
 
 
 async def get_queue_url(call: Call) -> dict[str, Any]:
@@ -83,7 +97,7 @@ async def delete_queue(call: Call) -> dict[str, Any]:
     """Drop a queue, with its messages."""
     queue = await call.queue("manage")
     await call.backend.client.queues.drop(queue.name)
-    call.backend.sqs_queues.forget()
+    call.queues.forget()
     return {}
 
 
@@ -122,7 +136,7 @@ async def set_queue_attributes(call: Call) -> dict[str, Any]:
         if policy := _policy(queue.name, kept, is_new=False):
             await client.queues.set_policy(queue.name, **policy)
         await store.set_queue(client, queue.name, attributes=kept)
-    call.backend.sqs_queues.forget()
+    call.queues.forget()
     return {}
 
 
@@ -132,7 +146,7 @@ async def tag_queue(call: Call) -> dict[str, Any]:
     tags = call.values["Tags"]
     _check_tags({**queue.known.tags, **tags})
     await store.set_queue(call.backend.client, queue.name, tags=tags)
-    call.backend.sqs_queues.forget()
+    call.queues.forget()
     return {}
 
 
@@ -140,7 +154,7 @@ async def untag_queue(call: Call) -> dict[str, Any]:
     """Remove tags."""
     queue = await call.queue("manage")
     await store.set_queue(call.backend.client, queue.name, tags=dict.fromkeys(call.values["TagKeys"]))
-    call.backend.sqs_queues.forget()
+    call.queues.forget()
     return {}
 
 

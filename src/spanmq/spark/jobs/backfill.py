@@ -19,6 +19,8 @@ from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.reader import queue_named
 from spanmq.spark.session import adopt
 
+__all__ = ["BackfillReport", "backfill"]
+
 # A message: body and headers as JSON text, and its group.
 Row = tuple[str, str | None, str | None]
 # The column by which the rows of a group are put in order; no message has it.

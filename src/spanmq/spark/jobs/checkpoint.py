@@ -1,4 +1,4 @@
-"""The files of a stream's checkpoint that name positions in a queue or an archive."""
+"""The files of a stream's checkpoint: positions in a queue or an archive, and the epochs that it has written."""
 
 import json
 from collections.abc import Iterator
@@ -6,21 +6,36 @@ from pathlib import Path
 from typing import Any
 
 from spanmq.errors import PipelineError
+from spanmq.model.queue import folded
 from spanmq.spark import calls, rows
+from spanmq.spark.writer import STREAM
 
 Offset = dict[str, Any]
 
 
 def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bool) -> int:
-    """Set a queue's offset back to the newest that the database knows; return by how many batches of the stream.
+    """Set a queue's offsets back to the newest that the database knows; return by how many batches of the stream.
 
     A new receiver takes the place of one of which the database knows no batch. Raises PipelineError if no
     offset over an archive is known, or the checkpoint has none of the queue.
     """
-    numbers = sorted(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    offsets = [(n, offset) for n in numbers for offset in offsets_of(checkpoint, n, queue)]
-    if not offsets:
+    numbers = _numbers(checkpoint, "commits")
+    # A stream may have several sources over one queue.
+    sources = max((len(list(offsets_of(checkpoint, n, queue))) for n in numbers), default=0)
+    if not sources:
         raise PipelineError(f"{checkpoint} is not the checkpoint of a stream over queue {queue}", queue=queue)
+    return max(
+        _restore_source(dsn, checkpoint, queue, each, is_dry_run=is_dry_run) for each in range(sources)
+    )
+
+
+def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_dry_run: bool) -> int:
+    """Set the offset of one source over a queue back; return by how many batches."""
+
+    def offsets_in(number: int) -> list[Offset]:
+        return list(offsets_of(checkpoint, number, queue))[source : source + 1]
+
+    offsets = [(n, offset) for n in _numbers(checkpoint, "commits") for offset in offsets_in(n)]
     newest, current = offsets[-1]
     with rows.connected(dsn) as server:
         receivers = {each.receiver_id: each.label for each in server.admin.receivers.list(queue)}
@@ -31,7 +46,7 @@ def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bo
         for n, offset in offsets
         if known.issuperset(_tokens(offset)) and offset.get("receiver", "") in {*receivers, ""}
     ]
-    after = {token for offset in offsets_of(checkpoint, newest + 1, queue) for token in _tokens(offset)}
+    after = {token for offset in offsets_in(newest + 1) for token in _tokens(offset)}
     with rows.connected(dsn) as server:
         is_whole = after <= server.admin.run(calls.known_positions(queue, list(after)))
     if found and found[-1][0] == newest and is_whole:
@@ -50,8 +65,67 @@ def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bo
         if not found:
             offset = _opened(dsn, queue, current, receivers)
         for number in (newest, newest + 1):
-            write_offset(checkpoint, number, queue, offset)
+            write_offset(checkpoint, number, queue, source, offset)
     return newest - last
+
+
+def is_read_by(checkpoint: Path, queue: str) -> bool:
+    """Return whether a checkpoint is of a stream that reads a queue, or its archive."""
+    numbers = _numbers(checkpoint, "offsets")
+    return any(True for number in numbers for _ in offsets_of(checkpoint, number, queue))
+
+
+def query_of(checkpoint: Path) -> str:
+    """Return the id of a checkpoint's stream; raises PipelineError for what is not a checkpoint."""
+    metadata = checkpoint / "metadata"
+    if not metadata.exists():
+        raise PipelineError(f"{checkpoint} is not the checkpoint of a stream")
+    return str(json.loads(metadata.read_text("utf-8"))["id"])
+
+
+def published_in(dsn: str, queue: str, checkpoint: Path) -> list[int]:
+    """Return the epochs of a checkpoint's stream that a queue has."""
+    with rows.connected(dsn) as server:
+        return server.admin.run(calls.published_epochs(queue, f"{STREAM}{query_of(checkpoint)}"))
+
+
+def restore_sink(checkpoint: Path, target: str, published: list[int], *, is_dry_run: bool) -> list[int]:
+    """Set a stream that writes into a target back to the newest of the epochs that it has; return the missing ones.
+
+    They run again, out of what the stream's source then has. Raises PipelineError where the checkpoint has forgotten
+    them, or was itself set back, or the target has no epoch of the stream.
+    """
+    if not published:
+        raise PipelineError(
+            f"{checkpoint} is not the checkpoint of a stream over {target}, nor has that an epoch of it",
+            hint="If the database was restored to the time before the first epoch, start with a new checkpoint.",
+        )
+    newest, offsets, commits = published[-1], _numbers(checkpoint, "offsets"), _numbers(checkpoint, "commits")
+    if newest > max(offsets, default=-1):
+        raise PipelineError(
+            f"{checkpoint} ends before epoch {newest}, which {target} has",
+            hint="The checkpoint was set back to an earlier time: use a newer copy of it. Or a new checkpoint, of a"
+            f" stream that begins after what {target} has.",
+        )
+    missing = [number for number in commits if number > newest]
+    if not missing and offsets[-1] <= newest + 1:
+        return []
+    if not {newest, newest + 1} <= {*offsets}:
+        raise PipelineError(
+            f"{checkpoint} has forgotten epoch {newest + 1}, which {target} lacks",
+            hint=f"Use a new checkpoint, of a stream that begins with what {target} lacks.",
+        )
+    if not is_dry_run:
+        # Killed between two of them, another run finds what is left.
+        for log, last in (("commits", newest), ("offsets", newest + 1)):
+            for number in (each for each in reversed(_numbers(checkpoint, log)) if each > last):
+                for name in (str(number), f".{number}.crc"):
+                    (checkpoint / log / name).unlink(missing_ok=True)
+    return missing
+
+
+def _numbers(checkpoint: Path, log: str) -> list[int]:
+    return sorted(int(path.name) for path in (checkpoint / log).glob("[0-9]*"))
 
 
 def offsets_of(checkpoint: Path, number: int, queue: str) -> Iterator[Offset]:
@@ -65,22 +139,25 @@ def offsets_of(checkpoint: Path, number: int, queue: str) -> Iterator[Offset]:
                 yield offset
 
 
-def write_offset(checkpoint: Path, number: int, queue: str, offset: Offset) -> None:
-    """Replace the offset of a queue in a batch of the stream, if it has the batch."""
+def write_offset(checkpoint: Path, number: int, queue: str, source: int, offset: Offset) -> None:
+    """Replace the offset of a source in a batch of the stream, if it has the batch; the first over the queue is 0."""
     path = checkpoint / "offsets" / str(number)
     if not path.exists():
         return
     lines = path.read_text("utf-8").splitlines()
+    seen = 0
     for place, line in enumerate(lines[2:], 2):
-        source = json.loads(line) if line.startswith("{") else {}
-        if is_of(source, queue):
-            lines[place] = json.dumps(offset)
-        elif name := next(
-            (name for name, each in source.get("queues", {}).items() if is_of(each, queue)), None
-        ):
-            source["queues"][name] = offset
-            lines[place] = json.dumps(source)
+        written = json.loads(line) if line.startswith("{") else {}
+        queues = written.get("queues", {"": written})
+        for name in (name for name, each in queues.items() if is_of(each, queue)):
+            if seen == source:
+                lines[place] = json.dumps(offset if name == "" else _with_queue(written, name, offset))
+            seen += 1
     write_lines(path, lines)
+
+
+def _with_queue(written: Offset, name: str, offset: Offset) -> Offset:
+    return {**written, "queues": {**written["queues"], name: offset}}
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
@@ -95,7 +172,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
 def is_of(offset: Offset, queue: str) -> bool:
     """Return whether an offset is one of this queue, or of its archive."""
     is_ours = ("receiver" in offset and "system" in offset) or "archive" in offset
-    return is_ours and str(offset.get("queue", "")).lower() == queue.lower()
+    return is_ours and folded(str(offset.get("queue", ""))) == folded(queue)
 
 
 def _tokens(offset: Offset) -> list[str]:

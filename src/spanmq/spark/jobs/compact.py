@@ -13,6 +13,8 @@ from spanmq.spark.jobs.lake_table import table_named
 from spanmq.spark.jobs.manifest import format_of, read_exported
 from spanmq.spark.jobs.run import run_on
 
+__all__ = ["CompactReport", "compact"]
+
 SIZE: Final = 128 << 20
 
 

@@ -1,5 +1,6 @@
 """dead-letters: dead letters by cause, what kind of failure each seems to be, and acting on a selection."""
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from spanmq.spark import rows
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.recorded import recorded
 from spanmq.spark.options import hint_of
+
+__all__ = ["Cause", "Change", "DeadLettersReport", "dead_letters"]
 
 Act = Literal["redrive", "discard"]
 Progress = Callable[[int], None]
@@ -332,7 +335,8 @@ def pattern(error: Column) -> Column:
 
     text = f.regexp_extract(f.substring(f.coalesce(error, f.lit("")), 1, LENGTH), r"\s*([^\r\n]*)", 1)
     for different, word in DIFFERENT:
-        text = f.regexp_replace(text, different, word)
+        # Java has $1 for the first group.
+        text = f.regexp_replace(text, different, re.sub(r"\\(\d)", r"$\1", word))
     return f.trim(text)
 
 

@@ -7,7 +7,7 @@ before a kill can be asked afterwards, so none is made twice.
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final
 from urllib.parse import unquote
@@ -18,11 +18,13 @@ import pyarrow.parquet
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, came_first, is_taken, write_draft
+from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
+from spanmq.spark.jobs.manifest import Committed, Manifest, Ranges, Writing, write_draft
+from spanmq.spark.rows import crc_of
 
 # A condition of many is slow to plan.
 RANGES_PER_COMMIT: Final = 100
+LAST: Final = datetime.max.replace(microsecond=999_000, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +37,47 @@ class DeltaFormat:
     compacts: ClassVar[bool] = True
 
     def append(
-        self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
+        self,
+        queue: str,
+        prefix: str,
+        batches: Iterator[pyarrow.RecordBatch],
+        checksum: parquet.Checksum = crc_of,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Write rows into files; yield what each has."""
         table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0))
+        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0), checksum)
 
-    def committed(self, manifest: Manifest) -> int:
-        """Return the version of the application's last transaction."""
-        table = self._opened()
-        return 0 if table is None else int(table.transaction_version(manifest.application) or 0)
+    def committed(self, manifest: Manifest) -> Committed:
+        """Return the versions of both of the queue's applications."""
+        return _committed(self._opened(), manifest)
 
     def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
         """Add files to the table, which is created if need be."""
-        from deltalake import CommitProperties, Schema
-        from deltalake.exceptions import DeltaError
-        from deltalake.transaction import AddAction, Transaction, create_table_with_add_actions
-
-        if files:
+        if manifest.has_rows:
             write_draft(self.lake, manifest)
+        self._write(manifest, files, {})
+
+    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
+        """Put these files in the place of all that the table has of the queue."""
+        write_draft(self.lake, manifest)
+        sizes = self.lake.sizes(folder_of(self.table, manifest.queue))
+        written = [parquet.Written(name, 0, sizes[name]) for name in files]
+        self._write(manifest, written, {"partition_filters": [(PARTITIONS[0], "=", manifest.queue)]})
+
+    def _write(self, manifest: Manifest, files: Sequence[parquet.Written], options: dict[str, Any]) -> None:
+        from deltalake import Schema
+        from deltalake.exceptions import DeltaError
+        from deltalake.transaction import AddAction, create_table_with_add_actions
+
         actions = [self._added(AddAction, each) for each in files]
         schema = Schema.from_arrow(TABLES[self.table].schema_with_day)
-        properties = CommitProperties(app_transactions=[Transaction(manifest.application, manifest.commit)])
         table = self._opened()
-        if table is not None and is_taken(self.committed(manifest), manifest.commit):
-            raise came_first(self.lake, manifest)
+        committed = _committed(table, manifest)
+        if options:
+            # It is made anew because it lacks something.
+            manifest = replace(manifest, follows=None)
+        committed.check(self.lake, manifest)
+        properties = _noted(manifest, committed)
         try:
             if table is None:
                 create_table_with_add_actions(
@@ -71,8 +89,9 @@ class DeltaFormat:
                     commit_properties=properties,
                 )
             else:
+                mode: Any = "overwrite" if options else "append"
                 table.create_write_transaction(
-                    actions, "append", schema, PARTITIONS, commit_properties=properties
+                    actions, mode, schema, PARTITIONS, commit_properties=properties, **options
                 )
         except DeltaError as error:
             raise PipelineError(f"the Delta table {self._uri} took no commit: {error}") from error
@@ -98,22 +117,25 @@ class DeltaFormat:
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:  # noqa: ARG002
         """Delete the rows, a hundred ranges with each commit; the last one has the number."""
         from deltalake import CommitProperties
-        from deltalake.transaction import Transaction
 
         write_draft(self.lake, manifest)
         table = self._opened()
+        committed = _committed(table, manifest)
+        committed.check(self.lake, manifest)
         column = TABLES[self.table].id
         quoted = "'" + manifest.queue.replace("'", "''") + "'"
         for first in range(0, len(ids) if table is not None else 0, RANGES_PER_COMMIT):
             ranges = ids[first : first + RANGES_PER_COMMIT]
             among = " or ".join(f"{column} between {a} and {b}" for a, b in ranges)
             is_last = first + RANGES_PER_COMMIT >= len(ids)
-            numbered = [Transaction(manifest.application, manifest.commit)] if is_last else []
             table.delete(
                 f"{PARTITIONS[0]} = {quoted} and ({among})",
-                commit_properties=CommitProperties(app_transactions=numbered),
+                commit_properties=_noted(manifest, committed) if is_last else CommitProperties(),
             )
         return manifest
+
+    def reach(self) -> None:
+        """Do nothing: the lake has the table's log."""
 
     def expire(self) -> None:
         """Delete files that were replaced a week ago: until then readers of older versions have them."""
@@ -141,6 +163,25 @@ class DeltaFormat:
         return action(path, file.size, values, int(time.time() * 1000), True, json.dumps(stats))
 
 
+def _committed(table: Any, manifest: Manifest) -> Committed:
+    if table is None:
+        return Committed()
+    newest = int(table.transaction_version(manifest.application) or 0)
+    rows = table.transaction_version(manifest.application_of_rows)
+    # Releases before 0.2.0 noted the newest alone.
+    return Committed(newest, newest if rows is None else int(rows))
+
+
+def _noted(manifest: Manifest, committed: Committed) -> Any:
+    """Return what a commit notes of itself."""
+    from deltalake import CommitProperties
+    from deltalake.transaction import Transaction
+
+    after = committed.following(manifest)
+    noted = ((manifest.application, after.newest), (manifest.application_of_rows, after.rows))
+    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in noted])
+
+
 def _statistics(metadata: Any) -> dict[str, Any]:
     """Return the least and the greatest ids and times of a file, by which readers skip it."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -155,13 +196,16 @@ def _statistics(metadata: Any) -> dict[str, Any]:
         name = column[0].path_in_schema
         if isinstance(low, datetime):
             # Delta's have milliseconds: rounded down, and up.
-            low, high = _text(low), _text(high + timedelta(microseconds=999))
+            low, high = _text(low), _text(high, up=True)
         elif not isinstance(low, int):
             continue
         lows[name], highs[name] = low, high
     return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs}
 
 
-def _text(time: datetime) -> str:
+def _text(time: datetime, *, up: bool = False) -> str:
     utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    # There is nothing after the last millisecond of the year 9999.
+    if up and utc < LAST:
+        utc += timedelta(microseconds=999)
     return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -31,6 +31,7 @@ from spanmq.spark.jobs.manifest import (
     drop_draft,
     format_of,
     read_exported,
+    size_of,
     union,
     within,
     write_manifest,
@@ -41,18 +42,20 @@ from spanmq.spark.jobs.run import Run, check_format_of, run_on
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
+__all__ = ["ExportReport", "FollowReport", "export", "follow"]
+
 # The seconds between two exports with `follow`. Each writes a file for each day and task: few large files are
 # better than many.
 EVERY_SECONDS: Final = 60.0
 # The seconds after which an export compares all ids with the database.
 COMPARE_SECONDS: Final = 86_400.0
-# A statement that compares rows has about 20 bytes for each range of ids.
-RANGES_PER_PART: Final = 50_000
+# A session, or what returns one: it is called when there are rows to export.
+Session = SparkSession | Callable[[], SparkSession]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did; with a dry run, what one would do. `checksum` is of the bodies' MD5 sums.
+    """What an export did; with a dry run, what one would do. `checksum` is of the bodies (docs/internals/spark.md).
 
     From the `table` of a `queue`, `exported` rows, after `exported_before` of earlier runs, went `to` a lake of this
     `format`, in `files` files and `seconds` seconds; `is_dry_run`: they did not.
@@ -85,7 +88,7 @@ class FollowReport:
 class _Export:
     """What one export is about."""
 
-    spark: SparkSession
+    spark: Session
     options: Options
     table: LakeTable
     extent: rows.Range
@@ -93,6 +96,12 @@ class _Export:
     format: str
     source: str
     since: str
+    has_crc: bool
+
+    @property
+    def session(self) -> SparkSession:
+        """Spark's session, which may start now."""
+        return self.spark() if callable(self.spark) else self.spark
 
     @property
     def files(self) -> LakeFormat:
@@ -102,7 +111,7 @@ class _Export:
 
 @recorded("export", lambda given: given["to"])
 def export(
-    spark: SparkSession,
+    spark: Session,
     dsn: str,
     queue: str,
     to: str | Path,
@@ -113,7 +122,8 @@ def export(
 ) -> ExportReport:
     """Write the rows of a `queue` that the lake lacks, and verify them against the database; return what it did.
 
-    `spark` is the session and `dsn` the database. `table` is "archive" or "dead_letters", `format` "parquet", "delta"
+    `spark` is the session, or a function that returns one, called only if there are rows to export; `dsn` is the
+    database. `table` is "archive" or "dead_letters", `format` "parquet", "delta"
     or "iceberg", and `to` a folder or the URI of an object store. With `dry_run` the rows are only counted. Files lie
     in `to`/table/queue=…/day=…, by the day on which a message was archived or died, and count when a manifest in
     `to`/_spanmq names them; with the others, when a commit does. Killed at any instant, the next run removes what was
@@ -124,7 +134,7 @@ def export(
 
 
 def _export(
-    spark: SparkSession,
+    spark: Session,
     dsn: str,
     queue: str,
     to: str | Path,
@@ -141,8 +151,9 @@ def _export(
         extent = extent_of(server, queue, table)
         source = rows.identity(server, queue)
         since = rows.open_since(server, queue) if table == "archive" else ""
+        has_crc = rows.has_crc(server)
     options = Options(dsn=dsn, queue=queue, table=table)
-    this = _Export(spark, options, of_table, extent, lake, format, source, since)
+    this = _Export(spark, options, of_table, extent, lake, format, source, since, has_crc)
     with clear_errors():
         if dry_run:
             before = read_exported(lake, queue, table)
@@ -177,7 +188,7 @@ def _export(
 
 @recorded("export", lambda given: given["to"])
 def follow(
-    spark: SparkSession,
+    spark: Session,
     dsn: str,
     queue: str,
     to: str | Path,
@@ -231,6 +242,17 @@ def _is_whole(before: Exported) -> bool:
 
 
 def _ranges(this: _Export, before: Exported) -> list[rows.Range]:
+    """Return ranges of ids that hold rows which are not exported, or none if there are no such rows.
+
+    Gaps between ids look like ids that are not exported: so they are looked up, before Spark starts for nothing.
+    """
+    ranges = _possible_ranges(this, before)
+    with rows.connected(this.options.dsn) as server:
+        # New rows are rather at the end.
+        return ranges if any(rows.has_any(server, each) for each in reversed(ranges)) else []
+
+
+def _possible_ranges(this: _Export, before: Exported) -> list[rows.Range]:
     """Return ranges of ids that may hold rows which are not exported."""
     with rows.connected(this.options.dsn) as server:
         if _is_whole(before):
@@ -267,25 +289,58 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "")
 def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
     """Return the rows of these ranges, a task for each; with a manifest, the files that they were written to."""
     options, table = this.options, this.table
-    into = this.files
+    into, has_crc = this.files, this.has_crc
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                found = rows.read(options, table.columns, [ranges[number]], table.schema)
                 if manifest is None:
+                    found = rows.read(options, table.columns, [ranges[number]], table.schema)
                     for each in found:
                         yield pyarrow.record_batch([each.column(table.id)], names=["id"])
                     continue
                 prefix = f"{manifest.token}-{number:05}"
-                yield from into.append(manifest.queue, prefix, found)
+                yield from _written(options, table, ranges[number], into, prefix, has_crc=has_crc)
 
-    numbers = this.spark.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, "id long" if manifest is None else REPORT)
+    numbers = this.session.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
+    return numbers.mapInArrow(read, "id long" if manifest is None else f"{REPORT}, token string")
+
+
+def _written(
+    options: Options, table: LakeTable, extent: rows.Range, into: LakeFormat, prefix: str, *, has_crc: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    """Write the rows of a range into files; yield what each has, as REPORT, and a token that proves it.
+
+    Raises PipelineError if the files, read back, have not the rows that the server sent, by its own checksums.
+    """
+    tokens: list[str] = []
+    sent = there = (0, 0)
+    columns = rows.checked(table.columns, has_crc=has_crc)
+    schema = table.schema.append(pyarrow.field(rows.CHECK, pyarrow.int64()))
+
+    def read() -> Iterator[pyarrow.RecordBatch]:
+        nonlocal sent
+        for batch in rows.read(options, columns, [replace(extent, has_text=True)], schema, tokens):
+            # In Python: a sum of a column may be more than 64 bits.
+            sent = sent[0] + batch.num_rows, sent[1] + sum(filter(None, batch.column(rows.CHECK).to_pylist()))
+            yield batch
+
+    files = list(into.append(options.queue, prefix, read(), rows.crc_of if has_crc else rows.md5_of))
+    for each in (row for file in files for row in file.to_pylist()):
+        there = there[0] + each["rows"], there[1] + int(each["checksum"])
+    if sent != there:
+        raise PipelineError(
+            f"queue {options.queue}: {sent[0]} rows with checksum {sent[1]:x} were read, ids {extent.first} to"
+            f" {extent.last}, and their files have {there[0]} with {there[1]:x}",
+            hint="Nothing of it counts. Run the export again.",
+            queue=options.queue,
+        )
+    for file in files:
+        yield file.append_column("token", pyarrow.array(tokens))
 
 
 def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int, int]:
-    """Write, verify, commit, and write the manifest: in this order."""
+    """Write and verify, commit, and write the manifest: in this order."""
     manifest = run.begin(this.source, this.format)
     found = _frame(this, ranges, manifest).collect()
     files = [Written(row["name"], row["rows"], row["size"]) for row in found]
@@ -299,7 +354,8 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     if not files:
         drop_draft(this.lake, manifest)
         return 0, 0, 0
-    witnesses = verify(this, manifest.ids, manifest.count, manifest.checksum)
+    verify(this, manifest)
+    witnesses = sorted({row["token"] for row in found})
     # It counts before the lake has it: a database that went back since then does not know it.
     with rows.connected(this.options.dsn) as server:
         call = calls.note_position(manifest.queue, manifest.position, witnesses)
@@ -311,36 +367,11 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
     return manifest.count, len(files), manifest.checksum
 
 
-def verify(this: _Export, ids: Ranges, count: int, checksum: int) -> list[str]:
-    """Compare what was written with what the database has under the same ids.
-
-    Returns tokens of positions: a database that knows them has these rows.
-    """
-    parts: list[Ranges] = [[]]
-    size = 0
-    for first, last in ids:
-        if size > rows.ROWS_PER_PARTITION or len(parts[-1]) >= RANGES_PER_PART:
-            parts.append([])
-            size = 0
-        parts[-1].append((first, last))
-        size += last - first + 1
-    dsn, extent = this.options.dsn, this.extent
-
-    def tally(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            for part in batch.column("ids").to_pylist():
-                n, total, token = rows.tally(dsn, extent, json.loads(part))
-                yield pyarrow.RecordBatch.from_pydict({"n": [n], "total": [str(total)], "token": [token]})
-
-    # As rows, not in the function: each task receives its own parts only.
-    texts = this.spark.createDataFrame([(json.dumps(part),) for part in parts], "ids string")
-    tallies = texts.coalesce(len(parts)).mapInArrow(tally, "n long, total string, token string").collect()
-    there = (sum(row.n for row in tallies), sum(int(row.total) for row in tallies))
-    if there != (count, checksum) or sum(last - first + 1 for first, last in ids) != count:
+def verify(this: _Export, manifest: Manifest) -> None:
+    """Raise PipelineError unless the files of an export have each id once."""
+    if (n := size_of(manifest.ids)) != manifest.count:
         raise PipelineError(
-            f"queue {this.options.queue}: {count} rows were written with checksum {checksum:x}, "
-            f"its {this.table.name} have {there[0]} with {there[1]:x}",
-            hint="Nothing of it counts. If retention deleted meanwhile, run it again.",
+            f"queue {this.options.queue}: {manifest.count} rows were written, with {n} ids",
+            hint="Nothing of it counts. Run the export again.",
             queue=this.options.queue,
         )
-    return [row.token for row in tallies]

@@ -7,9 +7,10 @@ in the database of the queues.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -20,7 +21,8 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, came_first, files_of, is_taken, write_draft
+from spanmq.spark.jobs.manifest import Committed, Manifest, Ranges, Writing, files_of, write_draft
+from spanmq.spark.rows import crc_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 CATALOG: Final = "spanmq"
+METADATA: Final = ".metadata.json"
 # A commit writes the list of all snapshots and manifests anew, so both stay short. What is taken off the list of
 # snapshots stays in the folder for a week: a database that is restored has the catalogue of its time.
 SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
@@ -59,37 +62,37 @@ class IcebergFormat:
     compacts: ClassVar[bool] = False
 
     def append(
-        self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
+        self,
+        queue: str,
+        prefix: str,
+        batches: Iterator[pyarrow.RecordBatch],
+        checksum: parquet.Checksum = crc_of,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Write rows into files, which have the partitions as columns; yield what each has."""
         table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema_with_day)
+        return parquet.write(self.lake, table, queue, prefix, batches, table.schema_with_day, checksum)
 
-    def committed(self, manifest: Manifest) -> int:
-        """Return what the table's properties have of the last commit."""
+    def committed(self, manifest: Manifest) -> Committed:
+        """Return what the table's properties have of the newest commits."""
         with self._catalog() as catalog:
-            table = self._found(catalog)
-            return 0 if table is None else int(table.properties.get(manifest.application, 0))
+            return _committed(self._found(catalog), manifest)
 
     def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
         """Add files to the table, which is created if need be."""
-        if files:
+        if manifest.has_rows:
             write_draft(self.lake, manifest)
         with self._catalog() as catalog:
             table = self._found(catalog)
-            if table is None:
-                transaction = self._created(catalog)
-            elif is_taken(int(table.properties.get(manifest.application, 0)), manifest.commit):
-                raise came_first(self.lake, manifest)
-            else:
-                transaction = table.transaction()
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
+            transaction = self._created(catalog) if table is None else table.transaction()
             if files:
                 # Their names have the token of this run: no table can have them already.
-                names = [f"{self._location}/{each.name.removeprefix(f'{self.table}/')}" for each in files]
+                names = [self._path(each.name) for each in files]
                 transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
                 transaction.add_files(names, check_duplicate_files=False)
                 _forget_snapshots(transaction)
-            transaction.set_properties({manifest.application: str(manifest.commit)})
+            transaction.set_properties(_noted(manifest, committed))
             transaction.commit_transaction()
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
@@ -98,9 +101,6 @@ class IcebergFormat:
         """Return the files that the table has now of a queue; without the database, those of the manifests."""
         if queue is None or self.dsn is None:
             return files_of(self.lake, queue, self.table)
-        from pyiceberg import expressions
-
-        equal_to: Any = expressions.EqualTo
         with self._catalog() as catalog:
             table = self._found(catalog)
             if table is None:
@@ -109,7 +109,7 @@ class IcebergFormat:
                     hint="It is in the database of the queues, or what PyIceberg's configuration has as spanmq.",
                 )
             location = table.location()
-            tasks = list(table.scan(row_filter=equal_to(PARTITIONS[0], queue)).plan_files())
+            tasks = list(table.scan(row_filter=_of(queue)).plan_files())
         if any(task.delete_files for task in tasks):
             raise PipelineError(
                 f"rows of the table {self._name} were deleted by files of their own",
@@ -127,19 +127,49 @@ class IcebergFormat:
 
         write_draft(self.lake, manifest)
         column = TABLES[self.table].id
-        equal: Any = expressions.EqualTo
         low: Any = expressions.GreaterThanOrEqual
         high: Any = expressions.LessThanOrEqual
         with self._catalog() as catalog:
             table = self._found(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
             if table is not None:
                 transaction: Any = table.transaction()
                 for a, b in ids:
                     between = expressions.And(low(column, a), high(column, b))
-                    transaction.delete(expressions.And(equal(PARTITIONS[0], manifest.queue), between))
-                transaction.set_properties({manifest.application: str(manifest.commit)})
+                    _delete(transaction, expressions.And(_of(manifest.queue), between))
+                transaction.set_properties(_noted(manifest, committed))
                 transaction.commit_transaction()
         return manifest
+
+    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
+        """Delete the rows of the queue, and add those of the files, by one commit."""
+        write_draft(self.lake, manifest)
+        with self._catalog() as catalog:
+            table = self._found(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, replace(manifest, follows=None))
+            transaction: Any = self._created(catalog) if table is None else table.transaction()
+            if table is not None:
+                _delete(transaction, _of(manifest.queue))
+            if files:
+                transaction.add_files([self._path(name) for name in files], check_duplicate_files=False)
+            transaction.set_properties(_noted(manifest, committed))
+            transaction.commit_transaction()
+
+    def reach(self) -> None:
+        """Register the newest metadata that the lake has, if it lacks that of the catalogue."""
+        name = (self.lake.folder, self.table)
+        with self._catalog() as catalog:
+            try:
+                self._found(catalog)
+            except (FileNotFoundError, OSError):
+                found = [
+                    each for each in self.lake.sizes(f"{self.table}/metadata") if each.endswith(METADATA)
+                ]
+                catalog.drop_table(name)
+                if found:
+                    catalog.register_table(name, self._path(max(found)))
 
     def expire(self) -> None:
         """Delete files of metadata that the table has not needed for as long as its policy says."""
@@ -152,7 +182,7 @@ class IcebergFormat:
             age = int(table.properties.get(AGE, POLICY[AGE]))
             folder = f"{self.table}/metadata"
             old = self.lake.written_before(folder, datetime.now(UTC) - timedelta(milliseconds=age))
-            versions = [name for name in old if name.endswith(".metadata.json")]
+            versions = [name for name in old if name.endswith(METADATA)]
             if not versions:
                 return
             # A file that is as old, and was needed at any time since, was needed then.
@@ -170,6 +200,9 @@ class IcebergFormat:
     def _location(self) -> str:
         uri = self.lake.uri
         return f"{uri if '://' in uri else Path(uri).as_uri()}/{self.table}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._location}/{name.removeprefix(f'{self.table}/')}"
 
     def _in_lake(self, name: str) -> str:
         return f"{self.table}{name.removeprefix(self._location)}"
@@ -217,6 +250,35 @@ class IcebergFormat:
             settings = {"type": "sql", "uri": url.render_as_string(hide_password=False)}
         with load_catalog(CATALOG, **settings) as catalog:
             yield catalog
+
+
+def _committed(table: Table | None, manifest: Manifest) -> Committed:
+    if table is None:
+        return Committed()
+    newest = int(table.properties.get(manifest.application, 0))
+    # Releases before 0.2.0 noted the newest alone.
+    return Committed(newest, int(table.properties.get(manifest.application_of_rows, newest)))
+
+
+def _noted(manifest: Manifest, committed: Committed) -> dict[str, str]:
+    """Return what a commit notes of itself."""
+    after = committed.following(manifest)
+    return {manifest.application: str(after.newest), manifest.application_of_rows: str(after.rows)}
+
+
+def _of(queue: str) -> Any:
+    """Return the condition that a row is of a queue."""
+    from pyiceberg import expressions
+
+    equal_to: Any = expressions.EqualTo
+    return equal_to(PARTITIONS[0], queue)
+
+
+def _delete(transaction: Any, condition: Any) -> None:
+    """Delete the rows that meet a condition, if there are any: PyIceberg warns where there are none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Delete operation did not match any records")
+        transaction.delete(condition)
 
 
 def _forget_snapshots(transaction: Any) -> None:

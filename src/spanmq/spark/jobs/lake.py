@@ -72,7 +72,12 @@ class FolderLake:
 
     def top(self) -> set[str]:
         """Return the names of the files and folders at its top."""
-        return {path.name for path in self._path.iterdir()} if self._path.exists() else set()
+        return self.beside("")
+
+    def beside(self, folder: str) -> set[str]:
+        """Return the names of the files and folders that are in a folder itself."""
+        path = self._path / folder
+        return {each.name for each in path.iterdir()} if path.exists() else set()
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
@@ -170,8 +175,13 @@ class StoreLake:
 
     def top(self) -> set[str]:
         """Return the names of the files and folders at its top."""
-        found = self._obstore.list_with_delimiter(self._store)
-        return {*found["common_prefixes"], *(each["path"] for each in found["objects"])}
+        return self.beside("")
+
+    def beside(self, folder: str) -> set[str]:
+        """Return the names of the files and folders that are in a folder itself."""
+        found = self._obstore.list_with_delimiter(self._store, folder or None)
+        names = (*found["common_prefixes"], *(each["path"] for each in found["objects"]))
+        return {name.rpartition("/")[2] for name in names}
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:

@@ -9,10 +9,11 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.iceberg import IcebergFormat
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, format_of
-from spanmq.spark.jobs.parquet import Written
+from spanmq.spark.jobs.manifest import Committed, Manifest, Ranges, Writing, format_of
+from spanmq.spark.jobs.parquet import Checksum, Written
 from spanmq.spark.jobs.plain import PlainFormat
 from spanmq.spark.options import hint_of
+from spanmq.spark.rows import crc_of
 
 
 class LakeFormat(Protocol):
@@ -24,19 +25,26 @@ class LakeFormat(Protocol):
     def __init__(self, dsn: str | None, lake: Lake, table: str) -> None: ...
 
     def append(
-        self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
+        self,
+        queue: str,
+        prefix: str,
+        batches: Iterator[pyarrow.RecordBatch],
+        checksum: Checksum = crc_of,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows of a queue into files whose names begin with `prefix`; yield what each has, as REPORT."""
+        """Write rows of a queue into files whose names begin with `prefix`; yield what each has, as REPORT.
+
+        `checksum` is that of a body, whose sum it has.
+        """
         ...
 
-    def committed(self, manifest: Manifest) -> int:
-        """Return the `commit` of the last manifest of the same queue that the table has, 0 without any."""
+    def committed(self, manifest: Manifest) -> Committed:
+        """Return which commits of manifests of the same queue the table has."""
         ...
 
     def commit(self, manifest: Manifest, files: Sequence[Written]) -> None:
         """Make rows of files under the `commit` of a manifest; without files, only take that number.
 
-        Raises PipelineError where another run has taken it.
+        Raises PipelineError where another run has taken it, PositionUnknownError where the table lacks what it follows.
         """
         ...
 
@@ -50,6 +58,14 @@ class LakeFormat(Protocol):
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
         """Delete the rows with ids in these ranges, which are in these files; return what the manifest then is."""
+        ...
+
+    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
+        """Have exactly the rows of these files as those of the manifest's queue, by its commit."""
+        ...
+
+    def reach(self) -> None:
+        """If the lake lacks what the catalogue has of the table, have it as it was when the lake had it."""
         ...
 
     def expire(self) -> None:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from spanmq.errors import PipelineError
+from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark.jobs.lake import DRAFT, Lake
 from spanmq.spark.jobs.lake_table import escaped
 
@@ -41,6 +41,9 @@ class Manifest:
 
     After a restore of the database, `lost` are the ids that no longer count, and `kept` the files that have those
     rows which the database has not.
+
+    `follows` is the commit of the table that it goes on from, 0 for none; None: not known. With `remade` its commit
+    makes the table anew, out of the files that manifests name.
     """
 
     number: int
@@ -57,6 +60,13 @@ class Manifest:
     position: str = ""
     lost: Ranges = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    follows: int | None = None
+    remade: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its commit changes the rows of the table."""
+        return bool(self.count or self.lost or self.remade)
 
     @property
     def commit(self) -> int:
@@ -68,14 +78,20 @@ class Manifest:
         """The name under which Delta and Iceberg count the exports of a queue."""
         return f"spanmq/{self.source}/{self.queue}/{self.table}"
 
+    @property
+    def application_of_rows(self) -> str:
+        """The name under which they have the newest one that changed rows."""
+        return f"{self.application}/rows"
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     """What manifests up to `number` say together.
 
-    `count` rows are in the lake. The database has noted the ids of manifests up to `noted`. Rows that were
-    archived before `since` (a time, as text) are in the lake; all ids were compared with the database's at
-    `compared_at` (seconds since 1970). `later` are manifests that the files of ids do not have yet.
+    `count` rows are in the lake, with the commit `committed` of its table (None: not known). The database has noted
+    the ids of manifests up to `noted`. Rows that were archived before `since` (a time, as text) are in the lake; all
+    ids were compared with the database's at `compared_at` (seconds since 1970). `later` are manifests that the files of
+    ids do not have yet.
     """
 
     lake: Lake = field(repr=False, compare=False)
@@ -85,6 +101,7 @@ class Exported:
     source: str = ""
     position: str = ""
     count: int = 0
+    committed: int | None = None
     noted: int = 0
     since: str = ""
     compared_at: float = 0.0
@@ -116,9 +133,16 @@ class Exported:
             source=manifest.source,
             position=manifest.position or self.position,
             count=self.count + size_of(manifest.ids) - size_of(manifest.lost),
+            committed=self._committed(manifest),
             since=self.since if is_same else "",
             later=(*self.later, manifest),
         )
+
+    def _committed(self, manifest: Manifest) -> int | None:
+        if manifest.has_rows:
+            return manifest.commit
+        # After a move, commits have another application's name.
+        return 0 if manifest.source != self.source else self.committed
 
 
 class Writing(Protocol):
@@ -139,15 +163,16 @@ class Writing(Protocol):
 
 
 # These are in the file of a summary; ids have files of their own.
-_STORED: Final = ("number", "source", "position", "count", "noted", "since", "compared_at")
+_STORED: Final = ("number", "source", "position", "count", "committed", "noted", "since", "compared_at")
 
 
 def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
     """Return what a lake has of a queue, without reading older manifests again."""
-    exported = Exported(lake, queue, table)
+    exported = Exported(lake, queue, table, committed=0)
     data = lake.read(_summary(exported))
     if data is not None:
-        exported = replace(exported, **json.loads(data))
+        # Releases before 0.2.0 did not store the commit.
+        exported = replace(exported, **{"committed": None, **json.loads(data)})
     # Those that came after: one, where an export was killed.
     while (manifest := read_manifest(lake, queue, table, exported.number + 1)) is not None:
         exported = exported.followed_by(manifest)
@@ -243,9 +268,51 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
         raise came_first(lake, manifest) from error
 
 
-def is_taken(committed: int, version: int) -> bool:
-    """Return whether a table's last commit has already taken this number."""
-    return committed >> TOKEN_BITS >= version >> TOKEN_BITS
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The newest commits of a queue that a table of Delta or Iceberg has: any one, and one that changed rows.
+
+    The first keeps runs from using a number again. The second tells which exports' rows the table has, whichever
+    numbers were only taken since.
+    """
+
+    newest: int = 0
+    rows: int = 0
+
+    @property
+    def number(self) -> int:
+        """The highest number that is used."""
+        return self.newest >> TOKEN_BITS
+
+    def has_taken(self, manifest: Manifest) -> bool:
+        """Return whether the number of a manifest is used."""
+        return self.number >= manifest.number
+
+    def of(self, manifests: Sequence[Manifest]) -> int:
+        """Return the newest commit that changed rows, of these manifests that did.
+
+        A release before 0.2.0 did not tell it from a number that was only taken.
+        """
+        number, token = self.rows >> TOKEN_BITS, self.rows & ((1 << TOKEN_BITS) - 1)
+        if token:
+            return self.rows
+        return max((each.commit for each in manifests if each.number <= number), default=0)
+
+    def check(self, lake: Lake, manifest: Manifest) -> None:
+        """Raise PipelineError where another run has taken a manifest's number, or the table lacks what it follows."""
+        if self.has_taken(manifest):
+            raise came_first(lake, manifest)
+        if manifest.has_rows and manifest.follows is not None and self.rows != manifest.follows:
+            raise PositionUnknownError(
+                f"the {manifest.format} table {manifest.table} of {lake.uri} has export {self.rows >> TOKEN_BITS} of"
+                f" queue {manifest.queue} as its newest, not {manifest.follows >> TOKEN_BITS}",
+                hint="The table, or its catalogue, was set back to an earlier time: spanmq pipeline restored.",
+                queue=manifest.queue,
+            )
+
+    def following(self, manifest: Manifest) -> Committed:
+        """Return what the table has after the commit of a manifest."""
+        return Committed(manifest.commit, manifest.commit if manifest.has_rows else self.rows)
 
 
 def came_first(lake: Lake, manifest: Manifest) -> PipelineError:
@@ -267,10 +334,15 @@ def read_drafts(lake: Lake, queue: str, table: str) -> Iterator[Manifest]:
             yield draft
 
 
-def sweep_halves(lake: Lake, queue: str, table: str) -> None:
-    """Delete files of a queue that a killed run had begun to write."""
-    folders = [f"{FOLDER}/{table}/{kind}/{escaped(queue)}" for kind in ("draft", "manifest", "ids")]
-    for name in (name for folder in folders for name in lake.sizes(folder)):
+def sweep_halves(lake: Lake, queue: str, table: str, *, has_drafts: bool) -> None:
+    """Delete files of a queue that a killed run had begun to write; without a draft, only its summary can be one."""
+    folder = f"{FOLDER}/{table}"
+    # The summaries of all queues are in one folder; each name goes on with a dot after the queue's.
+    beside = [name for name in lake.beside(folder) if name.startswith(f"{escaped(queue)}.")]
+    names = [f"{folder}/{name}" for name in beside]
+    for kind in ("draft", "manifest", "ids") if has_drafts else ():
+        names += lake.sizes(f"{folder}/{kind}/{escaped(queue)}")
+    for name in names:
         if name.endswith(DRAFT):
             lake.delete(name)
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+__all__ = ["MigrateReport", "migrate"]
+
 BROKERS: Final = ("amqp", "kafka", "sqs")
 # The label under which the queue knows this receiver: a second checkpoint under it is refused.
 RECEIVER: Final = "migrate"

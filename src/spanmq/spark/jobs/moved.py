@@ -7,11 +7,13 @@ from pathlib import Path
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark import rows
 from spanmq.spark.jobs.checkpoint import is_of, write_lines
-from spanmq.spark.jobs.history import accept, knows, refused_at
+from spanmq.spark.jobs.history import accept, compare
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.manifest import format_of, read_exported, write_manifest
 from spanmq.spark.jobs.run import run_on
 from spanmq.spark.reader import queue_named
+
+__all__ = ["MovedReport", "moved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,15 @@ def _move_lake(dsn: str, lake: Lake, queue: str, source: str) -> list[str]:
     for table in ("archive", "dead_letters"):
         with run_on(dsn, lake, queue, table, is_repair=True) as run:
             exported = run.exported
-            is_refused = refused_at(lake, exported) is not None
-            if not exported.number or (exported.source == source and not is_refused):
+            found = compare(dsn, lake, exported)
+            if not exported.number or (exported.source == source and found.refused_at is None):
                 continue
-            if not knows(dsn, exported):
+            if not found.is_well:
                 raise PositionUnknownError(
-                    f"{lake.uri} has messages of queue {queue} that this database has lost",
-                    hint="It was restored to an earlier time, or is another: spanmq pipeline restored.",
+                    f"{lake.uri} has messages of queue {queue} that this database has lost"
+                    if found.database_lacks
+                    else f"{lake.uri} lacks exports of queue {queue} that this database has noted",
+                    hint="One of them was restored to an earlier time, or is another: spanmq pipeline restored.",
                     queue=queue,
                 )
             if exported.source != source:

@@ -11,7 +11,17 @@ import pyarrow
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import TABLES, folder_of
-from spanmq.spark.jobs.manifest import Manifest, Ranges, Writing, files_of, has, read_manifest, write_manifest
+from spanmq.spark.jobs.manifest import (
+    Committed,
+    Manifest,
+    Ranges,
+    Writing,
+    files_of,
+    has,
+    read_manifest,
+    write_manifest,
+)
+from spanmq.spark.rows import crc_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +34,20 @@ class PlainFormat:
     compacts: ClassVar[bool] = True
 
     def append(
-        self, queue: str, prefix: str, batches: Iterator[pyarrow.RecordBatch]
+        self,
+        queue: str,
+        prefix: str,
+        batches: Iterator[pyarrow.RecordBatch],
+        checksum: parquet.Checksum = crc_of,
     ) -> Iterator[pyarrow.RecordBatch]:
         """Write rows into files; yield what each has."""
         table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0))
+        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0), checksum)
 
-    def committed(self, manifest: Manifest) -> int:
-        """Return the number of a manifest that is written."""
+    def committed(self, manifest: Manifest) -> Committed:
+        """Return the commit of a manifest that is written."""
         written = read_manifest(self.lake, manifest.queue, self.table, manifest.number)
-        return 0 if written is None else written.commit
+        return Committed() if written is None else Committed(written.commit, written.commit)
 
     def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
         """Do nothing: the manifest is the commit."""
@@ -73,6 +87,12 @@ class PlainFormat:
                         names.append(into)
                     writer.add(batch)
         return replace(manifest, files=names, removed=list(files))
+
+    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
+        """Do nothing: the table is what manifests name."""
+
+    def reach(self) -> None:
+        """Do nothing: there is no catalogue."""
 
     def expire(self) -> None:
         """Do nothing: replaced files are deleted at once."""

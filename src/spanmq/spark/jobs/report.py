@@ -16,6 +16,8 @@ from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.page import PipelineReport, write_page
 
+__all__ = ["report"]
+
 WINDOWS: Final = 60
 GROUPS: Final = 10
 # The columns that a report reads: without the bodies, which are most of a lake.

@@ -1,13 +1,17 @@
 """restored: a lake or a checkpoint goes on with a database that was restored to an earlier time.
 
 The lake keeps the rows that the database has lost, in a folder of its own. The checkpoint of a stream
-is set back to the newest offset that the database knows.
+is set back to the newest offset that the database knows, or to the newest epoch that its queue has.
 """
 
+import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from enum import Enum
 from hashlib import md5
 from pathlib import Path
+from typing import Final
 
 import pyarrow
 
@@ -15,27 +19,31 @@ from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq.spark import calls, rows
 from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.checkpoint import restore_checkpoint
-from spanmq.spark.jobs.history import accept, knows
+from spanmq.spark.jobs.checkpoint import is_read_by, published_in, query_of, restore_checkpoint, restore_sink
+from spanmq.spark.jobs.history import Standing, accept, compare
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.lake_table import LOST, PARTITIONS, TABLES, LakeTable, folder_of
 from spanmq.spark.jobs.manifest import (
+    Committed,
     Exported,
     Manifest,
     Ranges,
     files_of,
     format_of,
     has,
-    is_taken,
     read_exported,
     read_manifests,
+    size_of,
     union,
     without,
     write_manifest,
 )
 from spanmq.spark.jobs.run import Run, run_on
 from spanmq.spark.reader import extent_of, queue_named
+from spanmq.spark.table_sink import SCHEMA, table_epochs
+
+__all__ = ["RestoredReport", "RestoredTable", "restored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,9 @@ class RestoredTable:
     """What a lake has of a table that the database has not, and the reverse, in rows.
 
     `exports` no longer count; the next one writes the rows of the database. `kept` is the folder of those that
-    only the lake has, empty without any.
+    only the lake has, empty without any. `gone` rows are in neither: the lake had them before it went back, and
+    retention has deleted them since; `gone_ids` are the first ranges of their ids, and a file `.gone.json` beside the
+    kept rows has all.
     """
 
     table: str
@@ -51,18 +61,22 @@ class RestoredTable:
     only_in_database: int
     exports: int
     kept: str
+    gone: int
+    gone_ids: str
 
 
 @dataclass(frozen=True, slots=True)
 class RestoredReport:
     """What was done, or with a dry run would be: the tables of a lake that differ, and batches of a checkpoint.
 
-    `batches` of the stream are not known to the database: what it has of their messages is delivered again.
+    `batches` of the stream are not known to the database: what it has of their messages is delivered again. `epochs`
+    are those that the stream has written and the queue lacks: they run again.
     """
 
     queue: str
     tables: list[RestoredTable]
     batches: int
+    epochs: list[int]
     is_dry_run: bool
 
 
@@ -76,94 +90,169 @@ def restored(
 ) -> RestoredReport:
     """Continue a lake, or the checkpoint of a stream, with a database that was restored to an earlier time.
 
-    `dsn` is the database and `queue` its queue. `lake` is a folder or a URI, `checkpoint` the folder of a stream that
-    is stopped. The rows that only the lake has are moved to `lost` in it; the next export writes those that only the
-    database has. With `dry_run` nothing changes. Raises PipelineError if the lake or the checkpoint has nothing of the
-    queue, and QueueNotFoundError.
+    `dsn` is the database and `queue` its queue. `lake` is a folder or a URI, `checkpoint` the folder of a stream
+    that is stopped, which reads the queue or writes into it. The rows that only the lake has are moved to `lost` in it;
+    the next export writes those that only the database has. With `dry_run` nothing changes. Raises PipelineError if the
+    lake or the checkpoint has nothing of the queue, and QueueNotFoundError.
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
     tables = _restore_lake(dsn, lake_at(lake), queue, is_dry_run=dry_run) if lake is not None else []
-    batches = (
-        restore_checkpoint(dsn, Path(checkpoint), queue, is_dry_run=dry_run) if checkpoint is not None else 0
-    )
-    return RestoredReport(queue, tables, batches, dry_run)
+    batches, epochs = 0, list[int]()
+    if checkpoint is not None and is_read_by(Path(checkpoint), queue):
+        batches = restore_checkpoint(dsn, Path(checkpoint), queue, is_dry_run=dry_run)
+    elif checkpoint is not None:
+        published = published_in(dsn, queue, Path(checkpoint))
+        epochs = restore_sink(Path(checkpoint), f"queue {queue}", published, is_dry_run=dry_run)
+    return RestoredReport(queue, tables, batches, epochs, dry_run)
+
+
+def restored_table(
+    dsn: str, table: str, checkpoint: str | Path, *, stage_schema: str = SCHEMA, dry_run: bool = False
+) -> RestoredReport:
+    """Continue the checkpoint of a stream that writes into a table, after their database was restored.
+
+    `dsn` is the database, `table` its table, `stage_schema` the schema of the ledger, and `checkpoint` the folder of
+    the stream, which is stopped. Epochs that the ledger lacks run again; the report, whose `queue` is the table, has
+    them. With `dry_run` nothing changes. Raises PipelineError where the checkpoint has forgotten them.
+    """
+    published = table_epochs(dsn, table, query_of(Path(checkpoint)), stage_schema)
+    epochs = restore_sink(Path(checkpoint), f"the table {table}", published, is_dry_run=dry_run)
+    return RestoredReport(table, [], 0, epochs, dry_run)
+
+
+# The name of a file of the ids that are gone ends with it.
+GONE: Final = ".gone.json"
+# The ranges of ids that a report names.
+RANGES_MAX: Final = 20
+
+
+class _Table(Enum):
+    """What the table of a lake has, by its newest commit that changed rows."""
+
+    WHOLE = "all that the manifests have"
+    BACK = "what it shall have: its catalogue went back with the database"
+    OTHER = "anything else: it is made anew"
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """The exports of a table that the database does not know: their ids, and the files that may have their rows.
+    """The `exports` of a table that the database does not know: their ids, and the files that may have their rows.
 
-    `last` is the number of the newest export that it knows, under the token `position`. If `is_behind`, the
-    table's own catalogue went back with the database.
+    `last` is the number of the newest export that it knows, under the token `position`; `base` are the files of those
+    up to it. The table has used the numbers up to `taken`.
     """
 
     lake: Lake
     table: LakeTable
     exported: Exported
+    standing: Standing
     last: int
     position: str | None
     ids: Ranges
     files: list[str]
-    is_behind: bool
+    base: list[str]
+    exports: int
+    taken: int
+    state: _Table
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is to be done."""
+        return (
+            self.last == self.exported.number and not self.standing.lake_lacks and self.state is _Table.WHOLE
+        )
 
 
 def _restore_lake(dsn: str, lake: Lake, queue: str, *, is_dry_run: bool) -> list[RestoredTable]:
-    held = [each for each in TABLES if read_exported(lake, queue, each).number]
-    if not held:
-        raise PipelineError(f"{lake.uri} holds nothing of queue {queue}", queue=queue)
-    reports = []
-    for table in held:
+    reports, has_any = [], False
+    for table in TABLES:
+        exported = read_exported(lake, queue, table)
+        if not exported.number and not compare(dsn, lake, exported).noted:
+            continue
+        has_any = True
         if is_dry_run:
-            lost = _find(dsn, lake, read_exported(lake, queue, table))
-            report = _write(dsn, lost, None) if lost.last < lost.exported.number else None
+            lost = _find(dsn, lake, exported, is_dry_run=True)
+            report = None if lost.is_well else _write(dsn, lost, None)
         else:
             with run_on(dsn, lake, queue, table, is_repair=True) as run:
                 lost = _find(dsn, lake, run.exported)
                 report = _replace(dsn, lost, run)
         if report is not None:
             reports.append(report)
+    if not has_any:
+        raise PipelineError(f"{lake.uri} holds nothing of queue {queue}", queue=queue)
     return reports
 
 
-def _find(dsn: str, lake: Lake, exported: Exported) -> _Lost:
-    """Find what a lake has since the newest export that the database knows."""
+def _find(dsn: str, lake: Lake, exported: Exported, *, is_dry_run: bool = False) -> _Lost:
+    """Find what a lake has since the newest export that the database knows, and what its table has."""
     queue, table = exported.queue, exported.table
-    if knows(dsn, exported):
-        return _Lost(
-            lake, TABLES[table], exported, exported.number, exported.position, [], [], is_behind=False
-        )
+    standing = compare(dsn, lake, exported)
     manifests = read_manifests(lake, queue, table)
-    with rows.connected(dsn) as server:
-        tokens = [each.position for each in manifests]
-        known = server.admin.run(calls.known_positions(queue, tokens))
+    last = exported.number
+    if standing.database_lacks:
+        with rows.connected(dsn) as server:
+            tokens = [each.position for each in manifests]
+            known = server.admin.run(calls.known_positions(queue, tokens))
+        last = max((each.number for each in manifests if each.position in known), default=0)
     in_lake = known_table(dsn, lake, table)
-    newest = {each.application: each for each in manifests}
-    committed = {name: in_lake.committed(each) for name, each in newest.items()}
-
-    def counts(each: Manifest) -> bool:
-        """Return whether its commit is in the table, whose catalogue may have gone back with the database."""
-        has_commit = bool(each.count or each.lost)
-        return not has_commit or is_taken(committed[each.application], each.commit)
-
-    is_behind = not all(map(counts, manifests))
-    last = max((each.number for each in manifests if each.position in known and counts(each)), default=0)
+    with_rows = [each for each in manifests if each.has_rows]
+    commits = Committed()
+    try:
+        if with_rows:
+            commits = in_lake.committed(with_rows[-1])
+    except OSError:
+        # A dry run leaves a catalogue as it is whose files went back.
+        if not is_dry_run:
+            raise
+    committed = commits.of(with_rows)
+    shall_have = max((each.commit for each in with_rows if each.number <= last), default=0)
+    state = _Table.OTHER
+    if not with_rows or committed == with_rows[-1].commit:
+        state = _Table.WHOLE
+    elif committed == shall_have:
+        state = _Table.BACK
     added = union([], [ids for each in manifests for ids in each.ids if each.number > last])
     ids = without(exported.ids, without(exported.ids, added))
-    live = files_of(lake, queue, table) if is_behind else in_lake.read(queue)
-    old = {name for each in manifests for name in each.files if each.number <= last}
     sizes = lake.sizes(folder_of(table, queue))
-    files = [name for name in live if name not in old and name in sizes]
-    position = next((each.position for each in manifests if each.number == last), None)
-    return _Lost(lake, TABLES[table], exported, last, position, ids, files, is_behind)
+    old = {name for each in manifests for name in each.files if each.number <= last}
+    named = files_of(lake, queue, table)
+    live = in_lake.read(queue) if state is _Table.WHOLE and ids else named
+    base = [name for name in named if name in old]
+    return _Lost(
+        lake=lake,
+        table=TABLES[table],
+        exported=exported,
+        standing=standing,
+        last=last,
+        position=next((each.position for each in manifests if each.number == last), None),
+        ids=ids,
+        files=[name for name in live if name not in old and name in sizes] if ids else [],
+        base=base,
+        exports=sum(each.number > last and each.count > 0 for each in manifests),
+        taken=commits.number,
+        state=_checked(lake, manifests, base, sizes) if state is _Table.OTHER else state,
+    )
+
+
+def _checked(lake: Lake, manifests: list[Manifest], base: list[str], sizes: Mapping[str, int]) -> _Table:
+    """Raise PipelineError for a table that can't be made anew out of the files of its exports."""
+    missing = [name for name in base if name not in sizes]
+    if missing or any(each.lost and not each.removed for each in manifests):
+        raise PipelineError(
+            f"the table of {lake.uri} lacks exports, and can't be made anew: "
+            + (f"its file {missing[0]} is gone" if missing else "rows of its files were removed by a repair"),
+            hint="Restore a newer copy of the table or its catalogue, or export into another folder.",
+        )
+    return _Table.OTHER
 
 
 def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
     """Return the lake to the newest export that the database knows, and keep the rest in a folder of its own."""
     lake, queue, table = lost.lake, lost.exported.queue, lost.table.name
-    with rows.connected(dsn) as server:
-        source = rows.identity(server, queue)
-    if lost.last == lost.exported.number:
+    source = lost.standing.source
+    if lost.is_well:
         if lost.exported.source != source:
             raise PipelineError(
                 f"{lake.uri} has nothing of queue {queue} that this database has lost",
@@ -173,23 +262,33 @@ def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
         accept(dsn, lake, lost.exported)
         return None
     kind = format_of(lake, table) or "parquet"
-    manifest = run.begin(source, kind)
+    exported = lost.exported
+    while exported.number < lost.taken:
+        # The table went on without the lake.
+        taken = Manifest(exported.number + 1, queue, exported.source, [], [], 0, 0, table, kind)
+        write_manifest(lake, replace(taken, position=exported.position))
+        exported = exported.followed_by(taken)
+    manifest = replace(run, exported=exported).begin(source, kind)
     report = _write(dsn, lost, manifest)
     with rows.connected(dsn) as server:
-        position = server.admin.run(calls.note_position(queue, lost.position))
+        is_known = lost.position and server.admin.run(calls.known_positions(queue, [lost.position]))
+        position = server.admin.run(calls.note_position(queue, lost.position if is_known else None))
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
-    manifest = replace(
-        manifest,
-        position=position,
-        lost=lost.ids,
-        kept=kept,
-        removed=lost.files if lost.is_behind else [],
-    )
-    spans = [] if lost.is_behind else _spans(lost)
-    manifest = known_table(dsn, lake, table).remove(manifest, lost.files, spans)
+    # The table goes on from whatever it has.
+    manifest = replace(manifest, position=position, lost=lost.ids, kept=kept, follows=None)
+    in_lake = known_table(dsn, lake, table)
+    if lost.state is _Table.OTHER:
+        manifest = replace(manifest, removed=lost.files, remade=True)
+        in_lake.remake(manifest, lost.base)
+    elif lost.state is _Table.BACK:
+        manifest = replace(manifest, removed=lost.files)
+        in_lake.commit(manifest, [])
+    elif lost.ids:
+        manifest = in_lake.remove(manifest, lost.files, _spans(lost))
     write_manifest(lake, manifest)
     run.end(manifest)
-    accept(dsn, lake, read_exported(lake, queue, table))
+    # Older rows than those since its last export may be missing.
+    accept(dsn, lake, replace(read_exported(lake, queue, table), since=""))
     return report
 
 
@@ -234,13 +333,30 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
         extent = extent_of(server, queue, table.name)
         kept = without(lost.exported.ids, lost.ids)
         others = rows.count_others(server, extent, kept)
+        gone = _gone(server, extent, lost)
+    if gone and manifest is not None:
+        # Whoever reads the report may be killed before that.
+        lost.lake.put(f"{_folder_of_lost(manifest)}/{manifest.token}{GONE}", json.dumps(gone).encode())
     return RestoredTable(
         table=table.name,
         only_in_lake=only_in_lake,
         only_in_database=others - in_both,
-        exports=lost.exported.number - lost.last,
+        exports=lost.exports,
         kept=f"{lost.lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and names else "",
+        gone=size_of(gone),
+        gone_ids=", ".join(f"{a}-{b}" for a, b in gone[:RANGES_MAX])
+        + (", …" if len(gone) > RANGES_MAX else ""),
     )
+
+
+def _gone(server: Client, extent: rows.Range, lost: _Lost) -> Ranges:
+    """Return the ids that a lake had when the database noted it last, and that neither has now."""
+    if not lost.standing.lake_lacks:
+        return []
+    queue, table = lost.exported.queue, lost.table.name
+    noted = server.admin.run(calls.exported_ids(queue, lost.standing.noted_as, table))
+    missing = without(noted, lost.exported.ids)
+    return without(missing, rows.present(server, extent, missing))
 
 
 def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[bool]:

@@ -14,14 +14,14 @@ from spanmq.errors import PipelineError
 from spanmq.spark import rows
 from spanmq.spark.jobs.history import check_history
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.lake_format import table_of
+from spanmq.spark.jobs.lake_format import known_table, table_of
 from spanmq.spark.jobs.lake_table import LOST, folder_of
 from spanmq.spark.jobs.manifest import (
     FOLDER,
+    Committed,
     Exported,
     Manifest,
     drop_draft,
-    is_taken,
     note_format,
     read_drafts,
     read_exported,
@@ -60,6 +60,7 @@ class Run:
             format=format,
             token=uuid.uuid4().hex[:12],
             position=self.exported.position,
+            follows=self.exported.committed if self.exported.source in (source, "") else 0,
         )
         write_draft(self.lake, manifest)
         return manifest
@@ -88,6 +89,8 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
         before = read_exported(lake, queue, table)
         if not is_repair:
             check_history(dsn, lake, before)
+        else:
+            known_table(dsn, lake, table).reach()
         exported = _settled(dsn, lake, queue, table)
         if not is_repair and exported != before:
             check_history(dsn, lake, exported)
@@ -107,29 +110,32 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has of a queue, after ending or undoing what was killed there."""
     exported = read_exported(lake, queue, table)
     drafts = list(read_drafts(lake, queue, table))
-    if drafts:
-        sweep_halves(lake, queue, table)
+    sweep_halves(lake, queue, table, has_drafts=bool(drafts))
 
-    def committed_by(draft: Manifest) -> int:
+    def committed_by(draft: Manifest) -> Committed:
         return table_of(draft.format, dsn, lake, table).committed(draft)
 
+    def is_committed(draft: Manifest) -> bool:
+        return draft.has_rows and committed_by(draft).rows == draft.commit
+
     # First one that Delta or Iceberg has: its manifest was not written yet.
-    for draft in sorted(drafts, key=lambda each: committed_by(each) != each.commit):
+    for draft in sorted(drafts, key=is_committed, reverse=True):
         if draft.number > exported.number:
-            committed = committed_by(draft)
             manifest = draft
-            if committed != draft.commit:
+            if not is_committed(draft):
                 # It never was, and can't come back: its number is taken by nothing.
                 nothing: dict[str, Any] = {
                     "count": 0,
                     "checksum": 0,
                     "token": "",
                     "position": exported.position,
+                    "follows": None,
+                    "remade": False,
                 }
                 for name in ("ids", "files", "removed", "lost", "kept"):
                     nothing[name] = []
                 manifest = replace(draft, **nothing)
-                if not is_taken(committed, draft.commit):
+                if not committed_by(draft).has_taken(draft):
                     # The commit of another run with this number fails from now on.
                     table_of(draft.format, dsn, lake, table).commit(manifest, [])
             write_manifest(lake, manifest)

@@ -67,7 +67,9 @@ begin
                             r.oid::regclass), r.folded_name
     from relation r where r.place <> 'partman' and r.relnamespace <> 'pgmq'::regnamespace and r.relispartition
     union all
-    select r.object, 'its row-level security has no equal: rights on a queue are grants on its view', r.folded_name
+    select r.object,
+        'its row-level security has no equal: drop it, and grant verbs on queues to roles, a queue for each tenant',
+        r.folded_name
     from relation r
     where r.relrowsecurity or r.relforcerowsecurity or exists (select from pg_policy p where p.polrelid = r.oid)
     union all
@@ -76,7 +78,8 @@ begin
     where not r.relispartition or not exists (select from spanmq_adopt.relation o where o.oid = i.inhparent)
     union all
     select format('trigger %I on %s', t.tgname, r.oid::regclass),
-        case r.place when 'queue' then 'a view has no such trigger: drop it'
+        case r.place when 'queue'
+                     then 'a view has no such trigger: drop it, and use a worker, a subscription or a notification'
                      else 'it would run with the rights of the schema''s owner: drop it' end,
         r.folded_name
     from relation r join pg_trigger t on t.tgrelid = r.oid
@@ -90,7 +93,8 @@ begin
         r.folded_name
     from relation r join pg_rewrite w on w.ev_class = r.oid where r.relkind in ('r', 'p')
     union all
-    select format('constraint %I on %s', k.conname, r.oid::regclass), 'messages have no constraints of yours: drop it',
+    select format('constraint %I on %s', k.conname, r.oid::regclass),
+        'messages have no constraints of yours: drop it, and use a schema of bodies, or dedup_id for a unique one',
         r.folded_name
     from relation r join pg_constraint k on k.conrelid = r.oid
     where r.place = 'queue' and k.contype in ('c', 'f', 'x') and k.conparentid = 0 and k.conislocal

@@ -2,7 +2,12 @@
 -- locks of lock.sql, and reads rows of those relations only in which inspect.sql found no obstacle.
 do $inventory$
 declare
-    extension_id oid := (select e.oid from pg_extension e where e.extname = 'pgmq');
+    -- Not an extension without members, as `spanmq schema extension` registers it.
+    extension_id oid := (select e.oid from pg_extension e where e.extname = 'pgmq'
+                         and exists (select from pg_depend d
+                                     where d.classid = 'pg_class'::regclass and d.objid = to_regclass('pgmq.meta')
+                                     and d.refclassid = 'pg_extension'::regclass and d.refobjid = e.oid
+                                     and d.deptype = 'e'));
     partman regclass := (select r.oid from spanmq_adopt.relation r join pg_class c on c.oid = r.oid
                          where r.place = 'partman' and c.relname = 'part_config');
     -- Null with an obstacle: those of single queues have a name.
@@ -22,14 +27,14 @@ begin
                coalesce((select c.relkind = 'p' from pg_class c where c.oid = m.source), bool_or(m.is_partitioned)),
                coalesce((select c.relpersistence = 'u' from pg_class c where c.oid = m.source), bool_or(m.is_unlogged)),
                min(m.created_at), m.source, m.archive
-        from (select m.*, lower(m.queue_name) as folded_name, source.oid::regclass as source,
+        from (select m.*, lower(m.queue_name collate "C") as folded_name, source.oid::regclass as source,
               archive.oid::regclass as archive
               from pgmq.meta m
               -- A dry run does not keep new queues from being created: these were not inspected.
               left join spanmq_adopt.relation source
-              on source.oid = to_regclass(format('pgmq.%I', lower('q_' || m.queue_name)))
+              on source.oid = to_regclass(format('pgmq.%I', lower(('q_' || m.queue_name) collate "C")))
               left join spanmq_adopt.relation archive
-              on archive.oid = to_regclass(format('pgmq.%I', lower('a_' || m.queue_name)))) m
+              on archive.oid = to_regclass(format('pgmq.%I', lower(('a_' || m.queue_name) collate "C")))) m
         group by m.folded_name, m.source, m.archive;
 
     for this in select * from spanmq_adopt.queue where source is not null loop
@@ -62,7 +67,7 @@ begin
             if throttles is not null then
                 this.notify_ms := 250;
                 execute 'select min(t.throttle_interval_ms) from pgmq.notify_insert_throttle t where'
-                        ' lower(t.queue_name) = $1 having count(*) > 0'
+                        ' lower(t.queue_name collate "C") = $1 having count(*) > 0'
                     into this.notify_ms using this.folded_name;
                 this.notify_ms := coalesce(this.notify_ms, 250);
             end if;
@@ -81,8 +86,9 @@ begin
             this.notes := this.notes || 'its archive stays as it is partitioned'::text;
         end if;
         this.notes := this.notes || array(
-            select format('drops your index %s', i.indexrelid::regclass) from pg_index i join pg_class c
-                on c.oid = i.indexrelid
+            select format('drops your index %s: use dedup_id in place of a unique one,'
+                          ' a queue of its own for what you search', i.indexrelid::regclass)
+            from pg_index i join pg_class c on c.oid = i.indexrelid
             where i.indrelid = this.source and not i.indisprimary
                 and c.relname not in ('q_' || this.folded_name || '_vt_idx', 'q_' || this.folded_name || '_part_idx',
                                       'q_' || this.folded_name || '_fifo_idx')
@@ -109,7 +115,7 @@ begin
 
     if topics is not null then
         insert into spanmq_adopt.topic
-            select t.pattern, lower(t.queue_name), min(t.bound_at) from pgmq.topic_bindings t group by 1, 2;
+            select t.pattern, lower(t.queue_name collate "C"), min(t.bound_at) from pgmq.topic_bindings t group by 1, 2;
         update spanmq_adopt.queue q
             set topics = array(select t.pattern from spanmq_adopt.topic t where t.folded_name = q.folded_name
                                order by t.pattern);

@@ -65,7 +65,8 @@ declare
 begin
     perform spanmq_adopt.hold('pgmq', 'topic_bindings', mode, 'settings', null);
     for this in
-        select distinct p.prefix || lower(m.queue_name) as table_name, p.place, lower(m.queue_name) as folded_name
+        select distinct p.prefix || lower(m.queue_name collate "C") as table_name, p.place,
+            lower(m.queue_name collate "C") as folded_name
         from pgmq.meta m, (values ('q_', 'queue'), ('a_', 'archive')) p (prefix, place)
         -- A queue before its archive, as pgmq.archive does it.
         order by 3, 2 desc

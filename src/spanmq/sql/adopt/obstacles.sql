@@ -6,6 +6,11 @@ from spanmq_adopt.queue q
 where q.source is not null
 and (q.name = '' or length(q.name) > 47 or greatest(octet_length(q.name), octet_length(q.folded_name)) > 47)
 union all
+select format('queue %L', q.name),
+'its table has a lower case that the collation of the database says, and here A to Z have one only: drop it, or move'
+    ' its messages to a queue whose name has no other capital letters'
+from spanmq_adopt.queue q where lower(q.name) <> lower(q.name collate "C")
+union all
 select format('queue %L', o.name),
 format('it has a name that queue %L needs for itself here: drop or rename one of them', q.name)
 from spanmq_adopt.queue q
@@ -20,7 +25,8 @@ where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')
     and exists (select from pg_depend d where d.refclassid = 'pg_namespace'::regclass and d.refobjid = n.oid
                 and d.deptype = 'n')
 union all
-select format('column %I of %s', a.attname, q.source), 'messages have no columns of yours: drop it'
+select format('column %I of %s', a.attname, q.source),
+    'messages have no columns of yours: drop it, and put its data into headers'
 from spanmq_adopt.queue q join pg_attribute a on a.attrelid = q.source
 where a.attnum > 0 and not a.attisdropped
     and a.attname not in ('msg_id', 'read_ct', 'enqueued_at', 'last_read_at', 'vt', 'message', 'headers')
@@ -31,7 +37,8 @@ union all
 select format('table %s', q.source), format('%s of its messages have an id that another has too', q.repeated)
 from spanmq_adopt.queue q where q.repeated > 0
 union all
-select format('publication %I', p.pubname), format('%s is in it: take it out', q.source)
+select format('publication %I', p.pubname),
+    format('%s is in it: take it out, and publish the archive, or read a subscription', q.source)
 from spanmq_adopt.queue q join pg_publication_rel r on r.prrelid = q.source join pg_publication p on p.oid = r.prpubid
 union all
 select pg_describe_object('pg_proc'::regclass, p.oid, 0),

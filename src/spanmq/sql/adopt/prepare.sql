@@ -12,7 +12,7 @@ create schema spanmq_adopt;
 -- A row of pgmq.meta a queue; names that differ in case only are one queue, under the name that was there first.
 create table spanmq_adopt.queue (
     name text primary key,
-    folded_name text not null unique,
+    folded_name text collate "C" not null unique,
     other_names text[] not null,
     is_partitioned boolean not null,
     is_unlogged boolean not null,
@@ -34,7 +34,8 @@ create table spanmq_adopt.queue (
     queue_id int                      -- once it is ours
 );
 
-create table spanmq_adopt.topic (pattern text not null, folded_name text not null, bound_at timestamptz not null);
+create table spanmq_adopt.topic (
+    pattern text not null, folded_name text collate "C" not null, bound_at timestamptz not null);
 
 -- The functions of PGMQ 1.4 to 1.13, by name and argument types: any other function in the schema is the user's own.
 create table spanmq_adopt.signature (name text not null, arguments text not null, primary key (name, arguments));
@@ -92,6 +93,6 @@ create table spanmq_adopt.own_function (oid oid primary key, source text not nul
 
 -- The relations of which the take-over reads rows or keeps the table, with their partitions and children. Place: names
 -- (pgmq.meta), settings (the other two tables), partman (pg_partman's settings), queue or archive.
-create table spanmq_adopt.relation (oid oid primary key, place text not null, folded_name text);
+create table spanmq_adopt.relation (oid oid primary key, place text not null, folded_name text collate "C");
 -- The obstacles that are found before any row is read; folded_name: whose messages are not counted therefore.
-create table spanmq_adopt.obstacle (object text not null, reason text not null, folded_name text);
+create table spanmq_adopt.obstacle (object text not null, reason text not null, folded_name text collate "C");

@@ -1,7 +1,12 @@
 -- Moves the tables that hold data out of the way, and drops the rest of PGMQ.
 do $set_aside$
 declare
-    extension_id oid := (select e.oid from pg_extension e where e.extname = 'pgmq');
+    -- Not an extension without members, as `spanmq schema extension` registers it.
+    extension_id oid := (select e.oid from pg_extension e where e.extname = 'pgmq'
+                         and exists (select from pg_depend d
+                                     where d.classid = 'pg_class'::regclass and d.objid = to_regclass('pgmq.meta')
+                                     and d.refclassid = 'pg_extension'::regclass and d.refobjid = e.oid
+                                     and d.deptype = 'e'));
     this record;
     list text;
 begin

@@ -127,7 +127,7 @@ begin
         update spanmq_adopt.queue q set queue_id = ours.queue_id where q.name = this.name;
     end loop;
 
-    insert into pgmq.topic_bindings (pattern, queue_name, bound_at)
+    insert into spanmq_core.topic_binding (pattern, queue_name, bound_at)
         select t.pattern, q.name, t.bound_at from spanmq_adopt.topic t join spanmq_adopt.queue q
         on q.folded_name = t.folded_name
         where q.queue_id is not null;
@@ -164,4 +164,4 @@ begin
 end
 $take_over$;
 
-analyze spanmq_core.fresh, spanmq_core.held;
+analyze spanmq_core.state, spanmq_core.later;

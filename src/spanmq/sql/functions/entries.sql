@@ -1,18 +1,20 @@
 -- Last in the order of file names: it makes entries for the functions of all files, and gives the rights.
 
--- The functions that act on queues: their verb, the schema of their entry, and what finds the queue of those that are
--- called by another name.
+-- The functions that act on queues: their verb, the schema of their entry, the function that is written and the one
+-- that roles may execute, and what finds the queue of those that are called by another name. The calls of those with +
+-- are recorded (recorder_text): what is done by hand to queues, messages, schedules and rights, and not what programs
+-- do to each message.
 create or replace function spanmq_core.functions_on_queues() returns table (verb text, schema_name text,
-    inner_function regprocedure, finder text)
+    written regprocedure, inner_function regprocedure, finder text)
 language sql stable as $$
     with listed (verb, schema_name, names) as (values
         ('send', 'pgmq', '
             send send_batch
         '),
         ('send', 'spanmq', '
-            send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published schedule
-            unschedule:queue_of_schedule pause_schedule:queue_of_schedule run_schedule:queue_of_schedule
-            resume_schedule:queue_of_schedule
+            send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published
+            published_epochs +schedule +unschedule:queue_of_schedule +pause_schedule:queue_of_schedule
+            +run_schedule:queue_of_schedule +resume_schedule:queue_of_schedule
             plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch
         '),
         ('look', 'pgmq', '
@@ -23,43 +25,69 @@ language sql stable as $$
             list_category_rules dead_letters count_dead_letters dead_letters_between dead_letter_extent failures
             failing failing_messages list_changes failures_between failure_extent statistics list_leases list_groups
             list_segments list_bindings list_throttles dead_letters_of get_policy
-            receiver_log list_receivers read_ranges state list_subscriptions shard_groups count_messages metrics_all
-            health latest_statistics list_schedules begin_pipeline_run note_pipeline_run:queue_of_run
-            end_pipeline_run:queue_of_run list_pipeline_runs list_batches
-            get_schema replay replay_extent await_settled unsettled get_results list_results list_workers
-            list_task_kinds
-            note_position known_positions
+            receiver_log list_receivers read_ranges state explain list_subscriptions shard_groups count_messages
+            metrics_all health latest_statistics attention list_schedules begin_pipeline_run
+            note_pipeline_run:queue_of_run end_pipeline_run:queue_of_run list_pipeline_runs list_batches
+            get_schema +replay replay_extent await_settled unsettled get_results list_results list_workers
+            list_task_kinds task_statistics
+            note_position known_positions noted_export exported_ids
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
             read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt
         '),
         ('receive', 'spanmq', '
-            receive begin_alone ack cancel cancelled nack reject release extend hold receiver_open receiver_claim
+            receive begin_alone ack +cancel cancelled nack reject release extend hold receiver_open receiver_claim
             receiver_ranges
-            adopt_receiver release_receiver reject_from_receiver await_messages look_ahead report_breaker report_worker
+            +adopt_receiver +release_receiver +reject_from_receiver await_messages look_ahead report_worker
             note_export store_result ack_with_results
-            refuse_export forget_export redrive redrive_message purge_dead_letters
-            retry_failing reject_failing
+            +refuse_export +forget_export +redrive +redrive_message +purge_dead_letters
+            +retry_failing +reject_failing
         '),
         ('manage', 'pgmq', '
-            purge_queue enable_notify_insert disable_notify_insert update_notify_insert
-            convert_archive_partitioned unbind_topic
+            +purge_queue +enable_notify_insert +disable_notify_insert +update_notify_insert
+            +convert_archive_partitioned +unbind_topic
         '),
         ('manage', 'spanmq', '
-            set_policy set_schema set_category_policy set_category_rule drop_category_rule pause resume grant_queue
-            revoke_queue
-            list_grants
+            +set_policy +set_schema +set_category_policy +set_category_rule +drop_category_rule +pause +resume
+            +close_breaker +grant_queue +revoke_queue list_grants
         ')),
     named as (
-        select l.verb, l.schema_name, split_part(n, ':', 1) as name, nullif(split_part(n, ':', 2), '') as finder
+        select l.verb, l.schema_name, split_part(ltrim(n, '+'), ':', 1) as name,
+            nullif(split_part(n, ':', 2), '') as finder, starts_with(n, '+') as is_recorded
         from listed l cross join regexp_split_to_table(trim(l.names, E' \n'), '[[:space:]]+') n
         union all
-        select 'manage', null, 'drop_queue', null
+        select 'manage', null, 'drop_queue', null, true
         union all
-        select v, null, 'may_' || v, null from unnest('{send,look,receive,manage}'::text[]) v)
-    select n.verb, n.schema_name, p.oid::regprocedure, n.finder
+        select v, null, 'may_' || v, null, false from unnest('{send,bulk,look,receive,manage}'::text[]) v)
+    select n.verb, n.schema_name, p.oid::regprocedure,
+        case when n.is_recorded then spanmq_core.recorder_of(p.oid) else p.oid::regprocedure end, n.finder
     from named n join pg_proc p on p.pronamespace = 'spanmq_call'::regnamespace and p.proname = n.name
+    where not (n.is_recorded and 'of_caller' = any (p.proargnames))
+$$;
+
+-- The other functions whose calls are recorded: they need their verb on all queues, or (null) the owner's rights.
+create or replace function spanmq_core.recorded_on_all() returns table (verb text, schema_name text,
+    written regprocedure, inner_function regprocedure)
+language sql stable as $$
+    select l.verb, l.schema_name, p.oid::regprocedure, spanmq_core.recorder_of(p.oid)
+    from (values
+        ('create', 'spanmq', '{set_shards,forget_shards}'::text[]),
+        ('manage', 'spanmq', '{create_subscription,stop_worker}'),
+        ('manage', 'pgmq', '{bind_topic}'),
+        ('serve', 'spanmq', '{set_sqs_queue,start_sqs_move,cancel_sqs_move}'),
+        ('admin', 'spanmq', '{create_token,revoke_token,rotate_token,create_access_key,revoke_access_key}'),
+        (null, 'spanmq', '{grant_all,revoke_all,grant_create,follow_table_grants}')) l (verb, schema_name, names)
+    join pg_proc p on p.pronamespace = 'spanmq_call'::regnamespace and p.proname = any (l.names)
+    where 'of_caller' <> all (p.proargnames)
+$$;
+
+-- All functions whose calls are recorded.
+create or replace function spanmq_core.recorded() returns table (written regprocedure)
+language sql stable as $$
+    select f.written from spanmq_core.functions_on_queues() f where f.written is distinct from f.inner_function
+    union all
+    select r.written from spanmq_core.recorded_on_all() r
 $$;
 
 -- All functions whose EXECUTE a verb is, as a list for GRANT.
@@ -68,26 +96,22 @@ language sql stable as $$
     select string_agg(f.name::text, ', ') from (
         select q.inner_function as name from spanmq_core.functions_on_queues() q where q.verb = functions_of.verb
         union all
+        select r.inner_function from spanmq_core.recorded_on_all() r where r.verb = functions_of.verb
+        union all
         select p.oid::regprocedure from pg_proc p
         join (values
             ('create', 'spanmq_call', '{may_create,create_queue,create_partitioned_queue}'::text[]),
-            ('create', 'spanmq', '{set_shards,forget_shards}'),
             ('look', 'spanmq', '{sum_statistics}'),
             ('send', 'spanmq', '{enter_shards}'),
-            ('manage', 'spanmq', '{create_subscription}'),
-            ('manage', 'pgmq', '{bind_topic}'),
             -- Maintenance plans the schedules of all queues.
             ('maintain', 'spanmq_call', '{may_maintain,plan_schedule,upcoming_schedules}'),
-            ('maintain', 'spanmq', '{maintain,doctor}'),
+            ('maintain', 'spanmq', '{maintain,doctor,begin_notices,end_notices}'),
             ('serve', 'spanmq_call', '{may_serve,move_sqs_messages}'),
             ('serve', 'spanmq',
-             '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,set_sqs_queue,'
-             'start_sqs_move,list_sqs_moves,find_sqs_move,cancel_sqs_move,take_sqs_move,has_sqs_moves,note_sqs_move,'
-             'list_sqs_moved}'),
+             '{check_token,find_access_key,open_session,check_session,close_session,list_sqs_queues,list_sqs_moves,'
+             'find_sqs_move,take_sqs_move,has_sqs_moves,note_sqs_move,list_sqs_moved}'),
             ('admin', 'spanmq_call', '{may_admin}'),
-            ('admin', 'spanmq',
-             '{create_token,list_tokens,revoke_token,rotate_token,create_access_key,list_access_keys,'
-             'revoke_access_key}')
+            ('admin', 'spanmq', '{list_tokens,list_access_keys}')
         ) d (verb, schema_name, names) on p.pronamespace = to_regnamespace(d.schema_name) and p.proname = any (d.names)
         where d.verb = functions_of.verb) f
 $$;
@@ -106,26 +130,6 @@ begin
         where p.oid = any (functions) and a.grantee <> p.proowner group by 1
     loop
         execute format('revoke all on function %s from %s cascade', this.functions, this.role);
-    end loop;
-end $$;
-
--- Leaves other roles SELECT, if anything, of what the owner's default privileges grant on a new table, view or
--- sequence.
-create or replace function spanmq_core.close_relation(relation regclass) returns void
-language plpgsql as $$
-declare
-    this record;
-begin
-    for this in
-        select case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as role,
-               bool_or(a.privilege_type = 'SELECT') as may_select
-        from pg_class c cross join lateral aclexplode(c.relacl) a
-        where c.oid = relation and a.grantee <> c.relowner group by 1 having bool_or(a.privilege_type <> 'SELECT')
-    loop
-        execute format('revoke all on %s from %s cascade', relation, this.role);
-        if this.may_select then
-            execute format('grant select on %s to %s', relation, this.role);
-        end if;
     end loop;
 end $$;
 
@@ -159,14 +163,21 @@ declare
         join spanmq_core.object_checksum known on known.kind = 'function'
             and known.name = format('spanmq_core.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
         where p.pronamespace = 'spanmq_core'::regnamespace), false);
-    closed regprocedure[]
-        :=
-        '{"spanmq.grant_all(text,text)","spanmq.revoke_all(text,text)",spanmq.grant_create(text),'
-        'spanmq.follow_table_grants(boolean)}';
+    closed regprocedure[];
 begin
-    for this in select * from spanmq_core.functions_on_queues() f where f.schema_name is not null loop
-        execute spanmq_core.entry_text(this.inner_function, this.schema_name, this.verb, this.finder);
+    for this in select * from spanmq_core.recorded() loop
+        execute spanmq_core.recorder_text(this.written);
+        closed := closed || this.written;
     end loop;
+    for this in
+        select f.written, f.inner_function, f.schema_name, f.verb, f.finder from spanmq_core.functions_on_queues() f
+            where f.schema_name is not null
+        union all
+        select r.written, r.inner_function, r.schema_name, null, null from spanmq_core.recorded_on_all() r
+    loop
+        execute spanmq_core.entry_text(this.written, this.inner_function, this.schema_name, this.verb, this.finder);
+    end loop;
+    closed := closed || array(select r.inner_function from spanmq_core.recorded_on_all() r where r.verb is null);
     -- First no role, then those that had the verb before: an upgrade may have brought functions, and what was restored
     -- without privileges is open to all.
     revoke all on schema spanmq_core, spanmq_call from public;
@@ -193,6 +204,11 @@ begin
     perform spanmq_core.close_functions(closed || array(
         select p.oid::regprocedure from pg_proc p where p.pronamespace = 'spanmq_call'::regnamespace
             and p.proname ~ '_[0-9]+$'));
+    -- They go, and so do those of functions that have a proof of their caller only now.
+    perform spanmq_core.drop_functions(array(
+        select p.oid::regprocedure from pg_proc p where p.pronamespace = 'spanmq_call'::regnamespace
+            and p.proname ~ '_[0-9]+$' and p.oid <> all (closed)
+            and p.prosrc ~ '^begin (return|perform|return query select [*] from) spanmq_call[.]'));
     foreach each in array grants loop
         execute each;
     end loop;
@@ -210,26 +226,21 @@ begin
     loop
         execute format('grant execute on function %s to public', this.function);
     end loop;
-    -- Tables and sequences of ours are read by functions only. The log of a queue may be granted, and so may the
-    -- ledger.
+    -- Up to 0.1.0, EXECUTE on these was the verb.
     for this in
-        select c.oid::regclass as relation,
-               string_agg(distinct case when a.grantee = 0 then 'public'
-                          else quote_ident(pg_get_userbyid(a.grantee)) end, ', ') as roles
-        from pg_class c cross join lateral aclexplode(c.relacl) a
-        where c.relnamespace in ('spanmq_core'::regnamespace, 'spanmq_call'::regnamespace)
-        and c.relkind in ('r', 'p', 'v', 'S')
-            and a.grantee <> c.relowner and c.relname !~ '^[a-z_]+_[0-9]+(_|$)'
-            and (c.relname <> all ('{migration,release,object_checksum}') or a.privilege_type <> 'SELECT')
-        group by 1
+        select e.oid::regprocedure as function
+        from spanmq_core.recorded_on_all() r
+        join pg_proc p on p.oid = r.written
+        join pg_proc e on e.pronamespace = r.schema_name::regnamespace and e.proname = p.proname
+        where not exists (select from spanmq_core.object_checksum known where known.kind = 'function'
+                          and starts_with(known.name, format('spanmq_call.%I(', p.proname)))
     loop
-        execute format('revoke all on %s from %s cascade', this.relation, this.roles);
+        execute format('grant execute on function %s to public', this.function);
     end loop;
-    perform spanmq_core.close_relation(r.relation)
-        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation)
-        where not exists (select from spanmq_core.object_checksum known where known.name = r.relation::text);
+    perform spanmq_core.close_privileges(null);
     -- Functions in a view are executed with the rights of the role that reads the view.
-    grant execute on function spanmq_core.last_notified_at(int) to public;
+    grant execute on function spanmq_core.last_notified_at(int), spanmq_core.refuse_replica_role(),
+        spanmq_core.unless_replica_role(anyelement) to public;
     -- Entries record the caller there; a caller cannot write another role's name.
     grant insert (proof) on spanmq_call.caller to public;
     -- Last, so that no function is visible before its default grant to public is revoked.
@@ -244,4 +255,22 @@ begin
     alter default privileges in schema pgmq grant select on sequences to pg_monitor;
 exception when insufficient_privilege then
     raise notice 'pg_monitor was not given the right to look at queues';
+end $$;
+
+-- Views of queues and logs that an older release made have no guard and no defaults.
+do $$
+declare
+    this spanmq_core.queue;
+begin
+    for this in
+        select * from spanmq_core.queue q
+        where to_regclass(format('pgmq.%I', 'q_' || q.folded_name)) = q.queue_view
+          and (to_regclass(format('spanmq_core.guard_%s', q.queue_id)) is null
+               or not exists (select from pg_attrdef d where d.adrelid = q.queue_view))
+    loop
+        perform spanmq_core.make_view(this.queue_id, 'q_' || this.folded_name);
+        if to_regclass(format('spanmq.log_%s', this.queue_id)) is not null then
+            execute spanmq_core.log_view_text(this.queue_id);
+        end if;
+    end loop;
 end $$;

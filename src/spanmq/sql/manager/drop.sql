@@ -6,7 +6,7 @@
     begin
         -- The wrappers of a function, one for each queue, are made from it.
         differing := differing || array(
-            select p.oid from pg_catalog.pg_proc p
+            select distinct p.oid from pg_catalog.pg_proc p
             join pg_catalog.pg_proc c on c.oid = any (differing) and c.pronamespace = p.pronamespace
             where p.pronamespace = 'spanmq_call'::pg_catalog.regnamespace
               and p.proname ~ pg_catalog.format('^%s_[0-9]+$', c.proname));

@@ -9,9 +9,8 @@ begin
         raise exception 'spanmq needs PostgreSQL 15 or newer, this is %', pg_catalog.current_setting('server_version')
             using errcode = 'MQ006', hint = 'Upgrade the server.';
     end if;
-    if exists (select from pg_catalog.pg_extension where extname = 'pgmq')
-        or exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-                   where n.nspname = 'pgmq' and c.relname = 'meta' and c.relkind in ('r', 'p')) then
+    if exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+               where n.nspname = 'pgmq' and c.relname = 'meta' and c.relkind in ('r', 'p')) then
         raise exception 'this database holds PGMQ'
             using errcode = 'MQ006', hint = 'Take its queues over with: spanmq schema adopt';
     end if;

@@ -40,7 +40,7 @@ begin
     end if;
     -- The owner of a schema can drop what is in it and put functions of its own there; so can a role that may create.
     select * into stranger from (:strangers) each
-        where each.problem = 'owner' or not is_installed
+        where each.problem = 'owner' or each.problem = 'privilege' and not is_installed
             and each.detail <> pg_catalog.format('%s has CREATE: revoke it', current_user)
         order by each.kind = 'schema' desc, each.name limit 1;
     if found then

@@ -29,8 +29,8 @@ begin
     select pg_catalog.array_agg(p.oid) into differing
     from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
     where p.oid = any (ours)
-      -- Entries and wrappers are made by entries.sql, from the functions of spanmq_call.
-      and p.prosrc !~ 'spanmq_call[.]wrapper_call[(]'
+      -- Entries, wrappers and the forms that record are made by entries.sql, from the functions of spanmq_call.
+      and p.prosrc !~ 'spanmq_call[.]wrapper_call[(]|Made by spanmq_core[.]recorder_text'
       and not (n.nspname = 'spanmq_call' and p.proname ~ '(^may_|_[0-9]+$)')
       and (n.nspname = 'spanmq_call' or exists (
           select from pg_catalog.pg_proc s
@@ -45,10 +45,12 @@ begin
             and s.pronargdefaults >= p.pronargdefaults);
     execute 'drop function ' || (
         select pg_catalog.string_agg(f.oid::pg_catalog.regprocedure::text, ', ') from pg_catalog.unnest(new) f (oid));
-    -- The entry of a function that differs is made from it.
+    -- The entry of a function that differs is made from it, and so is its form that records.
     differing := differing || array(
         select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-        where p.oid = any (ours) and n.nspname in ('pgmq', 'spanmq') and p.prosrc ~ 'spanmq_call[.]wrapper_call[(]'
+        where p.oid = any (ours) and p.oid <> all (differing)
+          and p.prosrc ~ case when n.nspname in ('pgmq', 'spanmq') then 'spanmq_call[.](wrapper_call|prove_caller)[(]'
+                              when n.nspname = 'spanmq_call' then 'Made by spanmq_core[.]recorder_text' end
           and exists (select from pg_catalog.pg_proc c
                       where c.oid = any (differing) and c.proname = p.proname
                         and c.pronamespace = 'spanmq_call'::pg_catalog.regnamespace));

@@ -23,4 +23,15 @@ select
         select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'pgmq' and c.relname = 'meta' and c.relkind in ('r', 'p')
     ) as has_upstream_tables,
-    (select extversion from pg_catalog.pg_extension where extname = 'pgmq') as extension_version
+    exists (
+        select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = 'pgmq' and c.relname ~ '^[qa]_' and c.relkind in ('r', 'p')
+    ) as has_upstream_queues,
+    -- Not an extension without members, as `spanmq schema extension` registers it.
+    (
+        select e.extversion from pg_catalog.pg_extension e
+        where e.extname = 'pgmq' and exists (
+            select from pg_catalog.pg_depend d join pg_catalog.pg_class c on c.oid = d.objid and c.relname = 'meta'
+            where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.deptype = 'e'
+                and d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and d.refobjid = e.oid)
+    ) as extension_version

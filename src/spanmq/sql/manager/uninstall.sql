@@ -59,8 +59,8 @@ begin
             and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S') and not c.relispartition
                 and not (c.relname ~ '^a_' and c.relkind in ('r', 'p'))
                 and not exists (select from pgmq.metrics_all() m
-                                where c.relname in ('q_' || lower(m.queue_name),
-                                                    'q_' || lower(m.queue_name) || '_msg_id_seq'))
+                                where c.relname in ('q_' || lower(m.queue_name collate "C"),
+                                                    'q_' || lower(m.queue_name collate "C") || '_msg_id_seq'))
                 and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid
                                 and d.deptype in ('a', 'i'))
             order by 1);
@@ -86,5 +86,10 @@ begin
         end if;
     end if;
     drop schema pgmq, spanmq, spanmq_call, spanmq_core cascade;
+    -- The extension without members that `spanmq schema extension` registered.
+    if pg_catalog.pg_has_role((select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'spanmq_extension'),
+                              'usage') then
+        drop schema spanmq_extension cascade;
+    end if;
 end
 $uninstall$;

@@ -97,7 +97,7 @@ select * from pgmq.send('orders', '1');
 begin isolation level repeatable read;
 -- differs: whether a group is free can be judged only by a statement begun after its lock was taken
 -- upstream: 1
--- here: error MQ003: grouped reads need READ COMMITTED, not REPEATABLE READ
+-- here: error MQ003: a grouped read needs READ COMMITTED, not REPEATABLE READ
 select msg_id from pgmq.read_grouped('orders', 100, 1);
 rollback;
 

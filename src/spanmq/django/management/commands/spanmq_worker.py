@@ -1,6 +1,7 @@
 """`manage.py spanmq_worker`: run the tasks of the project."""
 
-from typing import Any
+import logging
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -8,6 +9,8 @@ from spanmq.django.management.project import project_tasks
 from spanmq.errors import SpanmqError
 from spanmq.worker import log
 from spanmq.worker.monitoring import monitored
+
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 class Command(BaseCommand):  # type: ignore[misc]
@@ -34,6 +37,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         tasks = project_tasks(options["tasks"])
         tasks.creates_queues |= options["create_queues"]
         queues = options["queue"] or tasks.queues
+        log_to_stderr()
         self.stdout.write(f"Receiving from {', '.join(queues)}. Quit with CONTROL-C.")
         try:
             with monitored(options["metrics_port"], options["metrics_host"]) as observers:
@@ -45,3 +49,13 @@ class Command(BaseCommand):  # type: ignore[misc]
                 )
         except SpanmqError as error:
             raise CommandError(str(error)) from error
+
+
+def log_to_stderr() -> None:
+    """Log with time and level where the project's LOGGING has no handler, which Python would write without them."""
+    logger = logging.getLogger("spanmq")
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)

@@ -3,8 +3,8 @@
 
 -- Appends all messages of `source` to the log of an empty queue and publishes them: visible ones ready, others waiting
 -- for their vt. Returns how many. `source` has msg_id, read_ct, enqueued_at, vt and message, and may have last_read_at
--- and headers. A visible message that was never read and never delayed gets no vt of its own, as if it had been sent
--- here, so its neighbours lie in one run; every other keeps its vt to the microsecond. The caller keeps writers off the
+-- and headers. A visible message that was never read and never delayed is visible since it was sent, as if it
+-- had been sent here; every other keeps its vt to the microsecond. The caller keeps writers off the
 -- source and sets the sequence of ids. Raises 23505 for an id that occurs twice.
 create or replace function spanmq_core.import_messages(this_queue int, source regclass) returns bigint
 language plpgsql as $$
@@ -30,32 +30,26 @@ begin
         get diagnostics n = row_count;
         total := total + n;
         execute format($insert$
-            with runs as (
-                select min(m.id) as lo, count(*) as n, m.attempts, m.vt, m.last_read_at, m.group_key
-                from (select i.*, i.id - row_number() over (partition by i.id / 256, i.attempts, i.vt, i.last_read_at,
-                                                            i.group_key order by i.id) as island
-                      from (
-                        select s.msg_id as id, s.read_ct as attempts, spanmq_core.group_of(%2$s) as group_key,
-                               -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they
-                               -- are never equal.
-                               case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s'
-                               and interval '1 s' then v.vt end
-                                   as vt,
-                               %1$s as last_read_at
-                        from %3$s s
-                        -- Before PostgreSQL 17 nothing can be subtracted from infinity.
-                        cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00'
-                                            when '-infinity' then s.enqueued_at else s.vt end as vt) v
-                        where s.msg_id between $3 and $4) i) m
-                group by m.id / 256, m.attempts, m.vt, m.last_read_at, m.group_key, m.island),
-            fresh as (
-                insert into spanmq_core.fresh (queue_id, lo, n, group_hash, group_key)
-                    select $1, t.lo, t.n, hashtextextended(r.group_key, 0), r.group_key
-                    from runs r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t
-                    where r.vt is null order by t.lo)
-            insert into spanmq_core.held (queue_id, lo, n, attempts, vt, last_read_at, group_hash, group_key)
-                select $1, t.lo, t.n, r.attempts, r.vt, r.last_read_at, hashtextextended(r.group_key, 0), r.group_key
-                from runs r, spanmq_core.tens(r.lo, r.lo + r.n - 1) t where r.vt is not null order by t.lo
+            with message as materialized (
+                select s.msg_id as id, s.read_ct as attempts, s.enqueued_at, spanmq_core.group_of(%2$s) as group_key,
+                       -- PGMQ takes enqueued_at from the start of the transaction and vt from the clock: they are never
+                       -- equal.
+                       case when v.vt > $2 or s.read_ct > 0 or v.vt - s.enqueued_at not between interval '-1 s'
+                       and interval '1 s' then v.vt end
+                           as vt,
+                       %1$s as last_read_at
+                from %3$s s
+                -- Before PostgreSQL 17 nothing can be subtracted from infinity.
+                cross join lateral (select case s.vt when 'infinity' then '9999-12-31 00:00:00+00'
+                                    when '-infinity' then s.enqueued_at else s.vt end as vt) v
+                where s.msg_id between $3 and $4),
+            unread as (
+                insert into spanmq_core.state (queue_id, msg_id, vt, group_hash, group_key)
+                    select $1, m.id, m.enqueued_at, hashtextextended(m.group_key, 0), m.group_key
+                    from message m where m.vt is null order by m.id)
+            insert into spanmq_core.later (queue_id, msg_id, attempts, vt, last_read_at, group_hash, group_key)
+                select $1, m.id, m.attempts, m.vt, m.last_read_at, hashtextextended(m.group_key, 0), m.group_key
+                from message m where m.vt is not null order by m.id
             $insert$, last_read_at, headers, source)
             using this_queue, at_, next_id, this.hi;
         execute format('select min(msg_id) from %s where msg_id > $1', source) into next_id using this.hi;

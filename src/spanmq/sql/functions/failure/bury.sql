@@ -1,57 +1,48 @@
--- Dead-lettering: messages that were taken out of their runs become dead letters, in the same transaction. So after a
+-- Dead-lettering: messages that were taken out of the queue become dead letters, in the same transaction. So after a
 -- crash at any instant a message is in exactly one of queue, archive and dead letters.
 
--- Makes dead letters of the messages of runs, which the caller has taken out of the queue (take_out, a claim without a
--- lease), with the attempts that the runs say and the story of each. Returns how many. Locks nothing that others need.
+-- Makes dead letters of messages, which the caller has locked, with their attempts and the story of each, and takes
+-- them out of the queue. fence: that of a batch of a receiver which holds them, else null. Returns how many. Locks
+-- nothing that others need.
 create or replace function spanmq_core.bury(
-    this spanmq_core.queue, runs spanmq_core.run[], at_ timestamptz, reason spanmq_core.reason
+    this spanmq_core.queue, ids bigint[], at_ timestamptz, reason spanmq_core.reason, fence bigint
 ) returns bigint
 language plpgsql as $$
 declare
     n bigint;
 begin
-    if runs = '{}' then
+    if ids = '{}' then
         return 0;
     end if;
     reason := spanmq_core.bounded(reason);
-    perform spanmq_core.block_groups(this.queue_id, runs);
+    -- Where the policy wants it, the groups of dead letters wait until these are redriven or discarded. Messages
+    -- without a group wait for nothing.
+    insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
+        select this.queue_id, u.group_hash, u.msg_id, u.group_key
+        from spanmq_core.unsettled u
+        where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.group_key is not null
+          and exists (select from spanmq_core.policy p where p.queue_id = this.queue_id and p.dead_letter_blocks_group)
+        on conflict do nothing;
     insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
-                                         first_failed_at,
-                                    last_failed_at, dead_at, category, error, error_class, traceback, worker, history)
-        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers), p.priority, m.read_ct,
-        m.enqueued_at,
-               coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error, reason.error_class,
-               reason.traceback,
-               reason.worker, coalesce(h.history, '[]')
-        from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true) m
-        left join spanmq_core.stories(this.queue_id, runs) h on h.msg_id = m.msg_id
-        left join (select e.id, r.priority from unnest(runs) r
-                   cross join lateral generate_series(r.lo, r.lo + r.n - 1) e (id)
-                   where r.priority is not null) p on p.id = m.msg_id
+                                         first_failed_at, last_failed_at, dead_at, category, error, error_class,
+                                         traceback, worker, history)
+        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers),
+               (select u.priority from spanmq_core.unsettled u where u.queue_id = this.queue_id
+                and u.msg_id = m.msg_id),
+               m.read_ct, m.enqueued_at, coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error,
+               reason.error_class, reason.traceback, reason.worker, coalesce(h.history, '[]')
+        from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true) m
+        left join spanmq_core.stories(this.queue_id, ids) h on h.msg_id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;
-    if n < spanmq_core.count_runs(runs) then
-        perform spanmq_core.settle_missing(this, runs);
+    if n < cardinality(ids) then
+        perform spanmq_core.settle_missing(this, ids);
     end if;
+    perform spanmq_core.remove(this, ids, fence);
     if n > 0 then
         insert into spanmq_core.dead_letter_count (queue_id, category, n) values (this.queue_id, reason.category, n);
     end if;
     return n;
-end $$;
-
--- Where the policy wants it, the groups of these dead letters wait until they are redriven or discarded. Messages
--- without a group wait for nothing.
-create or replace function spanmq_core.block_groups(this_queue int, runs spanmq_core.run[]) returns void
-language plpgsql as $$
-begin
-    if exists (select from unnest(runs) r where r.group_key is not null) then
-        insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
-            select this_queue, r.group_hash, e.id, r.group_key
-            from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)
-            where r.group_key is not null and exists (select from spanmq_core.policy p where p.queue_id = this_queue
-                                                      and p.dead_letter_blocks_group)
-            on conflict do nothing;
-    end if;
 end $$;
 
 -- Folds the differences of a queue's counts, where there are many. Skips what others add meanwhile, and never waits.

@@ -15,12 +15,13 @@ begin
             redriven)::spanmq_core.letter_filter;
 end $$;
 
--- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or,
--- to act on them, by msg_id: those beyond the limit are then also later in their group. `locking` is put behind the
--- statement. Planned for what is given: a filter that is null costs nothing. Each but those on the text of the error
--- and on the body has an index.
+-- The dead letters of one queue that fit all filters, at most qty, by dead_letter_id over `after` (`by` is that), or
+-- with newest_first below it, or, to act on them, by msg_id: those beyond the limit are then also later in their group.
+-- `locking` is put behind the statement. Planned for what is given: a filter that is null costs nothing. Each but those
+-- on the text of the error and on the body has an index.
 create or replace function spanmq_core.find_dead_letters(
-    this_queue int, given spanmq_core.letter_filter, after bigint, qty int, by text, locking text default ''
+    this_queue int, given spanmq_core.letter_filter, after bigint, qty int, by text, locking text default '',
+    newest_first boolean default false
 ) returns setof spanmq_core.dead_letter
 language plpgsql volatile as $$
 begin
@@ -32,7 +33,7 @@ begin
         ' spanmq_core.meets(d.message, ($2).path))'
         ' and (($2).dead_letter_ids is null or d.dead_letter_id = any (($2).dead_letter_ids))'
         ' and (($2).error is null or left(d.error, 2000) ~* ($2).error) and %s'
-        ' and ($3 is null or d.dead_letter_id > $3) order by d.%I %s limit $4 %s',
+        ' and ($3 is null or d.dead_letter_id %s $3) order by d.%I %s limit $4 %s',
         case given.redriven when true then 'd.redriven_at is not null' when false then 'd.redriven_at is null'
         else 'true' end,
         -- By themselves: the planner takes what died in a time to be spread evenly, and walks through all others.
@@ -41,7 +42,9 @@ begin
             ' and w.dead_at >= coalesce(($2).since, ''-infinity'') and w.dead_at < coalesce(($2).until,'
             ' ''infinity'')))' end,
         -- Otherwise the planner takes the primary key, and scans all that were ever redriven.
-        by, case when not given.redriven and by = 'dead_letter_id' then 'nulls first' else '' end, locking)
+        case when newest_first then '<' else '>' end, by,
+        case when newest_first then 'desc nulls last' when not given.redriven and by = 'dead_letter_id'
+        then 'nulls first' else '' end, locking)
         using this_queue, given, after, qty;
 end $$;
 
@@ -73,14 +76,16 @@ $$;
 -- error_class; since and until, times at which they died; payload, JSON that the message contains; match, a JSON path,
 -- whose first result in the message is neither false nor null; dead_letter_ids. redriven false: those that were not
 -- redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which they
--- died, qty of them with ids above `after`: pass the last id of the previous page. Bodies and headers of more than
+-- died, or with newest_first the last one first, qty of them with ids after `after` in that order (0: from the first):
+-- pass the last id of the previous page. Bodies and headers of more than
 -- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`,
 -- payload or match all that fit the other filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,
     dead_letter_ids bigint[] default null, redriven boolean default false,
-    after bigint default 0, qty integer default 100, body_bytes_max integer default null
+    after bigint default 0, qty integer default 100, body_bytes_max integer default null,
+    newest_first boolean default false
 ) returns setof spanmq.dead_letter
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -90,12 +95,15 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
+    perform spanmq_core.raise_if(newest_first is null, 'newest_first cannot be NULL', 'Pass true or false.');
     return query
         select (spanmq_core.as_dead_letter(d, q.name, body_bytes_max)).*
         from spanmq_core.queue q
-        cross join lateral spanmq_core.find_dead_letters(q.queue_id, given, after, qty, 'dead_letter_id') d
+        cross join lateral spanmq_core.find_dead_letters(
+            q.queue_id, given, case when newest_first then nullif(after, 0) else after end, qty, 'dead_letter_id', '',
+            newest_first) d
         where q.queue_id = this.queue_id or queue is null
-        order by d.dead_letter_id limit qty;
+        order by case when newest_first then -d.dead_letter_id else d.dead_letter_id end limit qty;
 end $$;
 
 -- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into
@@ -139,10 +147,11 @@ begin
     insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*)
         from unnest(gone) g group by g.category;
     -- For state(): these are not completed.
-    perform spanmq_core.note_failure(
-        this.queue_id,
-        array(select (g.msg_id, 1, 0, 0, null, null, null, null, null, 0, 0)::spanmq_core.run from unnest(gone) g),
-        clock_timestamp(), 'cancelled', ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category)
+        select this.queue_id, lower(b.ids), b.n, case when upper(b.ids) - lower(b.ids) > b.n then b.ids end, 0,
+               clock_timestamp(), 'cancelled', 'DISCARDED'
+        from (select range_agg(int8range(g.msg_id, g.msg_id, '[]')) as ids, count(*) as n from unnest(gone) g
+              group by g.msg_id / 256) b;
     return n;
 end $$;
 

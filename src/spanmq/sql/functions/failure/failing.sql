@@ -8,13 +8,23 @@ language plpgsql immutable as $$
 declare
     line text := substring(left(error, 2000) from E'^\\s*([^\\r\\n]*)');
 begin
+    if line ~ '[0-9]' then
+        line := regexp_replace(line, E'[\'"]([1-5]\\d\\d [A-Z][A-Za-z ]{1,40})[\'"]', E'\x02\\1\x02', 'g');
+    end if;
     line := regexp_replace(line, E'(?<!\\w)\'[^\'\\n]*\'(?!\\w)|"[^"\\n]*"', '<text>', 'g');
     -- Ids have digits, and most errors have none: each of these patterns costs more than all else.
     if line ~ '[0-9]' then
         line := regexp_replace(line, E'\\y[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\\y', '<id>', 'gi');
         line := regexp_replace(line, E'\\y0x[0-9a-f]+\\y', '<id>', 'gi');
         line := regexp_replace(line, E'\\y(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\\y', '<id>', 'gi');
-        line := regexp_replace(line, E'\\d+(\\.\\d+)*', '<number>', 'g');
+        -- Numbers of status stay, which have a mark until all others are gone.
+        line := regexp_replace(line, E'(status|code|http|error|response)((/\\d\\.\\d)?[ :=(]{1,3})([1-5]\\d\\d)'
+                               || E'(?![\\d.]*\\d)', E'\\1\\2\x01\\4', 'gi');
+        line := regexp_replace(line, E'(^\\W?|\x02)([1-5]\\d\\d)(?=[\\s:,-])', E'\\1\x01\\2', 'g');
+        line := regexp_replace(line, E'\x01(\\d\\d\\d)([ -]|, b?[\'"])([245]\\.\\d{1,3}\\.\\d{1,3})'
+                               || E'(?![\\d.]*\\d)', E'\x01\\1\\2\x01\\3', 'g');
+        line := regexp_replace(line, E'(?<![\\d\x01])(?<!\\d\\.)\\d+(\\.\\d+)*', '<number>', 'g');
+        line := replace(replace(line, E'\x01', ''), E'\x02', '''');
     end if;
     return btrim(regexp_replace(coalesce(line, ''), E'\\s+', ' ', 'g'));
 end $$;
@@ -60,13 +70,15 @@ end $$;
 -- look into all): a row for each task, category, class and text of the last error, without numbers, ids and quoted
 -- text; those with the most messages first, at most qty. n messages have `attempts` at most; the first of them failed
 -- at first_failed_at for the first time, the latest at last_failed_at; the next attempt is at retry_at; first_id is one
--- of them. Of all queues, only the qty with the most failing messages are read. Reads the errors of about 500 messages,
--- which are drawn by their ids, and counts up to 100,000 runs; where there are more, is_exact is false, and n is an
--- estimate. Costs the same for any number beyond that.
+-- of them, and example its last error as it is, up to 2,000 characters. Of all queues, only the qty with the most
+-- failing messages are read. Reads the errors of about 500 messages, which are drawn by their ids, and counts up to
+-- 100,000 messages; where there are more, is_exact is false, and n is an estimate. Costs the same for any number beyond
+-- that.
 create or replace function spanmq_call.failing(queue text default null, qty integer default 100)
 returns table (queue_name text, task text, category text, error_class text, error text, n bigint, is_exact boolean,
                attempts integer,
-               first_failed_at timestamptz, last_failed_at timestamptz, retry_at timestamptz, first_id bigint)
+               first_failed_at timestamptz, last_failed_at timestamptz, retry_at timestamptz, first_id bigint,
+               example text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := case when queue is not null then spanmq_core.find_queue(queue) end;
@@ -78,20 +90,20 @@ begin
     these := array(
         select q.queue_id from spanmq_core.queue q
         where (q.queue_id = this.queue_id or queue is null)
-          and exists (select from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0
+          and exists (select from spanmq_core.later h where h.queue_id * 1 = q.queue_id and h.lease_id = 0
                       and h.attempts > 0));
     most := greatest(100000 / greatest(cardinality(these), 1), 100);
     sample := greatest(500 / greatest(least(cardinality(these), qty), 1), 10);
     return query
         select q.name::text, c.task, c.category, c.error_class, c.error, c.n, c.is_exact, c.attempts, c.first_failed_at,
-        c.last_failed_at, c.retry_at, c.first_id
+        c.last_failed_at, c.retry_at, c.first_id, c.example
         from (select t.queue_id, r.n, r.has_more
               from unnest(these) t (queue_id)
               cross join lateral (
-                  select sum(h.n) as n, count(*) > most as has_more
-                  from (select h.n from spanmq_core.held h
+                  select count(*) as n, count(*) > most as has_more
+                  from (select from spanmq_core.later h
                         where h.queue_id * 1 = t.queue_id and h.lease_id = 0 and h.attempts > 0 order by h.queue_id * 1,
-                        h.lo limit most + 1) h) r
+                        h.msg_id limit most + 1) h) r
               order by r.n desc, t.queue_id limit qty) m
         join spanmq_core.queue q on q.queue_id = m.queue_id
         cross join lateral spanmq_core.failing_causes(m.queue_id, m.n, m.has_more, sample) c
@@ -102,23 +114,21 @@ end $$;
 create or replace function spanmq_core.failing_causes(this_queue int, n_failing numeric, has_more boolean, sample int)
 returns table (task text, category text, error_class text, error text, n bigint, is_exact boolean, attempts int,
                first_failed_at timestamptz,
-               last_failed_at timestamptz, retry_at timestamptz, first_id bigint)
+               last_failed_at timestamptz, retry_at timestamptz, first_id bigint, example text)
 language plpgsql stable :pinned as $$
 declare
     drawn record;
     n_drawn numeric;
     step int;
 begin
-    -- By a hash of the id: a sample of all of them, and the same one at the next look. All of a few runs may have other
+    -- By a hash of the id: a sample of all of them, and the same one at the next look. All of a few may have other
     -- hashes: then the first.
     foreach step in array array[ceil(n_failing / sample), 1] loop
-        select array_agg(d.id) as ids, array_agg(d.attempts) as attempts, array_agg(d.vt) as vts into drawn
-            from (select e.id, r.attempts, r.vt
-                  from (select h.lo, h.n, h.attempts, h.vt from spanmq_core.held h
-                        where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0
-                        and hashint8(h.lo) % step = 0
-                        order by h.queue_id * 1, h.lo limit sample) r
-                  cross join generate_series(r.lo, r.lo + r.n - 1) e (id) limit sample) d;
+        select array_agg(h.msg_id) as ids, array_agg(h.attempts) as attempts, array_agg(h.vt) as vts into drawn
+            from (select h.msg_id, h.attempts, h.vt from spanmq_core.later h
+                  where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0
+                  and hashint8(h.msg_id) % step = 0
+                  order by h.queue_id * 1, h.msg_id limit sample) h;
         exit when drawn.ids is not null;
     end loop;
     if drawn.ids is null then
@@ -129,7 +139,7 @@ begin
         select f.task, f.category, f.error_class, spanmq_core.error_pattern(f.error),
         greatest(round(sum(f.n) * n_failing / n_drawn), 1)::bigint,
                n_drawn = n_failing and not has_more, max(f.attempts), min(f.first_failed_at), max(f.last_failed_at),
-               min(f.retry_at), min(f.first_id)
+               min(f.retry_at), min(f.first_id), (array_agg(f.error order by f.first_id))[1]
         -- First by their full text: most errors are alike, and a pattern costs more than a comparison.
         from (select l.task, l.category, l.error_class, left(l.error, 2000) as error, count(*) as n,
               max(l.attempts) as attempts,
@@ -140,54 +150,64 @@ begin
 end $$;
 
 -- The messages that wait for another attempt, of one cause, with their last failure: those with ids above `after`, at
--- most qty, in order. Each filter is as failing() returns it (null: any; an empty string: none). Reads all failing
--- messages above `after` until it has enough.
+-- most qty, in order, or with newest_first those with ids below `after` (0: all), the newest one first. Each filter is
+-- as failing() returns it (null: any; an empty string: none). Reads all failing messages behind `after` until it has
+-- enough.
 create or replace function spanmq_call.failing_messages(
     queue text, task text default null, category text default null, error_class text default null,
     error text default null, after bigint default 0,
-    qty integer default 100
+    qty integer default 100, newest_first boolean default false
 ) returns setof spanmq.failing_message
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.raise_if(newest_first is null, 'newest_first cannot be NULL', 'Pass true or false.');
     return query
         select f.* from spanmq_core.failing_of(this.queue_id, array[task, category, error_class, error], null, after,
-                                               null, qty) f;
+                                               null, qty, newest_first) f;
 end $$;
 
 -- Failing messages that fit the filters task, category, class and error, with ids above `after`, hidden at `hidden_at`
--- (null: or not), at most qty, in order; msg_ids: only of these.
+-- (null: or not), at most qty, in order; msg_ids: only of these; newest_first: as in failing_messages().
 create or replace function spanmq_core.failing_of(
-    this_queue int, filters text[], msg_ids bigint[], after bigint, hidden_at timestamptz, qty int
+    this_queue int, filters text[], msg_ids bigint[], after bigint, hidden_at timestamptz, qty int,
+    newest_first boolean default false
 ) returns setof spanmq.failing_message
 language plpgsql stable :pinned as $$
 declare
-    -- The run that holds the first of them may begin before it.
-    from_id bigint := greatest(after, 0) / 256 * 256;
+    from_id bigint := greatest(after, 0) + 1;
+    to_id bigint := case when after > 0 then after - 1 else 9223372036854775807 end;
     read record;
     n bigint;
 begin
     while qty > 0 loop
-        select max(r.last_id) as last_id, coalesce(array_agg(e.id order by e.id) filter (where w.it), '{}') as ids,
-               coalesce(array_agg(r.attempts order by e.id) filter (where w.it), '{}') as attempts,
-               coalesce(array_agg(r.vt order by e.id) filter (where w.it), '{}') as vts
+        select min(r.msg_id) as first_id, max(r.msg_id) as last_id,
+               coalesce(array_agg(r.msg_id order by r.msg_id) filter (where w.it), '{}') as ids,
+               coalesce(array_agg(r.attempts order by r.msg_id) filter (where w.it), '{}') as attempts,
+               coalesce(array_agg(r.vt order by r.msg_id) filter (where w.it), '{}') as vts
             into read
-            from (select h.lo, h.lo + h.n - 1 as last_id, h.attempts, h.vt from spanmq_core.held h
-                  where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and h.lo >= from_id
-                  order by h.queue_id * 1, h.lo limit 1000) r
-            cross join generate_series(r.lo, r.last_id) e (id)
-            cross join lateral (select e.id > after and (msg_ids is null or e.id = any (msg_ids))
+            from ((select h.msg_id, h.attempts, h.vt from spanmq_core.later h
+                   where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and h.msg_id >= from_id
+                       and not newest_first
+                   order by h.queue_id * 1, h.msg_id limit 1000)
+                  union all
+                  (select h.msg_id, h.attempts, h.vt from spanmq_core.later h
+                   where h.queue_id * 1 = this_queue and h.lease_id = 0 and h.attempts > 0 and h.msg_id <= to_id
+                       and newest_first
+                   order by h.queue_id * 1 desc, h.msg_id desc limit 1000)) r
+            cross join lateral (select (msg_ids is null or r.msg_id = any (msg_ids))
                                 and (hidden_at is null or r.vt > hidden_at) as it) w;
         exit when read.last_id is null;
         return query
             select f.* from spanmq_core.last_failures(this_queue, read.ids, read.attempts, read.vts) f
-            where spanmq_core.is_of_cause(filters, f.task, f.category, f.error_class, f.error) order by f.msg_id
-            limit qty;
+            where spanmq_core.is_of_cause(filters, f.task, f.category, f.error_class, f.error)
+            order by case when newest_first then -f.msg_id else f.msg_id end limit qty;
         get diagnostics n = row_count;
         qty := qty - n;
         from_id := read.last_id + 1;
+        to_id := read.first_id - 1;
     end loop;
 end $$;
 
@@ -202,32 +222,32 @@ language sql immutable as $$
        and case when filters[4] is null then true else filters[4] = spanmq_core.error_pattern(error) end
 $$;
 
--- Takes these messages out of the queue, if they still fail of this and no lease holds them; the others stay as they
--- are.
-create or replace function spanmq_core.take_failing(
+-- Locks those of these messages that still fail of this and no lease holds, and returns their ids.
+create or replace function spanmq_core.lock_failing(
     this spanmq_core.queue, filters text[], msg_ids bigint[]
-) returns spanmq_core.run[]
+) returns bigint[]
 language plpgsql as $$
 declare
-    -- Fence 0: only from runs that no lease holds.
-    runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, 0);
-    meant int8multirange;
-    rest spanmq_core.run[];
+    -- Fence 0: only those that no lease holds.
+    ids bigint[] := spanmq_core.lock_ids(this.queue_id, msg_ids, 0::bigint, '{}'::bigint[]);
 begin
-    if runs = '{}' then
-        return runs;
-    end if;
     -- A new statement, under their locks: a message may have been tried again meanwhile, or redriven.
-    select coalesce(range_agg(int8range(f.msg_id, f.msg_id, '[]')), '{}') into meant
-        from (select array_agg(e.id) as ids, array_agg(r.attempts) as attempts, array_agg(r.vt) as vts
-              from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id) where r.attempts > 0) m
-        cross join lateral spanmq_core.last_failures(this.queue_id, coalesce(m.ids, '{}'), m.attempts, m.vts) f
-        where spanmq_core.is_of_cause(filters, f.task, f.category, f.error_class, f.error);
-    rest := spanmq_core.runs_not_among(runs, meant);
-    if rest <> '{}' then
-        perform spanmq_core.return_to(this, rest);
-    end if;
-    return spanmq_core.runs_among(runs, meant);
+    return array(
+        select f.msg_id from spanmq_core.last_failures_of(this.queue_id, ids) f
+        where spanmq_core.is_of_cause(filters, f.task, f.category, f.error_class, f.error) order by f.msg_id);
+end $$;
+
+-- The last failures of those of these messages that have attempts: see last_failures().
+create or replace function spanmq_core.last_failures_of(this_queue int, ids bigint[])
+returns setof spanmq.failing_message
+language plpgsql stable :pinned as $$
+declare
+    these record;
+begin
+    select coalesce(array_agg(l.msg_id), '{}') as ids, array_agg(l.attempts) as attempts, array_agg(l.vt) as vts
+        into these from spanmq_core.later l
+        where l.queue_id = this_queue and l.msg_id = any (last_failures_of.ids) and l.attempts > 0;
+    return query select * from spanmq_core.last_failures(this_queue, these.ids, these.attempts, these.vts);
 end $$;
 
 -- Makes failing messages visible at once that wait for a later attempt: those of one cause, as failing_messages()
@@ -243,17 +263,15 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
     filters text[] := array[task, category, error_class, error];
-    runs spanmq_core.run[];
+    ids bigint[];
 begin
     perform spanmq_core.check_quantity(qty);
-    runs := spanmq_core.take_failing(this, filters, array(
-        select f.msg_id from spanmq_core.failing_of(this.queue_id, filters, msg_ids, 0, at_, qty) f));
-    if runs <> '{}' then
-        perform spanmq_core.return_to(this, array(
-            select (r.lo, r.n, r.attempts, 0, at_, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost,
-                    r.alone)::spanmq_core.run from unnest(runs) r));
+    ids := spanmq_core.lock_failing(this, filters, array(
+        select f.msg_id from spanmq_core.failing_of(this.queue_id, filters, msg_ids, 0::bigint, at_, qty, false) f));
+    if ids <> '{}' then
+        perform spanmq_core.show(this, ids, false);
     end if;
-    return spanmq_core.count_runs(runs);
+    return cardinality(ids);
 end $$;
 
 -- Makes dead letters of failing messages, with their last failure as the reason: of those that failing_messages()
@@ -268,26 +286,19 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     filters text[] := array[task, category, error_class, error];
-    runs spanmq_core.run[];
+    ids bigint[];
     alike record;
 begin
     perform spanmq_core.check_quantity(qty);
-    runs := spanmq_core.take_failing(this, filters, array(
-        select f.msg_id from spanmq_core.failing_of(this.queue_id, filters, msg_ids, 0, null, qty) f));
-    if runs = '{}' then
-        return 0;
-    end if;
+    ids := spanmq_core.lock_failing(this, filters, array(
+        select f.msg_id from spanmq_core.failing_of(this.queue_id, filters, msg_ids, 0::bigint, null::timestamptz, qty,
+                                                    false) f));
     for alike in
         select (coalesce(f.category, 'UNKNOWN'), f.error, f.error_class, f.traceback, f.worker)::spanmq_core.reason
-        as reason,
-               range_agg(int8range(f.msg_id, f.msg_id, '[]')) as ids
-        from (select array_agg(e.id) as ids, array_agg(r.attempts) as attempts, array_agg(r.vt) as vts
-              from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id)) m
-        cross join lateral spanmq_core.last_failures(this.queue_id, m.ids, m.attempts, m.vts) f group by 1
-        order by min(f.msg_id)
+               as reason, array_agg(f.msg_id) as ids
+        from spanmq_core.last_failures_of(this.queue_id, ids) f group by 1 order by min(f.msg_id)
     loop
-        perform spanmq_core.bury(this, spanmq_core.runs_among(runs, alike.ids), clock_timestamp(), alike.reason);
+        perform spanmq_core.bury(this, alike.ids, clock_timestamp(), alike.reason, null::bigint);
     end loop;
-    perform spanmq_core.tell_settled(this, runs);
-    return spanmq_core.count_runs(runs);
+    return cardinality(ids);
 end $$;

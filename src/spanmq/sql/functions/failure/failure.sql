@@ -1,9 +1,9 @@
 -- Failures: why messages failed, a row for each call and block of 256 ids.
 
--- Records a failure of runs, which have been returned to the queue: their vt is the time until which they are hidden.
--- One row for those of a block that are alike, whatever their groups.
+-- Records a failure of messages: of those that are to be tried again after they were returned to the queue, of others
+-- before they leave it. One row for those of a block that are alike, whatever their groups.
 create or replace function spanmq_core.note_failure(
-    this_queue int, runs spanmq_core.run[], at_ timestamptz, outcome text, reason spanmq_core.reason
+    this_queue int, ids bigint[], at_ timestamptz, outcome text, reason spanmq_core.reason
 ) returns void
 language plpgsql as $$
 begin
@@ -11,17 +11,17 @@ begin
     insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class,
                                      traceback, worker, retry_at)
         select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts,
-        at_, outcome, reason.category,
-               reason.error, reason.error_class, reason.traceback, reason.worker,
-               case when outcome = 'retrying' then coalesce(g.vt, at_) end
-        from (select range_agg(int8range(r.lo, r.lo + r.n)) as ids, sum(r.n)::int as n, r.attempts, r.vt
-              from unnest(runs) r
-              group by r.lo / 256, r.attempts, r.vt) g;
+               at_, outcome, reason.category, reason.error, reason.error_class, reason.traceback, reason.worker, g.vt
+        from (select range_agg(int8range(u.msg_id, u.msg_id, '[]')) as ids, count(*)::int as n, u.attempts,
+                     case when outcome = 'retrying' then u.vt end as vt
+              from spanmq_core.unsettled u
+              where u.queue_id = this_queue and u.msg_id = any (note_failure.ids)
+              group by u.msg_id / 256, u.attempts, case when outcome = 'retrying' then u.vt end) g;
 end $$;
 
 -- The messages that failed.
 create or replace function spanmq_core.ids_of(this spanmq_core.failure) returns int8multirange
-language sql immutable as $$ select coalesce(this.ids, spanmq_core.ids_of(this.lo, this.n)) $$;
+language sql immutable as $$ select coalesce(this.ids, int8multirange(int8range(this.lo, this.lo + this.n))) $$;
 
 create or replace function spanmq_core.expand(this spanmq_core.failure) returns setof bigint
 language sql immutable rows 100 as $$
@@ -49,18 +49,18 @@ begin
             order by f.failed_at desc, f.attempt desc limit 1);
 end $$;
 
--- The earlier failures of the messages of runs, for their dead letters. By blocks: looking each message up would read
+-- The earlier failures of messages, for their dead letters. By blocks: looking each message up would read
 -- every failure of its block for each of its neighbours.
-create or replace function spanmq_core.stories(this_queue int, runs spanmq_core.run[])
+create or replace function spanmq_core.stories(this_queue int, ids bigint[])
 returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
 language sql stable rows 100 as $$
     select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at,
                                              f.attempt)
-    from (select distinct r.lo / 256 as block from unnest(runs) r) b
+    from (select distinct id / 256 as block from unnest(stories.ids) id) b
     join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256
     and f.outcome <> 'cancelled'
     cross join lateral spanmq_core.expand(f) e (id)
-    where e.id <@ (select spanmq_core.ids_of_runs(runs))
+    where e.id in (select unnest(stories.ids))
     group by e.id
 $$;
 
@@ -128,10 +128,10 @@ begin
     -- maintain() does it.
     delete from spanmq_core.failure f
         where f.queue_id = this_queue and f.lo <= last_id
-        and not spanmq_core.has_run(this_queue, f.lo / 256 * 256, f.lo | 255);
+        and not spanmq_core.has_unsettled_in(this_queue, f.lo / 256 * 256, f.lo | 255);
     delete from spanmq_core.expiry e
         where e.queue_id = this_queue and e.msg_id <= last_id
-        and not spanmq_core.has_run(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
+        and not spanmq_core.has_unsettled_in(this_queue, e.msg_id / 256 * 256, e.msg_id | 255);
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this_queue, last_id)
         on conflict (queue_id) do update set purged_to = greatest(spanmq_core.upkeep.purged_to, excluded.purged_to);
 end $$;

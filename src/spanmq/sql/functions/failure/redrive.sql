@@ -215,16 +215,13 @@ begin
             on conflict do nothing;
     end if;
     perform spanmq_core.write_again(this, letters);
-    -- As runs that were never delivered, each visible at its own time.
-    perform spanmq_core.give_back(this.queue_id, array(
-        select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0), m.group_key, m.priority, 0,
-                0)::spanmq_core.run
-        from (select u.*, u.msg_id - row_number() over (partition by u.group_key, u.priority, u.vt order by u.msg_id)
-              as island
-              from (select l.msg_id, l.group_key, l.priority, spanmq_core.visible_at(visible_from, rate, l.ordinality)
-                    as vt
-                    from unnest(letters) with ordinality l) u) m
-        group by m.group_key, m.priority, m.vt, m.island));
+    -- As messages that were never delivered, each visible at its own time.
+    perform spanmq_core.heed_clock(this.queue_id);
+    insert into spanmq_core.later (queue_id, msg_id, vt, priority, group_hash, group_key)
+        select this.queue_id, l.msg_id,
+               greatest(spanmq_core.visible_at(visible_from, rate, l.ordinality), clock_timestamp()), l.priority,
+               hashtextextended(l.group_key, 0), l.group_key
+        from unnest(letters) with ordinality l;
     delete from spanmq_core.blocked_group b using unnest(letters) l
         where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0)
         and b.msg_id = l.msg_id;

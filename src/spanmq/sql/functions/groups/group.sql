@@ -3,6 +3,11 @@
 -- `_default_fifo_group`, as in PGMQ. Here a group is its hash (null: no group): two keys of one hash would only wait
 -- for each other.
 
+-- The ordered group of a message; null for those without, which are a group too: the one that PGMQ calls
+-- _default_fifo_group.
+create or replace function spanmq_core.group_of(headers jsonb) returns text
+language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
+
 -- Takes the first messages of groups that are not blocked. mode says how they share the quantity:
 --   fair  no group more than a quarter while others have some; half for the oldest, half by turn
 --   fill  as much as there is of the oldest group, then of the next
@@ -12,15 +17,15 @@
 -- by every second
 --         claim, else the oldest
 -- most_in_flight (null: any number) holds for a group in every mode.
--- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 runs.
+-- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 messages.
 -- Fair claims look at a few of them only. If these do not suffice, a claim continues around the ring of all groups,
 -- from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides a free
--- group indefinitely, nor messages without a group (find_ungrouped). waits: see take_any(). Returns runs in the order
+-- group indefinitely, nor messages without a group (find_ungrouped). waits: see take_any(). Returns ids in the order
 -- of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the transaction;
 -- never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int,
                                                    at_ timestamptz, waits boolean)
-returns spanmq_core.run[]
+returns bigint[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
@@ -38,11 +43,8 @@ declare
     left_for_oldest int := quantity;
     tried bigint[] := '{}';
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
-    took spanmq_core.run[];
-    n_taken int;
-    -- Grows run by run: to append an array copies all that the claim has, for each group.
-    run spanmq_core.run;
-    runs spanmq_core.run[] := '{}';
+    took bigint[];
+    ids bigint[] := '{}';
     turn bigint := spanmq_core.get_turn(this_queue);
     is_odd boolean := turn & 1 = 1;
     begun_at bigint := turn | 31;
@@ -52,15 +54,14 @@ declare
     has_wrapped boolean := false;
     is_ungrouped boolean;
     alone boolean := case when waits is not null then false end;
+    has record;
 begin
-    if not spanmq_core.sees_now() then
-        raise exception 'grouped reads need READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003',
-            hint = 'A grouped read needs a snapshot that was taken after the lock of the group.';
-    end if;
+    perform spanmq_core.check_isolation('a grouped read',
+                                        'It needs a snapshot that was taken after the lock of the group.')
+        where not spanmq_core.sees_now();
     oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
     if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
-        return runs;
+        return ids;
     end if;
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
     if is_fair and there_is_more then
@@ -75,9 +76,9 @@ begin
             n_looked := least(n_looked * 8, 5000);
             oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
         elsif phase = 'ungrouped' then
-            continue when not there_is_more or runs <> '{}' or 0 = any (tried);
-            ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, true);
-            continue when ungrouped.fresh_from is null;
+            continue when not there_is_more or ids <> '{}' or 0 = any (tried);
+            ungrouped.from_id := spanmq_core.find_ungrouped(this_queue, bound, at_, true);
+            continue when ungrouped.from_id is null;
             oldest.hashes := array[null::bigint];
         end if;
         if phase <> 'turn' then
@@ -86,19 +87,15 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
-                took := spanmq_core.take_group(this_queue, hash, share, mode,
+                took := spanmq_core.take_group(this_queue, hash, 0::bigint, share, mode,
                                                case when hash is null then ungrouped else bound end, at_,
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
-                n_taken := spanmq_core.count_runs(took);
-                share := share - n_taken;
-                left_for_oldest := left_for_oldest - n_taken;
-                missing := missing - n_taken;
-                foreach run in array took loop
-                    runs := runs || run;
-                end loop;
-                if share = 0 then
+                left_for_oldest := left_for_oldest - cardinality(took);
+                missing := missing - cardinality(took);
+                ids := ids || took;
+                if cardinality(took) = share then
                     full_hashes := full_hashes || hash;
                 end if;
             end loop;
@@ -108,14 +105,14 @@ begin
             -- group come at its end, unless they are among the oldest.
             turn := begun_at;
             while missing > 0 and there_is_more and n_groups < 500
-                and (steps < 500 or runs = '{}' and steps < 5000) loop
+                and (steps < 500 or ids = '{}' and steps < 5000) loop
                 steps := steps + 1;
                 hash := spanmq_core.next_group(this_queue, turn);
                 is_ungrouped := false;
                 if hash is null and not has_wrapped and 0 <> all (tried)
                     and array_position(oldest.hashes, null::bigint) is null then
-                    ungrouped.fresh_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
-                    is_ungrouped := ungrouped.fresh_from is not null;
+                    ungrouped.from_id := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+                    is_ungrouped := ungrouped.from_id is not null;
                 end if;
                 if hash is null and not has_wrapped and not is_ungrouped then
                     has_wrapped := true;
@@ -126,17 +123,14 @@ begin
                 continue when coalesce(hash, 0) = any (tried);
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
-                took := spanmq_core.take_group(this_queue, hash, share, mode,
+                took := spanmq_core.take_group(this_queue, hash, 0::bigint, share, mode,
                                                case when hash is null then ungrouped else bound end, at_,
                                                most_in_flight, alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
-                n_taken := spanmq_core.count_runs(took);
-                missing := missing - n_taken;
-                foreach run in array took loop
-                    runs := runs || run;
-                end loop;
-                if n_taken = share then
+                missing := missing - cardinality(took);
+                ids := ids || took;
+                if cardinality(took) = share then
                     full_hashes := full_hashes || hash;
                 end if;
             end loop;
@@ -154,52 +148,55 @@ begin
         foreach hash in array tried loop
             exit when missing = 0;
             -- The messages that this claim has of the group are not in flight yet.
+            select count(*) as n, max(u.msg_id) as last_id into has from spanmq_core.unsettled u
+                where u.queue_id = this_queue and u.msg_id = any (ids) and u.group_hash is not distinct from hash;
             share := least(most, missing);
-            took := spanmq_core.take_group(this_queue, hash, share, mode,
-                                           case when hash is null then ungrouped else bound end, at_, most_in_flight
-                - (select coalesce(sum(r.n), 0) from unnest(runs) r where r.group_hash is not distinct from hash)::int,
-                alone);
-            n_taken := spanmq_core.count_runs(took);
-            missing := missing - n_taken;
-            foreach run in array took loop
-                runs := runs || run;
-            end loop;
-            if n_taken = share then
+            took := spanmq_core.take_group(this_queue, hash, has.last_id, share, mode,
+                                           case when hash is null then ungrouped else bound end, at_,
+                                           most_in_flight - has.n::int, alone);
+            missing := missing - cardinality(took);
+            ids := ids || took;
+            if cardinality(took) = share then
                 full_hashes := full_hashes || hash;
             end if;
         end loop;
     end loop;
-    if mode = 'rr' then
-        return spanmq_core.layer(runs);
-    end if;
-    -- The messages of a group from several rounds are joined.
-    return spanmq_core.join_runs(array(select r from unnest(runs) r order by min(r.lo) over (partition by r.group_hash),
-                                       r.lo));
+    -- Of each group in turn, or the messages of a group from several rounds together.
+    return array(
+        select m.msg_id
+        from (select u.msg_id, w.place,
+                     case when mode = 'rr' then row_number() over (partition by u.group_hash order by u.msg_id) end
+                         as layer,
+                     min(case when mode = 'rr' then w.place else u.msg_id end) over (partition by u.group_hash)
+                         as group_place
+              from spanmq_core.unsettled u
+              join unnest(ids) with ordinality w (id, place) on w.id = u.msg_id
+              where u.queue_id = this_queue and u.msg_id = any (ids)) m
+        order by m.layer, m.group_place, m.msg_id);
 end $$;
 
--- The groups of the first n_runs visible runs, the oldest first, without blocked ones (but for mode `free`); the number
--- of their messages; whether there may be more runs.
+-- The groups of the first n_rows visible messages, the oldest first, without blocked ones (but for mode `free`); the
+-- number of these messages; whether there may be more.
 create or replace function spanmq_core.oldest_groups(
-    this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_runs int, out hashes bigint[], out n bigint,
+    this_queue int, mode text, bound spanmq_core.bound, at_ timestamptz, n_rows int, out hashes bigint[], out n bigint,
     out has_more boolean
 ) language plpgsql as $$
 begin
-    select coalesce(array_agg(g.group_hash order by g.lo)
+    select coalesce(array_agg(g.group_hash order by g.msg_id)
                     filter (where mode = 'free' or not exists (
-                        select from spanmq_core.held h
+                        select from spanmq_core.later h
                         where h.queue_id + 0 = this_queue and h.group_hash = g.group_hash and h.group_hash is not null
-                        and h.vt > at_
-                          and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0)), '{}'),
-           coalesce(sum(g.n), 0), coalesce(sum(g.n_runs), 0) >= oldest_groups.n_runs
+                        and h.vt > at_ and (h.lease_id <> 0 or h.attempts > 0))), '{}'),
+           coalesce(sum(g.n), 0), coalesce(sum(g.n), 0) >= oldest_groups.n_rows
         into hashes, n, has_more
-        from (select s.group_hash, min(s.lo) as lo, sum(s.n) as n, count(*) as n_runs
-              from ((select f.group_hash, f.lo, f.n from spanmq_core.fresh f
-                     where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo
-                     limit oldest_groups.n_runs)
+        from (select s.group_hash, min(s.msg_id) as msg_id, count(*) as n
+              from ((select f.group_hash, f.msg_id from spanmq_core.state f
+                     where f.queue_id = this_queue and f.msg_id >= bound.from_id and f.vt <= at_
+                     order by f.queue_id, f.msg_id limit oldest_groups.n_rows)
                     union all
-                    (select h.group_hash, h.lo, h.n from spanmq_core.held h
+                    (select h.group_hash, h.msg_id from spanmq_core.later h
                      where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
-                     order by h.queue_id + 0, h.vt limit oldest_groups.n_runs)) s
+                     order by h.queue_id + 0, h.vt, h.msg_id + 0 limit oldest_groups.n_rows)) s
               group by s.group_hash) g;
 end $$;
 
@@ -212,18 +209,18 @@ begin
     end if;
     after := coalesce(after + 1, -9223372036854775808);
     return least(
-        (select f.group_hash from spanmq_core.fresh f
+        (select f.group_hash from spanmq_core.state f
          where f.queue_id + 0 = this_queue and f.group_hash >= after and f.group_hash is not null
-         order by f.queue_id + 0, f.group_hash limit 1),
-        (select h.group_hash from spanmq_core.held h
+         order by f.queue_id + 0, f.group_hash, f.msg_id limit 1),
+        (select h.group_hash from spanmq_core.later h
          where h.queue_id + 0 = this_queue and h.group_hash >= after and h.group_hash is not null
-         order by h.queue_id + 0, h.group_hash limit 1));
+         order by h.queue_id + 0, h.group_hash, h.vt limit 1));
 end $$;
 
 -- From which id on there are visible messages without a group; null if none was found. No index has these: a call looks
--- at the next 500 fresh runs, if it is to be thorough 20,000, from where the last one of this session found some or
--- ended, and round. A round ends at the run that was the last when it began, so one that was committed late, behind
--- others, has its turn. Of held runs it looks at the 500 that became visible first, or at all.
+-- at the next 500 of state, if it is to be thorough 20,000, from where the last one of this session found some or
+-- ended, and round. A round ends at the message that was the last when it began, so one that was committed late, behind
+-- others, has its turn. Of later it looks at the 500 that became visible first, or at all.
 create or replace function spanmq_core.find_ungrouped(
     this_queue int, bound spanmq_core.bound, at_ timestamptz, is_thorough boolean
 ) returns bigint
@@ -231,139 +228,112 @@ language plpgsql as $$
 declare
     setting text := 'spanmq.ungrouped_' || this_queue;
     kept text := current_setting(setting, true);
-    n_runs int := case when is_thorough then 20000 else 500 end;
-    from_lo bigint := 0;
+    n_rows int := case when is_thorough then 20000 else 500 end;
+    begin_id bigint := 0;
     round_to bigint := -1;
-    next_lo bigint;
+    next_id bigint;
     looked record;
 begin
     if kept ~ '^[0-9]{1,18} [0-9]{1,18}$' then
-        from_lo := split_part(kept, ' ', 1);
+        begin_id := split_part(kept, ' ', 1);
         round_to := split_part(kept, ' ', 2);
     end if;
-    if from_lo > round_to then
-        from_lo := 0;
+    if begin_id > round_to then
+        begin_id := 0;
         round_to := coalesce(
-            (select f.lo from spanmq_core.fresh f where f.queue_id = this_queue order by f.queue_id desc, f.lo desc
-             limit 1), 0);
+            (select f.msg_id from spanmq_core.state f where f.queue_id = this_queue
+             order by f.queue_id desc, f.msg_id desc limit 1), 0);
     end if;
-    select min(f.lo) filter (where f.group_hash is null) as found_lo, max(f.lo) as last_lo, count(*) as n into looked
-        from (select * from spanmq_core.fresh f
-              where f.queue_id = this_queue and f.lo >= greatest(from_lo, bound.fresh_from) order by f.queue_id, f.lo
-              limit n_runs) f;
-    next_lo := coalesce(looked.found_lo, case when looked.n = n_runs then looked.last_lo else round_to end + 1);
-    perform set_config(setting, format('%s %s', next_lo, round_to), false);
-    if looked.found_lo is not null or exists (
-        select from (select h.group_hash from spanmq_core.held h
+    select min(f.msg_id) filter (where f.group_hash is null) as found_id, max(f.msg_id) as last_id, count(*) as n
+        into looked
+        from (select * from spanmq_core.state f
+              where f.queue_id = this_queue and f.msg_id >= greatest(begin_id, bound.from_id)
+                and f.vt <= at_
+              order by f.queue_id, f.msg_id limit n_rows) f;
+    next_id := coalesce(looked.found_id, case when looked.n = n_rows then looked.last_id else round_to end + 1);
+    perform set_config(setting, format('%s %s', next_id, round_to), false);
+    if looked.found_id is not null or exists (
+        select from (select h.group_hash from spanmq_core.later h
                      where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
-                     order by h.queue_id + 0, h.vt limit case when not is_thorough then n_runs end) h
+                     order by h.queue_id + 0, h.vt, h.msg_id + 0 limit case when not is_thorough then n_rows end) h
         where h.group_hash is null) then
-        return next_lo;
-    elsif looked.n < n_runs and from_lo > 0 then
+        return next_id;
+    elsif looked.n < n_rows and begin_id > 0 then
         -- The round has ended: the next one begins.
         return spanmq_core.find_ungrouped(this_queue, bound, at_, is_thorough);
     end if;
     return null;
 end $$;
 
--- Takes the first `want` messages of a group (hash null: of none) that may be delivered, but no more than may be in
--- flight, unless the group is blocked or another session is at it: then '{}'. alone: false for those before the first
--- message that must be delivered alone, true for that one if it is the first, null for all. Locks the group to the end
--- of the transaction.
+-- Takes the first `want` messages of a group (hash null: of none) behind `after_id` that may be delivered, but no more
+-- than may be in flight, unless the group is blocked or another session is at it: then '{}'. alone: false for those
+-- before the first message that must be delivered alone, true for that one if it is the first, null for all. Locks the
+-- group to the end of the transaction.
 create or replace function spanmq_core.take_group(
-    this_queue int, hash bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz, most_in_flight int,
-    alone boolean
-) returns spanmq_core.run[]
+    this_queue int, hash bigint, after_id bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz,
+    most_in_flight int, alone boolean
+) returns bigint[]
 language plpgsql as $$
 declare
     hidden record;
-    due_los bigint[];
-    due_ns int[];
-    fresh_los bigint[];
-    fresh_ns int[];
-    fresh_n bigint;
+    ids bigint[];
     first_alone bigint;            -- the first of them that must be delivered alone
     stop_at bigint := 9223372036854775807;
-    took spanmq_core.run[];
-    runs spanmq_core.run[] := '{}';
+    took bigint[];
 begin
     -- A first look without the lock, which is held to the commit.
     if spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_)
        or not spanmq_core.lock_group(this_queue, hash)
        -- New statements, begun under the lock: what others had taken of the group is seen now.
        or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
-        return runs;
+        return '{}';
     end if;
     want := least(want, most_in_flight);
     if mode = 'free' then
         want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
-    select array_agg(c.lo order by c.lo) filter (where c.is_due), array_agg(c.n order by c.lo) filter (where c.is_due),
-           array_agg(c.lo order by c.lo) filter (where not c.is_due),
-           array_agg(c.n order by c.lo) filter (where not c.is_due),
-           sum(c.n) filter (where not c.is_due), min(c.lo) filter (where c.alone > 0)
-        into due_los, due_ns, fresh_los, fresh_ns, fresh_n, first_alone
-        from (select u.*, sum(u.n_left) over (order by u.lo) - u.n_left as before
-              from (select h.lo, h.n, h.alone, spanmq_core.count_left(h) as n_left, true as is_due
-                    from spanmq_core.held h
-                    where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
-                    and h.vt >= bound.due_from and h.vt <= at_
-                    union all
-                    select h.lo, h.n, h.alone, spanmq_core.count_left(h), true from spanmq_core.held h
-                    where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null
-                    and h.vt >= bound.due_from and h.vt <= at_
-                    union all
-                    (select f.lo, f.n, 0, f.n, false from spanmq_core.fresh f
-                     where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null
-                     and f.lo >= bound.fresh_from
-                     order by f.queue_id + 0, f.group_hash, f.lo limit want)
-                    union all
-                    (select f.lo, f.n, 0, f.n, false
-                     from (select * from spanmq_core.fresh f where hash is null and f.queue_id = this_queue
-                           and f.lo >= bound.fresh_from
-                           order by f.queue_id, f.lo limit 5000) f
-                     where f.group_hash is null order by f.queue_id, f.lo limit want)) u
-              where mode <> 'free' or take_group.alone is null or (u.alone > 0) = take_group.alone) c
-        where c.before < want;
-    if take_group.alone and first_alone is null then
-        return runs;
+    select array_agg(c.msg_id order by c.msg_id), min(c.msg_id) filter (where c.alone > 0) into ids, first_alone
+        from (select u.* from (
+                  select h.msg_id, h.alone from spanmq_core.later h
+                  where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
+                  and h.vt >= bound.due_from and h.vt <= at_ and h.msg_id > after_id
+                  union all
+                  select h.msg_id, h.alone from spanmq_core.later h
+                  where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null
+                  and h.vt >= bound.due_from and h.vt <= at_ and h.msg_id > after_id
+                  union all
+                  (select f.msg_id, 0 from spanmq_core.state f
+                   where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null
+                   and f.msg_id >= greatest(bound.from_id, after_id + 1) and f.vt <= at_
+                   order by f.queue_id + 0, f.group_hash, f.msg_id limit want)
+                  union all
+                  (select f.msg_id, 0
+                   from (select * from spanmq_core.state f where hash is null and f.queue_id = this_queue
+                         and f.msg_id >= greatest(bound.from_id, after_id + 1) and f.vt <= at_
+                         order by f.queue_id, f.msg_id limit 5000) f
+                   where f.group_hash is null order by f.queue_id, f.msg_id limit want)) u
+              where mode <> 'free' or take_group.alone is null or (u.alone > 0) = take_group.alone
+              order by u.msg_id limit want) c;
+    if ids is null or take_group.alone and first_alone is null then
+        return '{}';
     end if;
     if mode <> 'free' then
         -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired
         -- lease that was extended, or became a dead letter, blocks the group.
         hidden := spanmq_core.hidden_of(this_queue, hash, at_);
         if hidden.blocks or spanmq_core.waits_for_dead_letter(this_queue, hash) then
-            return runs;
+            return '{}';
         end if;
-        stop_at := least(stop_at, hidden.delayed_lo, case when not take_group.alone then first_alone end);
+        stop_at := least(stop_at, hidden.delayed_id, case when not take_group.alone then first_alone end);
     end if;
-    -- Where another session holds a run, or has taken messages out of it since it was seen, nothing behind these is
-    -- delivered: but where groups have no order.
-    for i in 1 .. coalesce(cardinality(due_los), 0) loop
-        exit when due_los[i] >= stop_at;
-        took := spanmq_core.take_from_held(this_queue, due_los[i], spanmq_core.ids_of(due_los[i], due_ns[i]), null,
-                                           at_);
-        if took is not null then
-            runs := runs || took;
-        elsif mode <> 'free' then
-            stop_at := due_los[i];
-            exit;
-        end if;
-    end loop;
-    took := spanmq_core.take_fresh_at(this_queue, array(select lo from unnest(fresh_los) lo where lo < stop_at
-                                                        order by lo));
-    if spanmq_core.count_runs(took) < fresh_n and mode <> 'free' then
-        stop_at := least(stop_at, (
-            select min(coalesce(t.lo + t.n, s.lo)) from unnest(fresh_los, fresh_ns) s (lo, n) left join unnest(took) t
-                on t.lo = s.lo
-            where t.lo is null or t.n < s.n));
+    ids := array(select id from unnest(ids) id where id < stop_at order by id);
+    took := spanmq_core.lock_visible(this_queue, ids, at_);
+    -- Where another session holds a message, nothing behind it is delivered: but where groups have no order.
+    if mode <> 'free' and cardinality(took) < cardinality(ids) then
+        stop_at := (select min(id) from unnest(spanmq_core.without(ids, took)) id);
+        took := array(select id from unnest(took) id where id < stop_at order by id);
     end if;
-    runs := runs || took;
-    if stop_at < 9223372036854775807 then
-        perform spanmq_core.put_back(this_queue, array(select r from unnest(runs) r where r.lo > stop_at));
-        runs := array(select r from unnest(runs) r where r.lo < stop_at);
-    end if;
-    return spanmq_core.keep_first(this_queue, array(select r from unnest(runs) r order by r.lo), want);
+    return took;
 end $$;
 
 -- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
@@ -416,23 +386,44 @@ begin
                    where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);
 end $$;
 
--- The hidden messages of a group: whether it is blocked, the number of leased messages, and the first delayed one.
+-- The hidden messages of a group: whether it is blocked, the number of leased messages, and the first delayed one. In
+-- state such messages are among the first of their group: a plain read leases the lowest ids. There it looks at 1,000
+-- messages, and at 100 of a queue whose claims lease nothing in place: one may have been under way as the policy
+-- changed.
 create or replace function spanmq_core.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean,
-                                                 out in_flight bigint, out delayed_lo bigint)
+                                                 out in_flight bigint, out delayed_id bigint)
 language plpgsql as $$
+declare
+    most int := (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+                 where q.queue_id = this_queue);
 begin
     if hash is null then
-        select coalesce(bool_or((h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0), false),
-               coalesce(sum(spanmq_core.count_left(h)) filter (where h.lease_id <> 0), 0),
-               min(h.lo) filter (where h.lease_id = 0 and h.attempts = 0)
-            into blocks, in_flight, delayed_lo
-            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt > at_;
+        select coalesce(bool_or(h.lease_id <> 0 or h.attempts > 0), false),
+               count(*) filter (where h.lease_id <> 0),
+               min(h.msg_id) filter (where h.lease_id = 0 and h.attempts = 0)
+            into blocks, in_flight, delayed_id
+            from (select h.msg_id, h.lease_id, h.attempts from spanmq_core.later h
+                  where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt > at_
+                  union all
+                  select f.msg_id, f.lease_id, f.attempts
+                  from (select * from spanmq_core.state s
+                        where s.queue_id = this_queue and s.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
+                        order by s.queue_id, s.msg_id limit most) f
+                  where f.group_hash is null and f.vt > at_) h;
     else
-        select coalesce(bool_or((h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0), false),
-               coalesce(sum(spanmq_core.count_left(h)) filter (where h.lease_id <> 0), 0),
-               min(h.lo) filter (where h.lease_id = 0 and h.attempts = 0)
-            into blocks, in_flight, delayed_lo
-            from spanmq_core.held h where h.queue_id + 0 = this_queue and h.group_hash = hash
-            and h.group_hash is not null and h.vt > at_;
+        select coalesce(bool_or(h.lease_id <> 0 or h.attempts > 0), false),
+               count(*) filter (where h.lease_id <> 0),
+               min(h.msg_id) filter (where h.lease_id = 0 and h.attempts = 0)
+            into blocks, in_flight, delayed_id
+            from (select h.msg_id, h.lease_id, h.attempts from spanmq_core.later h
+                  where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
+                    and h.vt > at_
+                  union all
+                  select f.msg_id, f.lease_id, f.attempts
+                  from (select * from spanmq_core.state s
+                        where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null
+                          and s.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
+                        order by s.queue_id + 0, s.group_hash, s.msg_id limit most) f
+                  where f.vt > at_) h;
     end if;
 end $$;

@@ -7,16 +7,17 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
     until timestamptz;
-    runs spanmq_core.run[];
+    ids bigint[];
     n int;
 begin
     perform spanmq_core.check_quantity(qty);
     until := spanmq_core.after(vt, 'vt', at_);
-    runs := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, 1, '{}', mode, false);
-    return query select * from spanmq_core.fetch(this.queue_id, runs, 1, at_, until, mode <> 'rr');
+    ids := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, '{}'::jsonb, mode, false, null::int,
+                             false);
+    return query select * from spanmq_core.fetch(this.queue_id, ids, until, mode <> 'rr');
     get diagnostics n = row_count;
-    if n < spanmq_core.count_runs(runs) then
-        perform spanmq_core.settle_missing(this, runs);
+    if n < cardinality(ids) then
+        perform spanmq_core.settle_missing(this, ids);
         if n = 0 then
             return query select * from spanmq_core.read_groups(queue_name, vt, qty, mode);
         end if;

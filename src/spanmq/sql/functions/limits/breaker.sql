@@ -1,35 +1,84 @@
--- Circuit breakers of workers: each is decided in its worker, and reported here for monitoring.
+-- Circuit breakers of workers: each is decided in its worker, which reports it while it is open (report_worker).
 
--- Reports that the circuit breaker of a worker is open for that many seconds more, or with null that it is closed.
--- Raises MQ002 for an invalid number of seconds or a name of over 1,000 bytes.
-create or replace function spanmq_call.report_breaker(
-    queue text, worker text, seconds double precision default null
-) returns void
+-- Closes the circuit breakers of all workers of a queue: they receive again as soon as they report next, within about a
+-- second. Returns how many were open. One whose messages go on failing opens again.
+create or replace function spanmq_call.close_breaker(queue text) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    at_ timestamptz := clock_timestamp();
+    n int;
 begin
-    perform spanmq_core.raise_if(worker is null or octet_length(worker) not between 1 and 1000,
-        format('worker must be a name of 1 to 1000 bytes, got: %s', coalesce(left(worker, 100), 'NULL')),
-        'Pass the name that the worker has in its failures.');
-    perform spanmq_core.raise_if(seconds is not null and not (seconds > 0 and seconds <= 86400),
-        format('seconds must be above 0 and at most 86400, got: %s', seconds),
-        'Pass null for a breaker that is closed.');
-    delete from spanmq_core.breaker b
-        where b.queue_id = this.queue_id
-        and (b.open_until <= at_ or seconds is null and b.worker = report_breaker.worker);
-    if seconds is not null then
-        perform spanmq_core.hold_queue(this);
-        insert into spanmq_core.breaker
-            values (this.queue_id, report_breaker.worker, at_ + make_interval(secs => seconds))
-            on conflict on constraint breaker_pkey do update set open_until = excluded.open_until;
-    end if;
+    update spanmq_core.breaker b set is_closed = true where b.queue_id = this.queue_id and spanmq_core.is_open(b);
+    get diagnostics n = row_count;
+    return n;
 end $$;
+
+-- A row of the past means nothing, so that a worker that was killed leaves none open.
+create or replace function spanmq_core.is_open(this spanmq_core.breaker) returns boolean
+language sql stable as $$ select this.open_until > clock_timestamp() and not this.is_closed $$;
 
 -- Until when the circuit breaker of a worker of this queue is open, the last of them; null: none is open.
 create or replace function spanmq_core.breaker_open_until(this_queue int) returns timestamptz
 language sql stable as $$
-    select max(b.open_until) from spanmq_core.breaker b where b.queue_id = this_queue
-        and b.open_until > clock_timestamp()
+    select max(b.open_until) from spanmq_core.breaker b where b.queue_id = this_queue and spanmq_core.is_open(b)
 $$;
+
+-- The error for which that one opened.
+create or replace function spanmq_core.breaker_error(this_queue int) returns text
+language sql stable as $$
+    select b.error from spanmq_core.breaker b where b.queue_id = this_queue and spanmq_core.is_open(b)
+    order by b.open_until desc limit 1
+$$;
+
+-- Takes what a worker reports of its breakers: see report_worker(). Returns the queues whose breaker a command has
+-- closed meanwhile, in lower case. A mark of a command stays until the worker reports the breaker closed, or open anew.
+create or replace function spanmq_core.report_breakers(
+    queue_ids int[], worker text, reports jsonb, at_ timestamptz
+) returns text[]
+language plpgsql as $$
+declare
+    closed_ids int[];
+begin
+    delete from spanmq_core.breaker b
+        where b.ctid = any (array(
+            select o.ctid from spanmq_core.breaker o join spanmq_core.queue q on q.queue_id = o.queue_id
+            where o.queue_id = any (report_breakers.queue_ids)
+              and (o.worker = report_breakers.worker and reports -> q.folded_name -> 'breaker' is null
+                   or o.open_until <= at_ - interval '1 minute')
+            for update of o skip locked));
+    if not exists (select from jsonb_each(reports) r where r.value ? 'breaker') then
+        return '{}';
+    end if;
+    with reported as (
+        insert into spanmq_core.breaker as b (queue_id, worker, open_until, opening, error)
+            select q.queue_id, report_breakers.worker, at_ + make_interval(secs => r.open_for), r.opening, r.error
+            -- Held, so that none is dropped meanwhile.
+            from (select * from spanmq_core.queue h where h.queue_id = any (report_breakers.queue_ids)
+                  order by h.queue_id for key share) q
+            cross join lateral jsonb_to_record(reports -> q.folded_name -> 'breaker')
+                as r (open_for double precision, opening bigint, error text)
+            where reports -> q.folded_name -> 'breaker' is not null
+              -- As in report_worker(): names are made up as a role likes.
+              and ((select count(*) from (select from spanmq_core.breaker o where o.queue_id = q.queue_id
+                                          limit 1000) few) < 1000
+                   or exists (select from spanmq_core.breaker o
+                              where o.queue_id = q.queue_id and o.worker = report_breakers.worker))
+            on conflict on constraint breaker_pkey do update set open_until = excluded.open_until,
+                opening = excluded.opening, error = excluded.error,
+                is_closed = b.is_closed and b.opening = excluded.opening
+            returning b.queue_id, b.is_closed)
+        select array_agg(r.queue_id) into closed_ids from reported r where r.is_closed;
+    return array(select q.folded_name from spanmq_core.queue q where q.queue_id = any (closed_ids) order by 1);
+end $$;
+
+-- Whether this is a breaker for report_worker(); null is.
+create or replace function spanmq_core.is_breaker(breaker jsonb) returns boolean
+language plpgsql immutable as $$
+begin
+    return breaker is null or exists (
+        select from jsonb_to_record(breaker) b (open_for double precision, opening bigint, error text)
+        where b.open_for > 0 and b.open_for <= 86400 and b.opening is not null
+        and coalesce(octet_length(b.error), 0) <= 10000);
+exception when data_exception then
+    return false;
+end $$;

@@ -17,11 +17,9 @@ declare
     before text := coalesce(current_setting('spanmq.place_' || this.queue_id, true), '');
     place int;
 begin
-    if not spanmq_core.sees_now() then
-        raise exception 'a queue with max_in_flight needs READ COMMITTED, not %',
-            upper(current_setting('transaction_isolation'))
-            using errcode = 'MQ003', hint = 'An older snapshot does not show messages that were received since.';
-    end if;
+    perform spanmq_core.check_isolation('a queue with max_in_flight',
+                                        'An older snapshot does not show messages that were received since.')
+        where not spanmq_core.sees_now();
     if quantity <= max_in_flight / 64 and before <> 'used'
         and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
        and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then
@@ -107,6 +105,19 @@ begin
                - (extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9)::bigint - room + token;
     -- A time too far ahead: see take_tokens().
     return case when missing > 0 then least(missing, token) / 1e9 end;
+end $$;
+
+-- How many tokens take_tokens() would give.
+create or replace function spanmq_core.tokens(this_queue int, rate double precision, burst double precision)
+returns int
+language plpgsql as $$
+declare
+    room bigint := spanmq_core.bucket_ns(rate, burst);
+    bucket regclass := to_regclass('spanmq_core.rate_' || this_queue);
+    at_ns bigint := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
+    full_ns bigint := least(greatest(coalesce(pg_sequence_last_value(bucket), 0), at_ns), at_ns + room);
+begin
+    return least((at_ns + room - full_ns) / spanmq_core.token_ns(rate), 2147483647);
 end $$;
 
 -- The value of a token, and the capacity of the bucket, in nanoseconds. Limited to the range of a sequence, whatever

@@ -13,6 +13,13 @@ begin
         or spanmq_core.archive_of(this) is distinct from this.archive then
         return 0;
     end if;
+    begin
+        perform spanmq_core.hold_archive(this.folded_name, this.archive, '{trigger,foreign key,child}');
+    exception when insufficient_privilege then
+        -- The rest of maintenance goes on; doctor() tells.
+        raise warning 'maintain() deletes nothing from the archive of queue "%": %', this.name, sqlerrm;
+        return 0;
+    end;
     known := spanmq_core.known_gone(this.queue_id);
     -- The condition twice: in an adopted archive, which may be partitioned, one ctid occurs in every partition.
     execute format('with t as (delete from %1$s'

@@ -202,7 +202,7 @@ language plpgsql stable as $$
 declare
     this spanmq_core.queue;
 begin
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue);
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue collate "C");
     if not found then
         perform spanmq_core.raise_not_found(queue);
     end if;

@@ -31,10 +31,16 @@ begin
          ' returns setof pgmq.message_record',
          'return query select l.msg_id, 1, l.enqueued_at, at_, until, l.message, l.headers from spanmq_core.lane_%s l'
          ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
-         '')
+         ''),
+        ('fetch_one_by_lane(lane int, id bigint, reads int, read_at timestamptz, until timestamptz)'
+         ' returns pgmq.message_record',
+         'select l.msg_id, reads, l.enqueued_at, read_at, until, l.message, l.headers into one from'
+         ' spanmq_core.lane_%s l where l.msg_id = id',
+         'return one;')
     loop
         execute
-            format(E'create or replace function spanmq_core.%s language plpgsql as $body$\nbegin\n    case lane\n%s'
+            format(E'create or replace function spanmq_core.%s language plpgsql as $body$\ndeclare\n'
+                   '    one pgmq.message_record;\nbegin\n    case lane\n%s'
                    '    end case;\n    %s\nend $body$', heading,
                    (select string_agg(format(E'        when %s then %s;\n', n, format(statement, n)), '' order by n)
                     from generate_series(1, 16) n), ending);
@@ -107,6 +113,7 @@ begin
     if found then
         execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from'
                        ' spanmq_core.%I', free_lane, log);
+        perform spanmq_core.close_relation(format('spanmq_core.lane_%s', free_lane)::regclass, '{}');
         insert into spanmq_core.lane (lane, log_name) values (free_lane, log);
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;

@@ -84,6 +84,8 @@ begin
                    case
                    when (select q.is_unlogged from spanmq_core.queue q
                          where q.queue_id = this_queue) then 'unlogged' end, this.log_name, this_queue);
+    perform spanmq_core.close_relation(format('spanmq_core.%I', this.log_name)::regclass, '{}'),
+        spanmq_core.open_segment(this_queue, this.log_name);
     insert into spanmq_core.segment (queue_id, lo, hi, log_name, n_rows)
         values (this_queue, this.lo, this.hi, this.log_name, this.hi - this.lo + 1);
     return this;
@@ -180,131 +182,74 @@ begin
     return case when last_id <= this.hi then this.log_name else 'log_' || this_queue end;
 end $$;
 
--- The statement that fetches the messages $1 <= msg_id < $2 (first_id to last_id), in order, as pgmq.message_record
--- with read_ct $3, last_read_at $4 and vt $5 (null: when it was sent). `more` is put behind the columns.
-create or replace function spanmq_core.fetch_range(
-    this_queue int, first_id bigint, last_id bigint, more text default ''
-) returns text
-language plpgsql stable as $$
-begin
-    return format('select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers%s from'
-                  ' spanmq_core.%I'
-                  ' where msg_id >= $1 and msg_id < $2 order by msg_id', more,
-                  spanmq_core.log_of(this_queue, first_id, last_id));
-end $$;
-
--- The same for listed messages: ids $1 with read_ct $2, last_read_at $3 and vt $4, in the order given. `more` may use
--- $5 and, as u.slot, $6. A loop over the ids by force (offset 0): a join to unnest() may scan the whole log.
-create or replace function spanmq_core.fetch_ids(this_queue int, listed spanmq_core.listed, more text default '')
-returns text
-language plpgsql stable as $$
-begin
-    return format('select l.msg_id, u.read_ct, l.enqueued_at, u.read_at, coalesce(u.vt, l.enqueued_at), l.message,'
-                  ' l.headers%s'
-                  ' from unnest($1, $2, $3, $4%s) with ordinality u (id, read_ct, read_at, vt%s, position)'
-                  ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by'
-                  ' u.position',
-                  more, case when more <> '' then ', $6' end, case when more <> '' then ', slot' end,
-                  (select spanmq_core.log_of(this_queue, min(id), max(id)) from unnest(listed.ids) id));
-end $$;
-
--- The messages of runs, in the order of the runs, or of msg_id if `sorted`. read_ct is `more_reads` over the run's
--- attempts; read_at and hidden_until replace the run's own last_read_at and vt unless null.
-create or replace function spanmq_core.fetch(
-    this_queue int, runs spanmq_core.run[], more_reads int, read_at timestamptz, hidden_until timestamptz,
-    sorted boolean
-) returns setof pgmq.message_record
+-- These messages as they are now; vt: as `until` says, unless null. In the order of msg_id if `sorted`, else in that of
+-- the ids. Those that follow each other and are alike are a range of the log. Others are looked up one by one, by force
+-- (offset 0): a join may scan all of it.
+create or replace function spanmq_core.fetch(this_queue int, ids bigint[], until timestamptz, sorted boolean)
+returns setof pgmq.message_record
 language plpgsql rows 100 as $$
 declare
-    range spanmq_core.run := spanmq_core.as_range(runs, hidden_until is null);
-    listed spanmq_core.listed;
+    rows record;
 begin
-    if range.lo is not null then
-        return query execute spanmq_core.fetch_range(this_queue, range.lo, range.lo + range.n - 1)
-            using range.lo, range.lo + range.n, range.attempts + more_reads, coalesce(read_at, range.last_read_at),
-                  coalesce(hidden_until, range.vt);
-    elsif runs <> '{}' then
-        listed := spanmq_core.list_messages(runs, more_reads, read_at, hidden_until, 1000000000, sorted);
-        return query execute spanmq_core.fetch_ids(this_queue, listed) using listed.ids, listed.read_cts,
-            listed.read_ats, listed.vts;
+    select array_agg(u.msg_id) as ids, array_agg(u.attempts) as attempts, array_agg(u.last_read_at) as read_ats,
+           array_agg(coalesce(until, u.vt)) as vts, min(u.msg_id) as first_id, max(u.msg_id) as last_id,
+           min(u.attempts) = max(u.attempts) and min(coalesce(until, u.vt)) = max(coalesce(until, u.vt))
+               and min(u.last_read_at) is not distinct from max(u.last_read_at)
+               and count(u.last_read_at) in (0, count(*)) as are_alike
+        into rows
+        from spanmq_core.unsettled u where u.queue_id = this_queue and u.msg_id = any (ids);
+    if sorted and rows.are_alike and rows.last_id - rows.first_id = cardinality(rows.ids) - 1 then
+        return query execute format(
+            'select msg_id, $3, enqueued_at, $4, $5, message, headers from spanmq_core.%I'
+            ' where msg_id >= $1 and msg_id <= $2 order by msg_id',
+            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
+            using rows.first_id, rows.last_id, rows.attempts[1], rows.read_ats[1], rows.vts[1];
+    elsif rows.ids is not null then
+        return query execute format(
+            'select l.msg_id, u.attempts, l.enqueued_at, u.read_at, u.vt, l.message, l.headers'
+            ' from unnest($1, $2, $3, $4) u (id, attempts, read_at, vt)'
+            ' join unnest($5) with ordinality w (id, place) on w.id = u.id'
+            ' cross join lateral (select l.* from spanmq_core.%I l where l.msg_id = u.id offset 0) l'
+            ' order by case when $6 then u.id else w.place end',
+            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
+            using rows.ids, rows.attempts, rows.read_ats, rows.vts, ids, sorted;
     end if;
 end $$;
 
--- The same for receive(): with the lease, and the slot in which each message is. In the order of msg_id if `sorted`,
--- else in that of the runs.
+-- The same for receive(), of messages that it has leased: with the lease, and the slot in which each is: one of `slots`
+-- parts of the ids. In the order of msg_id if `sorted`, else in that of the ids.
 create or replace function spanmq_core.fetch_leased(
-    this_queue int, runs spanmq_core.run[], read_at timestamptz, hidden_until timestamptz, lease bigint, slots int,
-    sorted boolean
+    this_queue int, ids bigint[], until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof spanmq.leased_message
 language plpgsql rows 100 as $$
 declare
-    range spanmq_core.run;
-    listed spanmq_core.listed;
+    rows record;
 begin
-    if slots = 1 then
-        range := spanmq_core.as_range(runs, false);
+    select array_agg(l.msg_id) as ids, array_agg(l.attempts) as attempts, max(l.last_read_at) as read_at,
+           min(l.msg_id) as first_id, max(l.msg_id) as last_id
+        into rows
+        from spanmq_core.later l where l.queue_id = this_queue and l.msg_id = any (fetch_leased.ids);
+    if rows.ids is not null then
+        return query execute format(
+            'select l.msg_id, u.attempts, l.enqueued_at, $3, $4, l.message, l.headers, $5,'
+            '       ((w.place - 1) / $6 + 1)::int, u.attempts,'
+            '       l.headers->>''x-pgmq-group'','
+            '       case when u.attempts > 1 then spanmq_core.last_error($9, l.msg_id) end'
+            ' from unnest($1, $2) u (id, attempts)'
+            ' join unnest($7) with ordinality w (id, place) on w.id = u.id'
+            ' cross join lateral (select l.* from spanmq_core.%I l where l.msg_id = u.id offset 0) l'
+            ' order by case when $8 then u.id else w.place end',
+            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
+            using rows.ids, rows.attempts, rows.read_at, until, lease, ceil(cardinality(ids) / slots::numeric)::int,
+                  ids, sorted, this_queue;
     end if;
-    if range.lo is not null then
-        return query execute spanmq_core.fetch_range(
-                this_queue, range.lo, range.lo + range.n - 1, ', $6, 1, $3, headers->>''x-pgmq-group'', '
-                || case when range.attempts > 0 then format('spanmq_core.last_error(%s, msg_id)', this_queue)
-                else 'null::text' end)
-            using range.lo, range.lo + range.n, range.attempts + 1, read_at, hidden_until, lease;
-    elsif runs <> '{}' then
-        listed := spanmq_core.list_messages(runs, 1, read_at, hidden_until,
-                                            (select ceil(sum(r.n) / slots::numeric)::int from unnest(runs) r), sorted);
-        return query execute spanmq_core.fetch_ids(
-                this_queue, listed, format(', $5, u.slot, u.read_ct, l.headers->>''x-pgmq-group'','
-                                           ' case when u.read_ct > 1 then spanmq_core.last_error(%s, l.msg_id) end',
-                                           this_queue))
-            using listed.ids, listed.read_cts, listed.read_ats, listed.vts, lease, listed.slots;
-    end if;
 end $$;
 
--- Runs that follow each other without gaps and are alike, as one; else null. `own_vt`: their vt and last_read_at must
--- be alike too.
-create or replace function spanmq_core.as_range(runs spanmq_core.run[], own_vt boolean) returns spanmq_core.run
-language plpgsql immutable as $$
-declare
-    range spanmq_core.run := runs[1];
-    next spanmq_core.run;
-begin
-    for i in 2 .. cardinality(runs) loop
-        next := runs[i];
-        if next.lo <> range.lo + range.n or next.attempts <> range.attempts
-           or own_vt
-           and (next.vt is distinct from range.vt or next.last_read_at is distinct from range.last_read_at) then
-            return null;
-        end if;
-        range.n := range.n + next.n;
-    end loop;
-    return range;
-end $$;
-
-create or replace function spanmq_core.list_messages(
-    runs spanmq_core.run[], more_reads int, read_at timestamptz, hidden_until timestamptz, slot_size int, sorted boolean
-) returns spanmq_core.listed
-language plpgsql immutable as $$
-begin
-    return (
-        select (array_agg(m.id), array_agg(m.attempts + more_reads), array_agg(coalesce(read_at, m.last_read_at)),
-                array_agg(coalesce(hidden_until, m.vt)),
-                array_agg(((m.position - 1) / slot_size + 1)::int))::spanmq_core.listed
-        from (select n.* from (
-                  select e.id, r.attempts, r.last_read_at, r.vt, row_number() over (order by r.ordinality, e.id)
-                      as position
-                  from unnest(runs) with ordinality r
-                  -- In the select list: in the from list the ids of each run would be stored first.
-                  cross join lateral (select generate_series(r.lo, r.lo + r.n - 1) as id) e) n
-              order by case when sorted then n.id else n.position end) m);
-end $$;
-
--- Copies the messages of runs into the archive. Their ids are kept.
-create or replace function spanmq_core.copy_to_archive(this spanmq_core.queue, runs spanmq_core.run[]) returns void
+-- Copies messages, which the caller has locked, into the archive. Their ids are kept.
+create or replace function spanmq_core.copy_to_archive(this spanmq_core.queue, ids bigint[]) returns void
 language plpgsql as $$
 declare
     place regclass := spanmq_core.archive_of(this);
-    range spanmq_core.run := spanmq_core.as_range(runs, true);
 begin
     if place is distinct from this.archive then
         if place is null then
@@ -313,31 +258,28 @@ begin
         perform spanmq_core.check_archive(place);
         update spanmq_core.queue q set archive = place where q.queue_id = this.queue_id;
     end if;
-    if range.lo > this.log_lo and range.lo + range.n - 1 <= this.log_hi then
-        perform spanmq_core.archive_range(this.folded_name, place, this.log_name, range);
-    else
-        execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                       ' select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                       ' from spanmq_core.fetch($1, $2, 0, null, null, true)'
-                       ' where to_regclass($3) = $4', 'a_' || this.folded_name)
-            using this.queue_id, runs, spanmq_core.archive_name(this.folded_name), place;
-    end if;
+    perform spanmq_core.hold_archive(this.folded_name, place, '{trigger}');
+    execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
+                   ' select f.* from (select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
+                   '                  from spanmq_core.fetch($1, $2, null::timestamptz, true)) f'
+                   ' where to_regclass($3) = $4', 'a_' || this.folded_name)
+        using this.queue_id, ids, spanmq_core.archive_name(this.folded_name), place;
     perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, place);
 end $$;
 
--- The same for messages that follow each other and are alike, in one segment. By its name: the number of an archive
--- that is dropped meanwhile would be an error of syntax. Nothing goes into an archive of that name that is not `place`.
-create or replace function spanmq_core.archive_range(
-    folded_name text, place regclass, log_name text, range spanmq_core.run
+-- The same for one message that was deleted, in the segment that the caller knows. By its name: the number of an
+-- archive that is dropped meanwhile would be an error of syntax. Nothing goes into an archive of that name that is not
+-- `place`.
+create or replace function spanmq_core.archive_one(
+    folded_name text, place regclass, log_name text, id bigint, attempts int, read_at timestamptz, vt timestamptz
 ) returns void
 language plpgsql as $$
 begin
     execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $3, enqueued_at, $4, coalesce($5, enqueued_at), message, headers from'
-                   ' spanmq_core.%I where msg_id >= $1 and msg_id < $2 and to_regclass($6) = $7 order by msg_id',
+                   ' select msg_id, $2, enqueued_at, $3, $4, message, headers from'
+                   ' spanmq_core.%I where msg_id = $1 and to_regclass($5) = $6',
                    'a_' || folded_name, log_name)
-        using range.lo, range.lo + range.n, range.attempts, range.last_read_at, range.vt,
-              spanmq_core.archive_name(folded_name), place;
+        using id, attempts, read_at, vt, spanmq_core.archive_name(folded_name), place;
 end $$;
 
 -- Raises 42P01 if the archive of that name is not `place`, the queue's own: the queue may have been dropped and created
@@ -368,44 +310,38 @@ begin
     return found_at;
 end $$;
 
--- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. Run by run, by
+-- The first `quantity` unsettled messages with first_id <= msg_id <= last_id, which lie in one segment. One by one, by
 -- force (offset 0): the view would join and sort whatever the queue holds.
 create or replace function spanmq_core.look(this spanmq_core.queue, first_id bigint, last_id bigint, quantity int)
 returns setof pgmq.message_record
 language plpgsql rows 10 as $$
 begin
     return query execute format(
-        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, coalesce(s.vt, l.enqueued_at),'
-        ' l.message, l.headers'
-        ' from ((select f.lo, f.n, 0 as attempts, 0 as lease_id, null::timestamptz as last_read_at, null::timestamptz'
-        ' as vt from spanmq_core.fresh f'
-        '        where f.queue_id = $1 and f.lo >= $2 / 256 * 256 and f.lo <= $3 order by f.queue_id, f.lo)'
+        'select l.msg_id, s.attempts, l.enqueued_at, s.last_read_at, s.vt, l.message, l.headers'
+        ' from ((select f.msg_id, f.attempts, f.last_read_at, f.vt from spanmq_core.state f'
+        '        where f.queue_id = $1 and f.msg_id between $2 and $3 order by f.queue_id, f.msg_id limit $4)'
         '       union all'
-        '       (select h.lo, h.n, h.attempts, h.lease_id, h.last_read_at, h.vt from spanmq_core.held h'
-        '        where h.queue_id = $1 and h.lo >= $2 / 256 * 256 and h.lo <= $3 order by h.queue_id, h.lo)'
-        ' order by lo) s'
-        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id >= s.lo and l.msg_id < s.lo + s.n order by'
-        ' l.msg_id offset 0) l'
-        ' where l.msg_id between $2 and $3'
-        '  and (s.n = 1 or s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and'
-        ' d.msg_id = l.msg_id)) limit $4',
+        '       (select h.msg_id, h.attempts, h.last_read_at, h.vt from spanmq_core.later h'
+        '        where h.queue_id = $1 and h.msg_id between $2 and $3 order by h.queue_id, h.msg_id limit $4)'
+        ' order by msg_id) s'
+        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = s.msg_id offset 0) l limit $4',
         (spanmq_core.segment_of(this.queue_id, first_id)).log_name)
         using this.queue_id, first_id, last_id, quantity;
 end $$;
 
--- Settles messages of runs that have no row in the log, as after a crash in an unlogged queue, and records them:
+-- Settles those of these messages that have no row in the log, as after a crash in an unlogged queue, and records them:
 -- otherwise they would be claimed again indefinitely.
-create or replace function spanmq_core.settle_missing(this spanmq_core.queue, runs spanmq_core.run[]) returns void
+create or replace function spanmq_core.settle_missing(this spanmq_core.queue, ids bigint[]) returns void
 language plpgsql as $$
 declare
     missing_ids bigint[];
 begin
-    execute format('select array_agg(e.id) from unnest($1) r, generate_series(r.lo, r.lo + r.n - 1) e (id)'
-                   ' where not exists (select from spanmq_core.log_%s l where l.msg_id = e.id)', this.queue_id)
-        into missing_ids using runs;
+    execute format('select array_agg(id) from unnest($1) id'
+                   ' where not exists (select from spanmq_core.log_%s l where l.msg_id = id)', this.queue_id)
+        into missing_ids using ids;
     insert into spanmq_core.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;
-    perform spanmq_core.take_out(this.queue_id, missing_ids, null, true);
-    if cardinality(missing_ids) = spanmq_core.count_runs(runs) then
+    perform spanmq_core.take_out(this.queue_id, missing_ids, null::bigint);
+    if cardinality(missing_ids) = cardinality(ids) then
         perform spanmq_core.settle_missing_behind(this, (select max(id) from unnest(missing_ids) id));
     end if;
 end $$;
@@ -414,41 +350,27 @@ end $$;
 create or replace function spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint) returns void
 language plpgsql as $$
 declare
-    runs int := 1;
+    most int := 10;
     n bigint;
     missing_ids bigint[];
 begin
-    -- Up to the first existing row; some 40,000 runs at most.
+    -- Up to the first existing row; some 400,000 messages at most.
     for step in 1 .. 15 loop
         execute format(
-                'select max(e.id), count(*), array_agg(e.id) filter (where l.msg_id is null)'
-                ' from (select f.lo, f.n from spanmq_core.fresh f where f.queue_id = $1 and f.lo > $2 order by'
-                ' f.queue_id, f.lo limit $3) s'
-                ' cross join lateral generate_series(s.lo, s.lo + s.n - 1) e (id)'
-                ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = e.id offset'
+                'select max(s.msg_id), count(*), array_agg(s.msg_id) filter (where l.msg_id is null)'
+                ' from (select f.msg_id from spanmq_core.state f where f.queue_id = $1 and f.msg_id > $2'
+                '  and f.vt <= clock_timestamp() order by f.queue_id, f.msg_id limit $3) s'
+                ' left join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id = s.msg_id offset'
                 ' 0) l on true', this.queue_id)
-            into last_id, n, missing_ids using this.queue_id, last_id, runs;
+            into last_id, n, missing_ids using this.queue_id, last_id, most;
         -- Those that no other transaction has taken meanwhile.
         insert into spanmq_core.missing (queue_id, msg_id)
             select this.queue_id, id
-            from spanmq_core.expand_runs(spanmq_core.take_out(this.queue_id, missing_ids, 0, true)) id
+            from unnest(spanmq_core.take_out(this.queue_id, missing_ids, 0::bigint)) id
             where missing_ids is not null;
         exit when cardinality(missing_ids) < n or missing_ids is null;
-        runs := least(runs * 4, 4096);
+        most := least(most * 4, 40000);
     end loop;
-end $$;
-
--- Since when messages are visible: `known` where it is not null, else since they were sent.
-create or replace function spanmq_core.visible_since(this_queue int, ids bigint[], known timestamptz[])
-returns timestamptz[]
-language plpgsql stable as $$
-begin
-    execute format('select array_agg(coalesce(u.at, l.enqueued_at) order by u.position)'
-                   ' from unnest($1, $2) with ordinality u (id, at, position)'
-                   ' left join lateral (select * from spanmq_core.log_%s l where u.at is null and l.msg_id = u.id'
-                   ' offset 0) l on true', this_queue)
-        into known using ids, known;
-    return known;
 end $$;
 
 -- Locks a table of the log for this transaction.

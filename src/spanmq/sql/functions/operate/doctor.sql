@@ -14,7 +14,8 @@ begin
         select c.check_name, c.level, c.finding, case when c.level <> 'ok' then c.advice end
         from (select * from spanmq_core.check_server(client_at, connections) union all select *
               from spanmq_core.check_vacuum()
-              union all select * from spanmq_core.check_horizon() union all select * from spanmq_core.check_queues()) c;
+              union all select * from spanmq_core.check_horizon() union all select * from spanmq_core.check_queues()
+              union all select * from spanmq_core.check_pgmq_programs()) c;
 end $$;
 
 -- These give their advice in any case.
@@ -30,6 +31,19 @@ declare
                       from unnest(array['fsync', 'full_page_writes', 'synchronous_commit']) name
                       where current_setting(name) = 'off');
     notified double precision := pg_notification_queue_usage();
+    -- spanmq's own connections set theirs, which hides that of the server.
+    isolated text := (
+        select string_agg(concat_ws(' ', i.whose, 'has', i.level), ', ' order by i.whose, i.level) from (
+            select concat_ws(' in ', 'role ' || quote_ident(r.rolname), 'database ' || quote_ident(b.datname)) as whose,
+                   split_part(c.config, '=', 2) as level
+            from pg_db_role_setting s cross join lateral unnest(s.setconfig) c (config)
+            left join pg_roles r on r.oid = s.setrole left join pg_database b on b.oid = s.setdatabase
+            where s.setdatabase in (0, (select d.oid from pg_database d where d.datname = current_database()))
+            and starts_with(c.config, 'default_transaction_isolation=')
+            union
+            select 'the server', s.setting from pg_settings s
+            where s.name = 'default_transaction_isolation' and s.source in ('configuration file', 'command line')) i
+        where i.level not in ('read committed', 'read uncommitted'));
     -- Before PostgreSQL 18 each pin adds 1e10 to the cost of a plan, so that with jit every call of such a function is
     -- compiled.
     compiled bigint := (
@@ -39,11 +53,20 @@ declare
           and not 'jit=off' = any (p.proconfig) and current_setting('jit') = 'on');
     leaks text := (
         select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
-        where p.pronamespace = 'spanmq_core'::regnamespace and p.proname <> 'last_notified_at'
+        where p.pronamespace = 'spanmq_core'::regnamespace
+        and p.proname not in ('last_notified_at', 'refuse_replica_role', 'unless_replica_role')
         and has_function_privilege('public', p.oid, 'execute'));
     strangers text := (select string_agg(concat_ws(' ', s.kind, s.name, s.detail), '; ' order by s.kind, s.name,
                                          s.detail)
                        from spanmq_core.strangers() s);
+    -- They keep nothing (see drop_relation.sql), and may be of use: named, and no trouble.
+    dependents text := (
+        select string_agg(distinct format('%s of %s', v.oid::regclass, pg_get_userbyid(v.relowner)), ', ')
+        from pg_depend d join pg_rewrite r on r.oid = d.objid join pg_class v on v.oid = r.ev_class
+        join pg_class c on c.oid = d.refobjid
+        where d.classid = 'pg_rewrite'::regclass and d.refclassid = 'pg_class'::regclass
+          and c.relnamespace = any ('{pgmq,spanmq,spanmq_call,spanmq_core}'::regnamespace[])
+          and not pg_has_role(v.relowner, c.relowner, 'usage'));
     troubles text := nullif(concat_ws('; ', 'every role may call ' || left(leaks, 200), left(strangers, 500)), '');
 begin
     return query values
@@ -58,6 +81,11 @@ begin
          else 'ok' end,
          current_setting('deadlock_timeout'),
          'set it between 100 ms and 10 s: less makes every short wait check for deadlocks, more makes a deadlock last'),
+        ('isolation level', case when isolated is not null then 'warning' else 'ok' end,
+         coalesce('default_transaction_isolation is another: ' || left(isolated, 500),
+                  'transactions are READ COMMITTED by default'),
+         'set it to read committed: through a connection of a program, a pooler or psql, maintain() and receives from'
+         ' ordered and limited queues fail'),
         ('durability', case when settings ~ 'fsync|full_page' then 'problem' when settings is not null then 'warning'
          else 'ok' end,
          coalesce(settings, 'committed transactions survive a crash'),
@@ -72,6 +100,8 @@ begin
          case when apart is null then 'not compared'
          else format('the client''s clock differs by %s s', round(apart::numeric, 1)) end,
          'run NTP on both machines: leases and delays go by the server''s clock'),
+        ('views', 'ok', coalesce('other roles have views of ours: ' || left(dependents, 500),
+                                 'no other role has a view of ours'), null),
         ('notifications', case when notified >= 0.5 then 'problem' when notified >= 0.1 then 'warning' else 'ok' end,
          format('the queue of notifications is %s %% full', round(100 * notified)),
          'end the listening session with the oldest transaction (pg_stat_activity.xact_start); '
@@ -79,7 +109,8 @@ begin
         ('rights', case when troubles is null then 'ok' else 'problem' end,
          coalesce(troubles, 'no role but the owner has rights beside the verbs'),
          case
-         when leaks is null then 'revoke the privileges, alter the owners, or revoke the verbs and grant them again'
+         when leaks is null then 'revoke the privileges, drop the objects, alter the owners, or revoke the verbs and'
+                                 ' grant them again'
               else 'revoke all on all functions in schema spanmq_core from public; or spanmq schema upgrade' end);
 end $$;
 
@@ -92,9 +123,10 @@ begin
     -- A function may belong to two verbs.
     return query
         with granted as (
-            select v.verb, f.function::regprocedure, a.grantee, p.proowner
-            from unnest(spanmq_core.all_verbs()) v (verb)
-            cross join lateral string_to_table(spanmq_core.functions_of(v.verb), ', ') f (function)
+            select f.verb, f.function::regprocedure, a.grantee, p.proowner
+            from (select v, string_to_table(spanmq_core.functions_of(v), ', ') from unnest(spanmq_core.all_verbs()) v
+                  union all
+                  select null, r.written::text from spanmq_core.recorded() r) f (verb, function)
             join pg_proc p on p.oid = f.function::regprocedure
             cross join lateral aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a)
         select 'function', g.function::text, 'privilege', format('%s has EXECUTE without a verb: revoke it', r.role)
@@ -130,12 +162,10 @@ begin
              'autovacuum does not run',
              'set autovacuum and track_counts on: dead rows slow every call down'),
             (exists (select from pg_class c
-                     where c.oid in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass,
-                                     'spanmq_core.done'::regclass)
+                     where c.oid in ('spanmq_core.state'::regclass, 'spanmq_core.later'::regclass)
                      and 'autovacuum_enabled=false' = any (c.reloptions)), 'problem',
                      'autovacuum is off for the tables with the state of messages',
-             'alter table spanmq_core.fresh reset (autovacuum_enabled); the same for spanmq_core.held and'
-             ' spanmq_core.done'),
+             'alter table spanmq_core.state reset (autovacuum_enabled); the same for spanmq_core.later'),
             (busiest.n_dead_tup > 200000 and busiest.n_dead_tup > 5 * busiest.n_live_tup, 'warning',
              format('spanmq_core.%s has %s dead rows beside %s live ones', busiest.relname, busiest.n_dead_tup,
                     busiest.n_live_tup),
@@ -209,12 +239,16 @@ declare
     lagging text[];
     silent text[];
     idle text[];
+    stopped text[];
+    tripped text[];
+    paused text[];
+    dead text[];
     -- Rows that no claim finds: see bound.sql.
     unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; '
                                       order by q.name)
                     from spanmq_core.queue q
                     cross join lateral (
-                        select sum(h.n) as n, min(h.lo) as lo from spanmq_core.held h
+                        select count(*) as n, min(h.msg_id) as lo from spanmq_core.later h
                         where h.queue_id + 0 = q.queue_id and h.vt < (spanmq_core.bound_of(q.queue_id)).due_from) h
                     where h.n > 0);
     -- Unlogged queues lose rows of the log in a crash.
@@ -252,14 +286,17 @@ begin
         into stuck, abandoned, lagging
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
-    -- By the last sample, of a moment ago: receivers that do not report are known by what they received.
-    idle := (
-        select array_agg(format('%s (%s messages for %s)', l.queue, l.visible,
-                                make_interval(secs => round(l.oldest_ready_seconds::numeric)))
-                         order by l.oldest_ready_seconds desc)
-        from spanmq_call.latest_statistics() l
-        where l.visible > 0 and l.oldest_ready_seconds > 300 and l.received = 0 and l.workers = 0 and l.in_flight = 0
-        and not l.is_paused);
+    -- The rows that the dashboard shows.
+    select array_agg(format('%s (%s messages for %s)', a.queue, a.n, make_interval(secs => round(a.seconds::numeric)))
+                     order by a.seconds desc) filter (where a.reason = 'no_worker' and a.level = 'problem'),
+           array_agg(format('%s (%s messages for %s)', a.queue, a.n, make_interval(secs => round(a.seconds::numeric)))
+                     order by a.seconds desc) filter (where a.reason = 'stopped'),
+           array_agg(format('%s (%s messages%s)', a.queue, a.n, ': ' || left(a.detail, 100)) order by a.n desc)
+               filter (where a.reason = 'breaker_open'),
+           array_agg(format('%s (%s messages)', a.queue, a.n) order by a.n desc) filter (where a.reason = 'paused'),
+           array_agg(format('%s (%s, of which %s within the last hour)', a.queue, a.n, a.recent)
+                     order by a.recent desc, a.n desc) filter (where a.reason = 'dead_letters')
+        into idle, stopped, tripped, paused, dead from spanmq_call.attention() a;
     silent := (
         select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held,
                                 date_trunc('second', at_ - r.seen_at))
@@ -280,8 +317,17 @@ begin
                    ' at each call' end),
         ('workers', case when idle is not null then 'warning' else 'ok' end,
          coalesce('messages wait and no worker receives them: ' || array_to_string(idle[:10], ', '),
-                  'messages that wait have a worker'),
+                  'no message has waited for five minutes without a worker'),
          'start a worker of these queues: spanmq worker; spanmq queue health shows them'),
+        ('delivery', case when coalesce(tripped, stopped, paused) is not null then 'warning' else 'ok' end,
+         coalesce(nullif(concat_ws('; ', 'a circuit breaker is open: ' || array_to_string(tripped[:10], ', '),
+                                   'workers run and receive nothing: ' || array_to_string(stopped[:10], ', '),
+                                   'paused: ' || array_to_string(paused[:10], ', ')), ''),
+                  'no queue with messages is stopped'),
+         'repair what the handlers fail of, or spanmq queue resume; spanmq queue attention shows every reason'),
+        ('dead letters', case when dead is not null then 'warning' else 'ok' end,
+         coalesce('messages that workers have given up wait: ' || array_to_string(dead[:10], ', '), 'none'),
+         'spanmq dead-letter list shows their errors; redrive them after a repair, or discard them'),
         ('leases', case when stuck is not null or abandoned is not null then 'warning' else 'ok' end,
          coalesce(nullif(concat_ws('; ', 'held for over an hour: ' || array_to_string(stuck[:10], ', '),
                                    'expired, and without a receiver: ' || array_to_string(abandoned[:10], ', ')), ''),
@@ -309,4 +355,42 @@ begin
                             'settled segments are truncated') end,
          case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'
               else 'see "snapshots", "slots" and "maintenance"' end);
+end $$;
+
+-- What programs that were written for PGMQ do without an error and without effect, as far as it is in the catalogs.
+create or replace function spanmq_core.check_pgmq_programs() returns table (check_name text, level text, finding text,
+                                                                            advice text)
+language plpgsql set jit = off as $$
+declare
+    -- PGMQ's SQL file, or an update of its extension, replaces those that it has too.
+    replaced text := (select string_agg(known.name, ', ' order by known.name)
+                      from spanmq_core.object_checksum known
+                      left join (:snapshot) live on live.kind = known.kind and live.name = known.name
+                      where known.kind = 'function' and known.name ~ '^pgmq[.]'
+                        and live.checksum is distinct from known.checksum);
+    replica text := (select string_agg(
+                         coalesce('role ' || quote_ident(r.rolname), 'database ' || quote_ident(b.datname),
+                                  'all roles'), ', ')
+                     from pg_db_role_setting s
+                     left join pg_roles r on r.oid = s.setrole left join pg_database b on b.oid = s.setdatabase
+                     where 'session_replication_role=replica' = any (s.setconfig)
+                       and (s.setdatabase = 0 or b.datname = current_database()));
+    publications text := (select string_agg(quote_ident(p.pubname), ', ' order by p.pubname) from pg_publication p
+                          where p.puballtables
+                             or exists (select from pg_publication_namespace n where n.pnpubid = p.oid
+                                        and n.pnnspid = 'pgmq'::regnamespace));
+begin
+    return query values
+        ('functions', case when replaced is not null then 'problem' else 'ok' end,
+         coalesce('these are not as spanmq made them: ' || left(replaced, 500), 'PGMQ''s interface is spanmq''s'),
+         'spanmq schema upgrade restores them; remove PGMQ''s SQL, or ALTER EXTENSION pgmq UPDATE, from what was run'),
+        ('replica role', case when replica is not null then 'warning' else 'ok' end,
+         coalesce('session_replication_role is replica for ' || replica, 'no role or database has it set'),
+         'reset it: statements on pgmq.q_<name> are refused then, and an insert of all seven columns is lost'),
+        ('publications', case when publications is not null then 'warning' else 'ok' end,
+         coalesce('they contain no messages of queues, but spanmq''s tables: ' || publications,
+                  'none contains all tables, or all of schema pgmq'),
+         'publish tables by name, such as pgmq.a_<name>, or let a subscription feed the reader'),
+        ('catalogue', 'ok', 'queues are views: programs that list tables, sequences of columns, indexes or sizes of'
+         ' pgmq.q_<name> do not find them', null);
 end $$;

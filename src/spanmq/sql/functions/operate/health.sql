@@ -1,4 +1,4 @@
--- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with runs, not with messages.
+-- How queues are: health(), and the statistics that maintain() keeps. What it costs grows with the number of messages.
 
 -- A survey, with the time since which the oldest visible message has been so, and how many receivers there are; no row
 -- for a queue that was dropped meanwhile.
@@ -46,7 +46,7 @@ language sql stable as $$
     group by q.queue_id
 $$;
 
--- How many sessions wait for a row of fresh, held or lock: of which queue it is can't be told.
+-- How many sessions wait for a row of state, later or lock: of which queue it is can't be told.
 create or replace function spanmq_core.sessions_waiting_for_rows() returns bigint
 language sql stable as $$
     select count(distinct w.pid)
@@ -54,7 +54,7 @@ language sql stable as $$
     where not w.granted and w.locktype in ('transactionid', 'tuple')
       and exists (select from pg_catalog.pg_locks o
                   where o.pid = w.pid and o.granted
-                  and o.relation in ('spanmq_core.fresh'::regclass, 'spanmq_core.held'::regclass,
+                  and o.relation in ('spanmq_core.state'::regclass, 'spanmq_core.later'::regclass,
                                      'spanmq_core.lock'::regclass)
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
@@ -75,13 +75,14 @@ $$;
 --   silent_receivers        Spark streams that hold messages and have not called for a quarter of an hour
 --   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open;
 --                           null: none is open
+--   workers                 workers that have reported within a minute; receivers of other programs do not report
 create or replace function spanmq_call.health(queues text[] default null)
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,
                dead_per_minute bigint, oldest_ready_seconds double precision, oldest_lease_seconds double precision,
                receivers bigint,
                waiting_sessions bigint, oldest_snapshot_seconds double precision, is_paused boolean,
                breaker_open_until timestamptz,
-               silent_receivers bigint)
+               silent_receivers bigint, workers bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -100,9 +101,11 @@ begin
                coalesce((waits->>q.queue_id::text)::bigint, 0) + shared_waits, greatest(snapshot_seconds, 0),
                exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
                spanmq_core.breaker_open_until(q.queue_id),
-               (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_))
+               (select count(*) from spanmq_core.silent_receivers(q.queue_id, at_)),
+               (select count(*) from spanmq_core.worker w where w.queue_id = q.queue_id
+                and w.seen_at > at_ - interval '60 seconds')
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
-        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        where queues is null or q.folded_name = any (array(select lower(n collate "C") from unnest(queues) n))
         order by q.queue_id;
 end $$;
 

@@ -1,9 +1,9 @@
 -- Looking into a queue at a bounded price: what pages for people show.
 
 -- The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
--- is_exact: it has at most `most` runs, and these were counted; else the counts are null: use the last sample
--- (latest_statistics). Costs what `most` runs cost. Queues that do not exist, or into which the caller may not look,
--- are left out. Raises MQ002 for a bad number.
+-- is_exact: it has at most `most` messages, and these were counted; else the counts are null: use the last sample
+-- (latest_statistics). Costs what `most` messages cost. Queues that do not exist, or into which the caller may not
+-- look, are left out. Raises MQ002 for a bad number.
 create or replace function spanmq_call.count_messages(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint,
                delayed bigint, failed bigint,
@@ -22,17 +22,18 @@ begin
             -- A fence: the survey is not made of a queue with more.
             select * from spanmq_core.survey(q.queue_id, at_)
             where (select count(*) from (
-                       (select from spanmq_core.fresh f where f.queue_id = q.queue_id order by f.queue_id, f.lo
+                       (select from spanmq_core.state f where f.queue_id = q.queue_id order by f.queue_id, f.msg_id
                         limit most + 1)
                        union all
-                       (select from spanmq_core.held h where h.queue_id = q.queue_id order by h.queue_id, h.lo
+                       (select from spanmq_core.later h where h.queue_id = q.queue_id order by h.queue_id, h.msg_id
                         limit most + 1)) r) <= most offset 0) s on true
-        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        where queues is null or q.folded_name = any (array(select lower(n collate "C") from unnest(queues) n))
         order by q.queue_id;
 end $$;
 
--- The leases of receivers: the oldest leases of a queue, at most qty, and of its first 2,000 leased runs. An expired
--- lease is listed until its messages are received again (is_expired).
+-- The leases of receivers: the oldest leases of a queue, at most qty, among its first 20,000 messages that were never
+-- retried, delayed or set aside, and of the others the 20,000 that become visible next, and the 20,000 that became so
+-- first. An expired lease is listed until its messages are received again (is_expired).
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint,
                attempt integer, is_expired boolean)
@@ -40,23 +41,31 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
+    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
 begin
     perform spanmq_core.check_quantity(qty);
     return query
-        select min(h.last_read_at), max(h.vt), sum(h.n)::bigint, min(h.lo), max(h.end_id), max(h.attempts),
+        select min(h.last_read_at), max(h.vt), count(*), min(h.msg_id), max(h.msg_id), max(h.attempts),
         max(h.vt) <= at_
-        from (select h.lease_id, h.last_read_at, h.vt, h.attempts, h.lo, h.lo + h.n - 1 as end_id,
-              spanmq_core.count_left(h) as n
-              from spanmq_core.held h where h.queue_id = this.queue_id and h.lease_id <> 0 order by h.queue_id, h.lo
-              limit 2000) h
+        from ((select * from spanmq_core.state f
+               where f.queue_id = this.queue_id and f.msg_id >= bound.from_id
+               order by f.queue_id, f.msg_id limit 20000)
+              union all
+              (select * from spanmq_core.later l where l.queue_id + 0 = this.queue_id and l.vt > at_
+               order by l.queue_id + 0, l.vt, l.msg_id + 0 limit 20000)
+              union all
+              (select * from spanmq_core.later l
+               where l.queue_id + 0 = this.queue_id and l.vt >= bound.due_from and l.vt <= at_
+               order by l.queue_id + 0, l.vt, l.msg_id + 0 limit 20000)) h
+        where h.lease_id <> 0
         group by h.lease_id order by h.lease_id limit qty;
 end $$;
 
 -- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in
 -- flight, or waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is
--- redriven or discarded). messages counts up to 200 runs of it: has_more. Reads the 2,000 held runs that become visible
--- next, the 2,000 that became so first, and the first 2,000 fresh ones, and 1,000 groups that a dead letter blocks: a
--- group with none among these is not shown.
+-- redriven or discarded). messages counts up to 1,000 of it: has_more. Reads the 2,000 messages of later that become
+-- visible next, the 2,000 that became so first, and the first 2,000 of state, and 1,000 groups that a dead letter
+-- blocks: a group with none among these is not shown.
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -69,45 +78,55 @@ begin
         with candidates as (
             select c.hash, min(c.key) as key, min(c.place) as place
             from (
-                (select h.group_hash as hash, h.group_key as key, 1 as place from spanmq_core.held h
-                    where h.queue_id + 0 = this.queue_id and h.vt > at_ order by h.queue_id + 0, h.vt limit 2000)
+                (select h.group_hash as hash, h.group_key as key, 1 as place from spanmq_core.later h
+                    where h.queue_id + 0 = this.queue_id and h.vt > at_
+                    order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 2000)
                 union all
                 (select b.group_hash, b.group_key, 1 from spanmq_core.blocked_group b where b.queue_id = this.queue_id
                  order by b.queue_id, b.group_hash limit 1000)
                 union all
-                (select h.group_hash, h.group_key, 2 from spanmq_core.held h
-                    where h.queue_id + 0 = this.queue_id and h.vt <= at_ order by h.queue_id + 0, h.vt limit 2000)
+                (select h.group_hash, h.group_key, 2 from spanmq_core.later h
+                    where h.queue_id + 0 = this.queue_id and h.vt <= at_
+                    order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 2000)
                 union all
-                (select f.group_hash, f.group_key, 2 from spanmq_core.fresh f
-                    where f.queue_id = this.queue_id order by f.queue_id, f.lo limit 2000)) c
+                (select f.group_hash, f.group_key, 2 from spanmq_core.state f
+                    where f.queue_id = this.queue_id order by f.queue_id, f.msg_id limit 2000)) c
             where c.hash is not null
             group by c.hash order by min(c.place), c.hash limit qty)
         select c.key,
                case when blocker.lease_id <> 0 then 'leased'
                     when blocker.lease_id = 0 then 'retrying'
-                    when delayed.lo < coalesce(ready.lo, 9223372036854775807) then 'delayed'
+                    when delayed.msg_id < coalesce(ready.msg_id, 9223372036854775807) then 'delayed'
                     when bars.it then 'dead letter'
                     else 'free' end,
-               coalesce(blocker.vt, case when delayed.lo < coalesce(ready.lo, 9223372036854775807) then delayed.vt end),
-               least(blocker.lo, delayed.lo, ready.lo), counted.n::bigint, counted.n_runs > 200
+               coalesce(blocker.vt, case when delayed.msg_id < coalesce(ready.msg_id, 9223372036854775807)
+                                    then delayed.vt end),
+               least(blocker.msg_id, delayed.msg_id, ready.msg_id), counted.n::bigint, counted.has_more
         from candidates c
         left join lateral (
-            select h.lease_id, h.vt, h.lo from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
-              and (h.lease_id <> 0 or h.attempts > 0) and spanmq_core.count_left(h) > 0 limit 1) blocker on true
-        left join lateral (
-            select h.lo, h.vt from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
-              and h.lease_id = 0 and h.attempts = 0 order by h.lo limit 1) delayed on true
-        left join lateral (
-            select min(r.lo) as lo from (
-                (select f.lo from spanmq_core.fresh f
-                 where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null
-                 order by f.queue_id + 0, f.group_hash, f.lo limit 1)
-                union all
-                select h.lo from spanmq_core.held h
+            select h.lease_id, h.vt, h.msg_id from (
+                select h.lease_id, h.vt, h.msg_id, h.attempts from spanmq_core.later h
                 where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
-                and h.vt <= at_ and spanmq_core.count_left(h) > 0) r
+                and h.vt > at_
+                union all
+                (select f.lease_id, f.vt, f.msg_id, f.attempts from spanmq_core.state f
+                 where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null
+                 order by f.queue_id + 0, f.group_hash, f.msg_id limit 1)) h
+            where h.vt > at_ and (h.lease_id <> 0 or h.attempts > 0) limit 1) blocker on true
+        left join lateral (
+            select h.msg_id, h.vt from spanmq_core.later h
+            where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null and h.vt > at_
+              and h.lease_id = 0 and h.attempts = 0 order by h.msg_id limit 1) delayed on true
+        left join lateral (
+            select min(r.msg_id) as msg_id from (
+                (select f.msg_id from spanmq_core.state f
+                 where f.queue_id + 0 = this.queue_id and f.group_hash = c.hash and f.group_hash is not null
+                 and f.vt <= at_
+                 order by f.queue_id + 0, f.group_hash, f.msg_id limit 1)
+                union all
+                select h.msg_id from spanmq_core.later h
+                where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
+                and h.vt <= at_) r
             ) ready on true
         left join lateral (
             select true as it from spanmq_core.blocked_group b where b.queue_id = this.queue_id
@@ -115,17 +134,16 @@ begin
               and (select p.dead_letter_blocks_group from spanmq_core.policy p where p.queue_id = b.queue_id)
               limit 1) bars on true
         cross join lateral (
-            select coalesce(sum(o.n) filter (where o.place <= 200), 0) as n, count(*) as n_runs
-            from (select r.n, row_number() over () as place from (
-                      (select f.n from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id
-                       and f.group_hash = c.hash and f.group_hash is not null limit 201)
-                      union all
-                      (select spanmq_core.count_left(h) from spanmq_core.held h
-                       where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
-                       limit 201)) r) o) counted
-        order by blocker.lo is null and (delayed.lo < coalesce(ready.lo, 9223372036854775807)) is not true
+            select least(count(*), 1000) as n, count(*) > 1000 as has_more
+            from ((select from spanmq_core.state f where f.queue_id + 0 = this.queue_id
+                   and f.group_hash = c.hash and f.group_hash is not null limit 1001)
+                  union all
+                  (select from spanmq_core.later h
+                   where h.queue_id + 0 = this.queue_id and h.group_hash = c.hash and h.group_hash is not null
+                   limit 1001)) r) counted
+        order by blocker.msg_id is null and (delayed.msg_id < coalesce(ready.msg_id, 9223372036854775807)) is not true
         and bars.it is null,
-                 least(blocker.lo, delayed.lo, ready.lo), c.key
+                 least(blocker.msg_id, delayed.msg_id, ready.msg_id), c.key
         limit qty;
 end $$;
 
@@ -199,7 +217,11 @@ begin
     return query
         -- Samples of one second and length are added up first: the rest costs four times as much for each row.
         with alike as (
-            select date_trunc('second', s.sampled_at) as sampled_at, greatest(round(s.seconds), 1) as seconds,
+            -- Both ends in whole seconds, so that samples follow each other without a gap: a constant is a flat line.
+            select date_trunc('second', s.sampled_at) as sampled_at,
+                greatest(floor(extract(epoch from s.sampled_at))
+                         - floor(extract(epoch from s.sampled_at)::double precision - s.seconds + 1e-4), 1)
+                ::double precision as seconds,
                 sum(s.sent) as sent,
                    sum(s.received) as received, sum(s.settled) as settled, sum(s.failed) as failed, sum(s.dead) as dead,
                    sum(s.backlog) as backlog,
@@ -210,7 +232,8 @@ begin
                 select * from spanmq_core.statistics t
                 where t.queue_id = q.queue_id and t.sampled_at > to_timestamp(first_step * step_)
                 offset 0) s
-            where s.seconds > 0 and (queues is null or q.folded_name = any (select lower(n) from unnest(queues) n))
+            where s.seconds > 0
+            and (queues is null or q.folded_name = any (select lower(n collate "C") from unnest(queues) n))
             group by 1, 2),
         samples as (
             select a.*, extract(epoch from a.sampled_at)::double precision - a.seconds as from_,

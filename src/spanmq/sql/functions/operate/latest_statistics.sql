@@ -9,6 +9,7 @@
 --   blocked_groups          groups that wait for a dead letter, up to 1,000
 --   failing                 messages that failed and wait for another attempt, up to 1,000
 --   oldest_snapshot_seconds as in health(): the same in each row
+--   breaker_error           why the circuit breaker of a worker is open
 create or replace function spanmq_call.latest_statistics(queues text[] default null)
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz,
                duration_seconds double precision,
@@ -16,7 +17,7 @@ returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bi
                in_flight bigint,
                oldest_ready_seconds double precision, breaker_open_until timestamptz, workers bigint,
                blocked_groups bigint,
-               failing bigint, oldest_snapshot_seconds double precision)
+               failing bigint, oldest_snapshot_seconds double precision, breaker_error text)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select q.name,
            exists (select from spanmq_core.policy p where p.queue_id = q.queue_id and p.paused),
@@ -35,11 +36,12 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
                   and exists (select from spanmq_core.policy p where p.queue_id = q.queue_id
                               and p.dead_letter_blocks_group)
                 group by b.group_hash order by b.group_hash limit 1000) g),
-           (select least(coalesce(sum(f.n), 0), 1000) from (
-                select h.n from spanmq_core.held h where h.queue_id * 1 = q.queue_id and h.lease_id = 0
+           (select count(*) from (
+                select from spanmq_core.later h where h.queue_id * 1 = q.queue_id and h.lease_id = 0
                     and h.attempts > 0
-                order by h.queue_id * 1, h.lo limit 1000) f),
-           greatest(extract(epoch from clock_timestamp() - o.snapshot_at), 0)::double precision
+                order by h.queue_id * 1, h.msg_id limit 1000) f),
+           greatest(extract(epoch from clock_timestamp() - o.snapshot_at), 0)::double precision,
+           spanmq_core.breaker_error(q.queue_id)
     from spanmq_core.queue q
     cross join (select spanmq_core.oldest_snapshot_at() as snapshot_at offset 0) o
     left join lateral (select * from spanmq_core.statistics t where t.queue_id = q.queue_id order by t.sampled_at desc
@@ -50,6 +52,6 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     where d.drawn is not null
       and (queues is null
            or q.folded_name operator(pg_catalog.=) any
-           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+           (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
     order by q.queue_id
 $$;

@@ -105,6 +105,7 @@ begin
         return;
     end if;
     perform spanmq_core.tend_notifications(), spanmq_core.tidy(), spanmq_core.drop_set_aside();
+    return query select o.action, o.queue, o.detail from spanmq_core.close_opened() o;
     if spanmq_core.is_following() then
         return query select f.action, f.queue, f.detail from spanmq_core.follow_changes(budget) f;
         if found then
@@ -236,8 +237,8 @@ language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
 begin
-    return exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo >= bound.fresh_from)
-        or exists (select from spanmq_core.held h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from);
+    return exists (select from spanmq_core.state f where f.queue_id = this_queue and f.msg_id >= bound.from_id)
+        or exists (select from spanmq_core.later h where h.queue_id + 0 = this_queue and h.vt >= bound.due_from);
 end $$;
 
 -- Notes that maintain() has found nothing to do, if the queue is empty, its bound has come to the end, and no segment
@@ -245,7 +246,7 @@ end $$;
 create or replace function spanmq_core.note_quiet(this_queue int, drawn bigint) returns void
 language plpgsql as $$
 begin
-    if drawn < (spanmq_core.bound_of(this_queue)).fresh_from and not spanmq_core.has_messages(this_queue)
+    if drawn < (spanmq_core.bound_of(this_queue)).from_id and not spanmq_core.has_messages(this_queue)
        and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn) then
         insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn)
             values (this_queue, clock_timestamp(), drawn)
@@ -263,13 +264,11 @@ create or replace function spanmq_core.tend(
 language plpgsql as $$
 begin
     perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), mark),
-            spanmq_core.forget_bounds(this.queue_id);
+            spanmq_core.forget_bounds(this.queue_id), spanmq_core.set_front_aside(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;
     return query select t.act, t.n::text, false from (values
-        ('swept leased runs', spanmq_core.sweep(this.queue_id, 100)::bigint),
-        ('cut runs', spanmq_core.cut_visible(this.queue_id, clock_timestamp(), 100)),
         ('closed abandoned writes', spanmq_core.close_abandoned(this.queue_id)),
         ('deleted from archive', spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0))),
         ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)),

@@ -21,14 +21,14 @@ declare
 begin
     for this in
         select * from spanmq_core.queue q
-        where (queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n)))
+        where (queues is null or q.folded_name = any (array(select lower(n collate "C") from unnest(queues) n)))
         and has_table_privilege(q.queue_view, 'select')
         order by q.queue_id
     loop
         -- A queue that was dropped meanwhile, for an old snapshot too, must not hide the others.
         drawn := spanmq_core.drawn_unless_gone(this);
         if drawn is not null then
-            return next spanmq_core.metrics_of(this, this.name, drawn, clock_timestamp());
+            return next spanmq_core.metrics_of(this, this.name::text, drawn, clock_timestamp());
         end if;
     end loop;
 end $$;
@@ -51,8 +51,7 @@ language plpgsql as $$
 declare
     counts record;
 begin
-    if not exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id)
-       and not exists (select from spanmq_core.held h where h.queue_id = this.queue_id) then
+    if not spanmq_core.has_messages(this.queue_id) then
         return (queue_name, 0, null, null, drawn, at_, 0,
                 case when this.is_partitioned then 0 end)::pgmq.metrics_result;
     end if;

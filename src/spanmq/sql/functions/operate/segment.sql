@@ -10,7 +10,7 @@ language plpgsql as $$
 begin
     if spanmq_core.is_reserved(this_queue, first_id, last_id) then
         return true;
-    elsif spanmq_core.has_run(this_queue, first_id, last_id) then
+    elsif spanmq_core.has_unsettled_in(this_queue, first_id, last_id) then
         return true;
     end if;
     return spanmq_core.is_kept(this_queue, first_id, last_id);
@@ -162,7 +162,7 @@ begin
                 continue when (select sum(spanmq_core.count_alive(o.queue_id, segment.lo, segment.hi))
                                from spanmq_core.queues_of(this.queue_id) o)
                               * 10 >= segment.n_rows;
-                -- Rows that no run holds are needed too: the copy would not have them.
+                -- Rows of no unsettled message may be needed too: the copy would not have them.
                 continue when spanmq_core.is_reserved(this.queue_id, segment.lo, segment.hi);
                 continue when (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi))
                                from spanmq_core.queues_of(this.queue_id) o);
@@ -216,9 +216,9 @@ begin
                    and s is not distinct from segment);
 end $$;
 
--- First half of a rewrite. The rows of a message never change, and where an id comes alive again (redrive) its row is
--- written into the copy too, so the copy stays good. Raises 55P03, as a lock does, if the copy may lack a row that is
--- needed.
+-- First half of a rewrite. Only write_again() changes the row of a message, or writes it once more where an id comes
+-- alive again: it writes into the copy too, so the copy stays good. Raises 55P03, as a lock does, if the copy may lack
+-- a row that is needed.
 create or replace function spanmq_core.copy_segment(this spanmq_core.queue, segment spanmq_core.segment) returns void
 language plpgsql as $$
 declare
@@ -228,12 +228,13 @@ begin
     execute format('create %s table spanmq_core.%I (like spanmq_core.log_%s, primary key (msg_id)) with'
                    ' (autovacuum_enabled = off)',
                    case when this.is_unlogged then 'unlogged' end, copy, this.queue_id);
+    perform spanmq_core.close_relation(format('spanmq_core.%I', copy)::regclass, '{}');
     n := (select sum(spanmq_core.copy_alive(o.queue_id, segment.lo, segment.hi, segment.log_name, copy))
           from spanmq_core.queues_of(this.queue_id) o);
-    -- A new statement: what left its run before the copy was made, and since the caller looked, may be needed now.
+    -- A new statement: what was settled before the copy was made, and since the caller looked, may be needed now.
     if (select bool_or(spanmq_core.is_kept(o.queue_id, segment.lo, segment.hi))
         from spanmq_core.queues_of(this.queue_id) o) then
-        raise exception 'a row is needed that no run holds' using errcode = '55P03';
+        raise exception 'a row is needed that no unsettled message has' using errcode = '55P03';
     end if;
     perform spanmq_core.note_lost(segment);
     update spanmq_core.segment s set copy_name = copy, copied_at_xid = pg_current_xact_id(), n_rows = n

@@ -6,17 +6,21 @@
 -- object with `held`, the messages that the worker holds, `times`: what its handlers did since the last report, an
 -- array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
 -- `progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1)
--- and note (up to 200 characters). A queue that does not exist is left out. Raises MQ002 for arguments out of range.
+-- and note (up to 200 characters), and, while its circuit breaker is open, `breaker`: an object with open_for (seconds,
+-- up to 86400, counted from now), opening (a number that it draws each time that it opens) and error. Returns what
+-- commands ask of the worker: close_breaker for a queue, in lower case (see close_breaker()), and stop, with null for
+-- the queue (see stop_worker()). A queue that does not exist is left out, and so are workers and breakers of a queue
+-- beyond 1,000, and times beyond 10,000 of a minute. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
     queues text[], worker text, running_for double precision default null, slots integer default 0,
     reports jsonb default '{}'
-) returns void
+) returns table (queue text, command text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
     at_ timestamptz := clock_timestamp();
     known_ids int[] := array(select q.queue_id from unnest(report_worker.queues) n join spanmq_core.queue q
-                             on q.folded_name = lower(n));
+                             on q.folded_name = lower(n collate "C"));
 begin
     perform spanmq_core.raise_if(report_worker.worker is null or octet_length(report_worker.worker) not between 1
                                  and 1000,
@@ -28,8 +32,8 @@ begin
         'running_for is null for a worker that has stopped.');
     perform spanmq_core.raise_if(spanmq_core.are_reports(reports) is not true,
         'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed,'
-        ' bucket (0 to 48) and n, and progress, '
-        'an array of at most 100 objects with msg_id, kind, share (0 to 1) and note',
+        ' bucket (0 to 48) and n, progress, an array of at most 100 objects with msg_id, kind, share (0 to 1) and note,'
+        ' and breaker, an object with open_for (above 0, up to 86400), opening and error',
         'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
         where w.ctid = any (array(select o.ctid from spanmq_core.worker o join unnest(known_ids) i on i = o.queue_id
@@ -37,7 +41,7 @@ begin
                                   and running_for is null
                                   for update of o skip locked));
     if running_for is not null then
-        insert into spanmq_core.worker (queue_id, worker, started_at, seen_at, slots, held, progress)
+        insert into spanmq_core.worker as w (queue_id, worker, started_at, seen_at, slots, held, progress)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
                    coalesce((reports -> q.folded_name ->> 'held')::int, 0),
                    -- Of their keys only these: others have no limit.
@@ -47,9 +51,16 @@ begin
             -- Held, so that none is dropped meanwhile.
             from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id
                   for key share) q
+            -- A role that may receive makes up names as it likes: it fills no table with them.
+            where (select count(*) from (select from spanmq_core.worker o where o.queue_id = q.queue_id
+                                         limit 1000) few) < 1000
+               or exists (select from spanmq_core.worker o
+                          where o.queue_id = q.queue_id and o.worker = report_worker.worker)
             on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots,
             held = excluded.held,
-                progress = excluded.progress;
+                progress = excluded.progress,
+                -- Not what was asked of an earlier worker of this name.
+                stop_asked_at = case when w.stop_asked_at > excluded.started_at then w.stop_asked_at end;
     end if;
     if exists (select from jsonb_each(reports) r where r.value ? 'times') then
         -- In order: two workers that report at once must not wait for each other crosswise.
@@ -59,9 +70,44 @@ begin
                   for key share) q
             cross join jsonb_to_recordset(reports -> q.folded_name -> 'times') t (kind text, failed boolean, bucket int,
                 n bigint)
+            where (select count(*) from (select from spanmq_core.task_time o
+                                         where o.queue_id = q.queue_id and o.minute = date_trunc('minute', at_)
+                                         limit 10000) few) < 10000
             group by q.queue_id, t.kind, t.failed, t.bucket order by q.queue_id, t.kind, t.failed, t.bucket
             on conflict on constraint task_time_pkey do update set n = s.n + excluded.n;
     end if;
+    return query
+        select unnest(spanmq_core.report_breakers(
+            known_ids, report_worker.worker, case when running_for is null then '{}' else reports end, at_)),
+            'close_breaker'
+        union all
+        select null, 'stop' where exists (
+            select from unnest(known_ids) i join spanmq_core.worker w on w.queue_id = i
+            where w.worker = report_worker.worker and w.stop_asked_at is not null);
+end $$;
+
+-- Asks the workers of this name to stop, as SIGTERM does: they receive no more, finish what they handle, return the
+-- rest, and end. They learn so from their next report: at once where notifications reach them, otherwise within 20
+-- seconds. Returns for how many queues such a worker is listed; 0: none is. Whatever supervises a worker may start it
+-- again.
+create or replace function spanmq_call.stop_worker(worker text) returns integer
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    at_ timestamptz := clock_timestamp();
+    ids int[];
+begin
+    with asked as (
+        update spanmq_core.worker w set stop_asked_at = at_
+            -- In the order in which report_worker() locks them.
+            where w.ctid = any (array(select o.ctid from spanmq_core.worker o
+                                      where o.worker = stop_worker.worker and o.seen_at > at_ - interval '60 seconds'
+                                      order by o.queue_id for update))
+            returning w.queue_id)
+        select array_agg(a.queue_id) into ids from asked a;
+    -- 0: no queue's number. The workers report, and the listeners of other programs register again.
+    perform spanmq_core.notify_channel(l.channel, '0')
+        from spanmq_core.listener l where l.channel is not null and l.expires_at > at_ and l.queue_ids && ids;
+    return coalesce(cardinality(ids), 0);
 end $$;
 
 create or replace function spanmq_core.are_reports(reports jsonb) returns boolean
@@ -71,7 +117,8 @@ begin
         select from jsonb_each(reports) r
         where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0
                and spanmq_core.are_times(r.value -> 'times')
-               and spanmq_core.are_progress(r.value -> 'progress')) is not true);
+               and spanmq_core.are_progress(r.value -> 'progress')
+               and spanmq_core.is_breaker(r.value -> 'breaker')) is not true);
 exception when data_exception then
     return false;
 end $$;
@@ -101,19 +148,21 @@ exception when data_exception then
 end $$;
 
 -- The workers that have reported for these queues within a minute, a row for each queue, with the time until which
--- their circuit breaker is open, and what their handlers have reported of their progress: see report_worker().
+-- their circuit breaker is open, and its reason, what their handlers have reported of their progress (see
+-- report_worker()), and when they were asked to stop (see stop_worker()).
 create or replace function spanmq_call.list_workers(queues text[] default null)
 returns table (worker text, queue text, started_at timestamptz, seen_at timestamptz, slots integer, held integer,
-               breaker_open_until timestamptz, progress jsonb)
+               breaker_open_until timestamptz, progress jsonb, breaker_error text, stop_asked_at timestamptz)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress
+    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress, b.error,
+        w.stop_asked_at
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
     left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker
-    and b.open_until > clock_timestamp()
+    and spanmq_core.is_open(b)
     where w.seen_at > clock_timestamp() - interval '60 seconds'
       and (queues is null
            or q.folded_name operator(pg_catalog.=) any
-           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+           (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
     order by w.worker, q.name
 $$;
 
@@ -129,7 +178,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         where t.minute > clock_timestamp() - make_interval(secs => least(greatest(seconds, 0), 86400))
           and (queues is null
                or q.folded_name operator(pg_catalog.=) any
-               (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+               (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
         group by t.queue_id, t.kind, t.bucket),
     sums as (
         select t.*, sum(t.n) over (partition by t.queue_id, t.kind order by t.bucket) as n_to,
@@ -142,3 +191,43 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     from sums s join spanmq_core.queue q on q.queue_id = s.queue_id
     group by q.name, s.kind order by q.name, s.kind
 $$;
+
+-- Returns the outcomes of a kind of task in a queue over the last `seconds`, up to a day, in steps of `step` seconds
+-- (whole minutes) up to a minute ago: later reports are not complete. Oldest first: how many were done and failed in
+-- each step, and the seconds as in list_task_kinds(), null where none ended. Raises MQ002 for an invalid number.
+create or replace function spanmq_call.task_statistics(
+    queue text, kind text, seconds double precision default 3600, step double precision default 60
+) returns table (began_at timestamptz, done bigint, failed bigint, p50 double precision, p95 double precision)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    step_ double precision := step;
+    last_step bigint;
+    n_steps bigint;
+begin
+    perform spanmq_core.raise_if((seconds > 0 and seconds <= 86400) is not true,
+        format('seconds must be above 0 and at most 86400, got: %L', seconds), 'Times are kept for a day.');
+    perform spanmq_core.raise_if((step >= 60 and step <= 86400 and step / 60 = floor(step / 60)) is not true,
+        format('step must be whole minutes up to a day, in seconds, got: %L', step), 'Such as 60 or 900.');
+    last_step := floor((extract(epoch from clock_timestamp()) - 60) / step) - 1;
+    n_steps := ceil(seconds / step);
+    return query
+        with times as (
+            select floor(extract(epoch from t.minute) / step_)::bigint as place, t.bucket, sum(t.n) as n,
+                sum(t.n) filter (where t.has_failed) as n_failed
+            from spanmq_core.task_time t
+            where t.queue_id = this.queue_id and t.kind = task_statistics.kind
+                and t.minute >= to_timestamp((last_step - n_steps + 1) * step_)
+            group by 1, 2),
+        sums as (
+            select t.*, sum(t.n) over (partition by t.place order by t.bucket) as n_to,
+                sum(t.n) over (partition by t.place) as n_all
+            from times t)
+        select to_timestamp(p.place * step_), (coalesce(sum(s.n), 0) - coalesce(sum(s.n_failed), 0))::bigint,
+               coalesce(sum(s.n_failed), 0)::bigint,
+               -- The middle of the bucket.
+               0.001::float8 * power(2, (min(s.bucket) filter (where s.n_to >= s.n_all * 0.5) - 0.5::float8) / 2),
+               0.001::float8 * power(2, (min(s.bucket) filter (where s.n_to >= s.n_all * 0.95) - 0.5::float8) / 2)
+        from generate_series(last_step - n_steps + 1, last_step) p (place) left join sums s on s.place = p.place
+        group by p.place order by p.place;
+end $$;

@@ -2,14 +2,18 @@
 
 -- Notes that a lake has these messages of a queue's archive, or (of_table dead_letters) the dead letters of these ids,
 -- verified; with `blocks`, only the ids with id >> 15 among these are noted anew. From now on retention deletes only
--- what every lake noted for that table of the queue has. Raises MQ002; the right to settle is needed.
+-- what every lake noted for that table of the queue has. number is that of the newest export, and token the position
+-- that it has, which must be known here; without, both stay as they are. Raises MQ002, and MQ055 for an unknown token;
+-- the right to settle is needed.
 create or replace function spanmq_call.note_export(queue text, lake text, ids int8multirange,
-                                                   of_table text default 'archive', blocks bigint[] default null)
+                                                   of_table text default 'archive', blocks bigint[] default null,
+                                                   number bigint default null, token uuid default null)
 returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     blocks_max constant bigint := 10000000;
+    line uuid;
 begin
     perform spanmq_core.raise_if((lake is not null and ids is not null and of_table in ('archive', 'dead_letters'))
                                  is not true,
@@ -20,10 +24,19 @@ begin
         (select sum(((upper(r) - 1) >> 15) - (lower(r) >> 15) + 1) > blocks_max or bool_or(lower_inf(r) or upper_inf(r))
          from unnest(note_export.ids) r),
         format('ids must be in at most %s blocks of 32768', blocks_max), 'Pass the ids that the lake has.');
+    if note_export.token is not null then
+        select p.chain into line from spanmq_core.position p
+            where p.token = note_export.token and p.queue_id = this.queue_id;
+        if not found then
+            perform spanmq_core.raise_unknown_position(this.name);
+        end if;
+    end if;
     perform spanmq_core.hold_queue(this);
-    insert into spanmq_core.archive_export (queue_id, lake, of_table)
-        values (this.queue_id, note_export.lake, note_export.of_table)
-        on conflict on constraint archive_export_pkey do update set refused_at = null;
+    insert into spanmq_core.archive_export as e (queue_id, lake, of_table, number, token, chain)
+        values (this.queue_id, note_export.lake, note_export.of_table, note_export.number, note_export.token, line)
+        on conflict on constraint archive_export_pkey do update set refused_at = null,
+            number = coalesce(excluded.number, e.number), token = coalesce(excluded.token, e.token),
+            chain = coalesce(excluded.chain, e.chain);
     delete from spanmq_core.archive_export_ids e
         where e.queue_id = this.queue_id and e.of_table = note_export.of_table and e.lake = note_export.lake
             and (note_export.blocks is null or e.block = any (note_export.blocks));
@@ -36,8 +49,43 @@ begin
     perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
--- Notes that a lake is refused, since this database does not know its position: retention deletes nothing of that table
--- until the lake is exported into again, or forgotten. Raises MQ002.
+-- The newest export of a lake that this database has noted, under the token that `held`, of the lake's newest export,
+-- leads to: of a lake that is unknown here, that of the lake of which it is a copy (noted_as). No row: of neither.
+-- refused_at is since when the lake itself has been refused.
+create or replace function spanmq_call.noted_export(
+    queue text, lake text, of_table text default 'archive', held uuid default null
+) returns table (noted_as text, number bigint, token uuid, refused_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    return query select e.lake, e.number, e.token,
+        (select r.refused_at from spanmq_core.archive_export r where r.queue_id = this.queue_id
+            and r.of_table = noted_export.of_table and r.lake = noted_export.lake)
+        from spanmq_core.archive_export e
+        where e.queue_id = this.queue_id and e.of_table = noted_export.of_table
+            and (e.lake = noted_export.lake
+                 or e.chain = (select p.chain from spanmq_core.position p
+                               where p.token = noted_export.held and p.queue_id = this.queue_id))
+        order by e.lake = noted_export.lake and e.number is not null desc, e.number desc nulls last, e.lake
+        limit 1;
+end $$;
+
+-- The ids that a lake had by its last note, also if it has been refused since.
+create or replace function spanmq_call.exported_ids(
+    queue text, lake text, of_table text default 'archive'
+) returns int8multirange
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+begin
+    return coalesce((select range_agg(i.ids + i.refused_ids) from spanmq_core.archive_export_ids i
+                     where i.queue_id = this.queue_id and i.lake = exported_ids.lake
+                         and i.of_table = exported_ids.of_table), '{}');
+end $$;
+
+-- Notes that a lake is refused: this database does not know its position, or the lake lacks exports that are noted
+-- here. Retention deletes nothing of that table until the lake is accepted (note_export) or forgotten. Raises MQ002.
 create or replace function spanmq_call.refuse_export(
     queue text, lake text, of_table text default 'archive'
 ) returns void
@@ -45,7 +93,10 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    perform spanmq_call.note_export(queue, lake, '{}', of_table);
+    perform spanmq_call.note_export(queue, lake, '{}'::int8multirange, of_table, '{}'::bigint[]);
+    update spanmq_core.archive_export_ids i set refused_ids = i.refused_ids + i.ids, ids = '{}'
+        where i.queue_id = this.queue_id and i.lake = refuse_export.lake and i.of_table = refuse_export.of_table
+            and i.ids <> '{}';
     update spanmq_core.archive_export e set refused_at = clock_timestamp()
         where e.queue_id = this.queue_id and e.lake = refuse_export.lake and e.of_table = refuse_export.of_table;
 end $$;

@@ -1,7 +1,7 @@
 -- Runs of the pipeline's jobs: begun, heard of, ended. A run that was killed is never ended, and "lost" when it was not
 -- heard of for two minutes. A record for people: it decides nothing.
 
--- Records the start of a job; returns the id of the run. Of a queue (null: of several) the newest thousand are kept:
+-- Records the start of a job; returns the id of the run. The newest thousand of a queue (null: of several) are kept:
 -- they are counted here and not in maintain(), which is called every second. Raises MQ002 for a name or a target that
 -- is empty or too long.
 create or replace function spanmq_call.begin_pipeline_run(

@@ -37,8 +37,7 @@ begin
                 from spanmq_core.segment s join pg_class c on c.relnamespace = 'spanmq_core'::regnamespace
                 and c.relname = s.log_name
                 where s.queue_id = this.queue_id;
-            counts := 'select f.lo as id, f.n::numeric as n from spanmq_core.fresh f where f.queue_id = $4 union all'
-                      ' select h.lo, h.n from spanmq_core.held h where h.queue_id = $4';
+            counts := 'select u.msg_id as id, 1::numeric as n from spanmq_core.unsettled u where u.queue_id = $4';
         elsif of_table = 'dead_letters' then
             select e.first_id, e.last_id into lowest, highest from spanmq_call.dead_letter_extent(queue) e;
             counts := 'select d.dead_letter_id as id, 1::numeric as n from spanmq_core.dead_letter d where'

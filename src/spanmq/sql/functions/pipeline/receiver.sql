@@ -57,7 +57,7 @@ begin
                 set incarnation = r.incarnation + 1, state = 'active', opened_at = clock_timestamp(),
                 seen_at = clock_timestamp()
                 where r.receiver_id = receiver and r.queue_id = this.queue_id returning * into found_one;
-            perform spanmq_core.check_receiver(found, this.name, receiver);
+            perform spanmq_core.check_receiver(found, this.name::text, receiver);
         end if;
     exception when unique_violation then
         -- Another bears the label since: this instant, or since this one was released.
@@ -76,6 +76,14 @@ begin
     return next;
 end $$;
 
+-- The view of a log. With the guard of catalog_views.sql: with a privilege on the view no role locks the log.
+create or replace function spanmq_core.log_view_text(this_queue int) returns text
+language sql immutable as $$
+    select format('create or replace view spanmq.log_%1$s as'
+                  ' select case when true or exists (select from spanmq_core.guard_%1$s) then msg_id end as msg_id,'
+                  ' enqueued_at, message, headers from spanmq_core.log_%1$s', this_queue)
+$$;
+
 -- Makes the view spanmq.log_<queue_id> of a queue's log, unless it exists: streams that may select from it read it, and
 -- need no right on the schema of the storage. Of two that make it at a time, the second waits for the first.
 create or replace function spanmq_core.make_log_view(this spanmq_core.queue) returns void
@@ -84,9 +92,8 @@ declare
     view_name text := format('spanmq.log_%s', this.queue_id);
 begin
     if to_regclass(view_name) is null then
-        execute format('create view %s as select msg_id, enqueued_at, message, headers from spanmq_core.log_%s',
-                       view_name, this.queue_id);
-        perform spanmq_core.close_relation(view_name::regclass);
+        execute spanmq_core.log_view_text(this.queue_id);
+        perform spanmq_core.close_relation(view_name::regclass, '{}');
     end if;
 exception
     when duplicate_table or unique_violation then
@@ -115,7 +122,7 @@ declare
 begin
     select * into found_one from spanmq_core.receiver r where r.receiver_id = receiver and r.queue_id = this.queue_id
         for update;
-    perform spanmq_core.check_receiver(found, this.name, receiver);
+    perform spanmq_core.check_receiver(found, this.name::text, receiver);
     if found_one.incarnation is distinct from lock_receiver.incarnation then
         raise exception 'this reader of queue % is no longer the receiver %: it was %', this.name, receiver,
                 case found_one.state when 'released' then 'released by hand, or replaced before its first call'
@@ -128,7 +135,7 @@ begin
 end $$;
 
 -- Waits for the streams of a queue that claim or settle, before their batches are taken. Their lock comes before those
--- of batches and runs.
+-- of batches and messages.
 create or replace function spanmq_core.hold_receivers(this_queue int) returns void
 language plpgsql as $$
 begin
@@ -154,8 +161,8 @@ declare
     reader spanmq_core.receiver := spanmq_core.lock_receiver(this, receiver, receiver_claim.incarnation);
     at_ timestamptz := clock_timestamp();
     lease bigint;
-    runs spanmq_core.run[];
     held record;
+    more record;
     taken bigint;
     policy spanmq_core.policy;
     pending bigint;
@@ -172,7 +179,7 @@ begin
         update spanmq_core.receiver r set seen_at = at_ where r.receiver_id = receiver;
     end if;
     perform spanmq_core.commit_durably();
-    perform spanmq_core.check_batch(this, reader, receiver_claim.settled, settled_token);
+    perform spanmq_core.check_known_batch(this, reader, receiver_claim.settled, settled_token);
     batch := receiver_claim.settled;
     token := settled_token;
     n := 0;
@@ -193,25 +200,23 @@ begin
     end if;
     lease := -spanmq_core.new_lease(at_);
     -- A time that every driver can read, and no lease lives to see.
-    runs := spanmq_core.claim(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until, at_,
-                              1);
-    held := spanmq_core.join_batch(runs, 1);
+    held := spanmq_core.claim_batch(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until,
+                                    at_);
     if max_bytes is not null then
         size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
-            perform spanmq_core.claim(this,
-                                      least(qty - probe,
-                                            (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease,
-                                            until, at_, 1);
-            held := spanmq_core.list_batch(this.queue_id, lease);
+            more := spanmq_core.claim_batch(
+                this, least(qty - probe, (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease, until,
+                at_);
+            held := spanmq_core.list_batch(this.queue_id, lease, held.los || more.los, held.his || more.his);
             size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
         end if;
         last_id := least(last_id, case when size.bytes > max_bytes then size.last_id end);
     end if;
     if held.his[cardinality(held.his)] > last_id then
         taken := held.n;
-        perform spanmq_core.free_batch(this.queue_id, lease, last_id);
-        held := spanmq_core.list_batch(this.queue_id, lease);
+        perform spanmq_core.free_batch(this.queue_id, lease, held.los, held.his, last_id);
+        held := spanmq_core.list_batch(this.queue_id, lease, held.los, held.his);
         policy := spanmq_core.policy_of(this.queue_id);
         if policy.rate_limit is not null then
             perform spanmq_core.take_tokens(this.queue_id, (held.n - taken)::int, policy.rate_limit, policy.rate_burst);
@@ -247,7 +252,7 @@ declare
 begin
     perform spanmq_core.raise_if(batch is null or after is null or fail_on_loss is null,
                                  'after, batch and fail_on_loss cannot be NULL', 'after is 0 before the first batch.');
-    perform spanmq_core.check_batch(this, reader, receiver_ranges.batch, batch_token);
+    perform spanmq_core.check_known_batch(this, reader, receiver_ranges.batch, batch_token);
     if batch = after then
         return;
     end if;
@@ -286,8 +291,7 @@ declare
     name text := format('spanmq.log_%s', this.queue_id);
 begin
     log_table := case when has_table_privilege(by_role, to_regclass(name)::oid, 'select') then name end;
-    first_id := least((select min(f.lo) from spanmq_core.fresh f where f.queue_id = this.queue_id),
-                      (select min(h.lo) from spanmq_core.held h where h.queue_id = this.queue_id));
+    first_id := (select min(u.msg_id) from spanmq_core.unsettled u where u.queue_id = this.queue_id);
     last_id := spanmq_core.drawn_from(this.ids);
     first_id := coalesce(first_id, last_id + 1);
     return next;
@@ -368,7 +372,7 @@ declare
 begin
     if settled is not null then
         if settled_token is not null then
-            perform spanmq_core.check_batch(this, reader, release_receiver.settled, settled_token);
+            perform spanmq_core.check_known_batch(this, reader, release_receiver.settled, settled_token);
         end if;
         perform spanmq_core.settle_batches(this, reader.receiver_id, release_receiver.settled);
     end if;
@@ -376,7 +380,7 @@ begin
         select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
         order by b.batch for update
     loop
-        perform spanmq_core.free_batch(this.queue_id, batch.lease_id, 0);
+        perform spanmq_core.free_batch(this.queue_id, batch.lease_id, batch.los, batch.his, 0);
         update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id
             and b.batch = batch.batch;
         released := released + batch.n;

@@ -12,7 +12,7 @@ $$;
 
 -- Raises MQ055 for a batch of a checkpoint that is not this database's: it went back in time, and may have claimed
 -- another of that number. One that was settled long ago is not known any more: receiver_ranges() misses those after it.
-create or replace function spanmq_core.check_batch(
+create or replace function spanmq_core.check_known_batch(
     this spanmq_core.queue, reader spanmq_core.receiver, batch bigint, token uuid
 ) returns void
 language plpgsql as $$
@@ -46,23 +46,21 @@ create or replace function spanmq_core.settle_batches(
 language plpgsql as $$
 declare
     batch spanmq_core.receiver_batch;
-    runs spanmq_core.run[];
+    ids bigint[];
 begin
-    -- Batches before runs, as a purge does: else each could wait for the other.
+    -- Batches before messages, as a purge does: else each could wait for the other.
     for batch in
         select * from spanmq_core.receiver_batch b
         where b.receiver_id = receiver and b.batch <= settle_batches.settled and b.state = 'claimed' order by b.batch
         for update
     loop
         if this.archive_on_ack then
-            runs := spanmq_core.take_batch(this.queue_id, batch.lease_id);
-            if runs <> '{}' then
-                perform spanmq_core.copy_to_archive(this, runs);
+            ids := spanmq_core.lock_batch(this.queue_id, batch.lease_id, batch.los, batch.his);
+            if ids <> '{}' then
+                perform spanmq_core.copy_to_archive(this, ids);
             end if;
-        else
-            delete from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.lease_id = batch.lease_id
-                and h.lease_id <> 0;
         end if;
+        perform spanmq_core.delete_batch(this.queue_id, batch.lease_id, batch.los, batch.his);
         update spanmq_core.receiver_batch b set state = 'settled' where b.receiver_id = receiver
             and b.batch = batch.batch;
     end loop;
@@ -73,57 +71,99 @@ begin
     end if;
 end $$;
 
--- Takes the messages of a batch out of the queue and returns them as runs.
-create or replace function spanmq_core.take_batch(this_queue int, lease bigint) returns spanmq_core.run[]
+-- Leases up to `quantity` visible messages for a batch, and returns their ids as list_batch() does. In a plain queue
+-- they stay where they are, unless a claim of others sets them aside: a batch may have millions, and who reads a stream
+-- is mostly alone.
+create or replace function spanmq_core.claim_batch(
+    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, out los bigint[],
+    out his bigint[], out attempts int[], out n bigint
+)
 language plpgsql as $$
 declare
-    runs spanmq_core.run[];
+    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
+    took spanmq_core.claimed;
 begin
-    with gone as (
-        delete from spanmq_core.held h where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0
-            returning spanmq_core.run_of(h) as run)
-    select coalesce(array_agg(g.run order by (g.run).lo), '{}') into runs from gone g;
-    return runs;
+    los := '{}';
+    his := '{}';
+    if this.is_plain and spanmq_core.sees_now() then
+        took := spanmq_core.claim_in_place(this.queue_id, bound.from_id, bound.due_from, quantity,
+                                           this.max_attempts is not null, lease, at_, until);
+    end if;
+    if took.n > 0 then
+        los := array[took.first_id];
+        his := array[took.last_id];
+        perform spanmq_core.move_bound(this.queue_id, this.ids);
+    else
+        perform spanmq_core.claim(this, quantity, lease, until, at_, '{}'::jsonb, null::text, null::boolean, null::int,
+                                  false);
+    end if;
+    select b.* into los, his, attempts, n from spanmq_core.list_batch(this.queue_id, lease, los, his) b;
+end $$;
+
+-- Locks the messages of a batch, and returns their ids. los, his: the ids that it was given.
+create or replace function spanmq_core.lock_batch(this_queue int, lease bigint, los bigint[], his bigint[])
+returns bigint[]
+language plpgsql as $$
+declare
+    ids bigint[] := array(
+        select s.msg_id from unnest(los, his) u (lo, hi)
+        join spanmq_core.state s on s.queue_id = this_queue and s.msg_id between u.lo and u.hi and s.lease_id = lease
+        order by s.queue_id, s.msg_id for update of s);
+begin
+    -- A new statement: some may have been set aside.
+    return ids || array(
+        select l.msg_id from spanmq_core.later l
+        where l.queue_id is not distinct from this_queue and l.lease_id = lease and l.lease_id <> 0
+        order by l.msg_id for update);
+end $$;
+
+-- Deletes them.
+create or replace function spanmq_core.delete_batch(this_queue int, lease bigint, los bigint[], his bigint[])
+returns void
+language plpgsql as $$
+begin
+    delete from spanmq_core.state s using unnest(los, his) u (lo, hi)
+        where s.queue_id = this_queue and s.msg_id between u.lo and u.hi and s.lease_id = lease;
+    delete from spanmq_core.later s
+        where s.queue_id is not distinct from this_queue and s.lease_id = lease and s.lease_id <> 0;
 end $$;
 
 -- Gives messages back that a batch held, those over `after_id`: visible, and the attempt is not counted.
-create or replace function spanmq_core.free_batch(this_queue int, lease bigint, after_id bigint) returns void
+create or replace function spanmq_core.free_batch(
+    this_queue int, lease bigint, los bigint[], his bigint[], after_id bigint
+) returns void
 language plpgsql as $$
 declare
-    runs spanmq_core.run[] := spanmq_core.take_batch(this_queue, lease);
-    freed int8multirange := int8multirange(int8range(after_id + 1, null));
+    ids bigint[] := spanmq_core.lock_batch(this_queue, lease, los, his);
 begin
-    perform spanmq_core.give_back(this_queue,
-                                  array(select spanmq_core.undelivered(r)
-                                        from unnest(spanmq_core.runs_among(runs, freed)) r));
-    perform spanmq_core.put_back(this_queue,
-                                 spanmq_core.runs_among(runs, int8multirange(int8range(null, after_id, '[]'))));
+    perform spanmq_core.give_back(this_queue, array(select id from unnest(ids) id where id > after_id), true,
+                                  clock_timestamp(), 0::double precision, 1::double precision, 0::double precision,
+                                  false);
 end $$;
 
--- The ids that a batch holds, as join_batch() returns them.
-create or replace function spanmq_core.list_batch(this_queue int, lease bigint, out los bigint[], out his bigint[],
-                                                  out attempts int[], out n bigint)
+-- The ids that a batch holds, as ranges without gaps and of equal attempts, ascending; the arrays have the same length.
+-- los, his: the ids that it was given. A range begins where the message before is not its neighbour, and ends where the
+-- one behind is not: the window has sorted the rows that the aggregates get.
+create or replace function spanmq_core.list_batch(
+    this_queue int, lease bigint, inout los bigint[], inout his bigint[], out attempts int[], out n bigint
+)
 language plpgsql as $$
 begin
-    select b.* into los, his, attempts, n from spanmq_core.join_batch(array(
-        select spanmq_core.run_of(h) from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.lease_id = lease and h.lease_id <> 0), 0) b;
-end $$;
-
--- The ids of runs, as ranges without gaps, in ascending order; the arrays have the same length. deliveries is added to
--- the attempts of the runs. A range begins where the run before is not adjacent, and ends where the run behind is not:
--- a claim of single messages has a run of each, so no loop passes them, and nothing groups them. The window has sorted
--- the rows that the aggregates get.
-create or replace function spanmq_core.join_batch(runs spanmq_core.run[], deliveries int, out los bigint[],
-                                                  out his bigint[], out attempts int[], out n bigint)
-language plpgsql immutable as $$
-begin
-    select coalesce(array_agg(e.lo) filter (where e.is_first), '{}'),
-        coalesce(array_agg(e.end_id - 1) filter (where e.is_last), '{}'),
-           coalesce(array_agg(e.attempts + deliveries) filter (where e.is_first), '{}'), coalesce(sum(e.n), 0)
+    select coalesce(array_agg(e.msg_id) filter (where e.is_first), '{}'),
+           coalesce(array_agg(e.msg_id) filter (where e.is_last), '{}'),
+           coalesce(array_agg(e.attempts) filter (where e.is_first), '{}'), count(*)
         into los, his, attempts, n
-        from (select r.lo, r.n, r.lo + r.n as end_id, r.attempts,
-                     (lag(r.lo + r.n) over w = r.lo and lag(r.attempts) over w = r.attempts) is not true as is_first,
-                     (lead(r.lo) over w = r.lo + r.n and lead(r.attempts) over w = r.attempts) is not true as is_last
-              from unnest(runs) r window w as (order by r.lo)) e;
+        from (select r.msg_id, r.attempts,
+                     (lag(r.msg_id) over w = r.msg_id - 1 and lag(r.attempts) over w = r.attempts) is not true
+                         as is_first,
+                     (lead(r.msg_id) over w = r.msg_id + 1 and lead(r.attempts) over w = r.attempts) is not true
+                         as is_last
+              from (select s.msg_id, s.attempts
+                    from unnest(list_batch.los, list_batch.his) u (lo, hi)
+                    join spanmq_core.state s on s.queue_id = this_queue and s.msg_id between u.lo and u.hi
+                     and s.lease_id = lease
+                    union all
+                    select l.msg_id, l.attempts from spanmq_core.later l
+                    where l.queue_id is not distinct from this_queue and l.lease_id = lease and l.lease_id <> 0) r
+              window w as (order by r.msg_id)) e;
 end $$;

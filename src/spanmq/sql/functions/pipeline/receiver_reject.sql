@@ -11,22 +11,22 @@ declare
     reader spanmq_core.receiver := spanmq_core.find_receiver(this, receiver);
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, null, null, null);
     batch spanmq_core.receiver_batch;
-    runs spanmq_core.run[];
+    ids bigint[];
     held record;
     rejected bigint := 0;
 begin
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     end if;
-    -- Batches before runs, as settling does.
+    -- Batches before messages, as settling does.
     for batch in
         select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
         order by b.batch for update
     loop
-        runs := spanmq_core.join_runs(spanmq_core.take_out(this.queue_id, msg_ids, batch.lease_id));
-        continue when runs = '{}';
-        rejected := rejected + spanmq_core.bury(this, runs, clock_timestamp(), reason);
-        select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id);
+        ids := spanmq_core.lock_ids(this.queue_id, msg_ids, batch.lease_id, '{}'::bigint[]);
+        continue when ids = '{}';
+        rejected := rejected + spanmq_core.bury(this, ids, clock_timestamp(), reason, batch.lease_id);
+        select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id, batch.los, batch.his);
         -- One that is empty now stays, with its number: the checkpoint may have its offset.
         update spanmq_core.receiver_batch b
             set n = held.n, los = held.los, his = held.his, attempts = held.attempts

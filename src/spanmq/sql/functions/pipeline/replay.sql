@@ -2,7 +2,7 @@
 -- settlement: what was settled stays where it was written. A replay sends it again into another queue; a subscription
 -- may begin in the past.
 --
--- All of it reads the log itself, not the runs. upkeep.lost_to says up to which id the log may lack messages. A reader
+-- All of it reads the log itself, not the state. upkeep.lost_to says up to which id the log may lack messages. A reader
 -- locks its segments first (maintain() then neither truncates nor swaps them) and reads lost_to after that, in a
 -- statement of its own.
 --
@@ -199,11 +199,10 @@ create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null,
     match text default null,
     after bigint default 0, qty bigint default null, dry_run boolean default false, msg_ids bigint[] default null,
-    of_caller uuid default null
+    by_role text default null
 ) returns table (n bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
-    by_role name := spanmq_core.take_caller(of_caller);
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     target spanmq_core.queue := spanmq_core.find_queue(into_queue);
     path jsonpath := spanmq_core.as_path(match);
@@ -329,7 +328,6 @@ declare
     end_id bigint := spanmq_core.drawn_from(parent.ids);
     segment spanmq_core.segment;
     first_id bigint;
-    runs spanmq_core.run[];
 begin
     -- As subscribe_to_waiting() does, and for the same reason.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
@@ -341,28 +339,23 @@ begin
         first_id := greatest(segment.lo, since_id, spanmq_core.first_kept(parent.queue_id));
         while first_id <= least(segment.hi, end_id) loop
             -- A message that is delayed there is delayed here, too: messages and their delays are read in one
-            -- statement.
+            -- statement. All go to later: their ids may be older than the bound of state.
+            perform spanmq_core.heed_clock(this.queue_id);
             execute format(
-                'select array(select (min(m.msg_id), count(*), 0, 0, m.vt, null, hashtextextended(m.group_key, 0),'
-                ' m.group_key, null, 0, 0)::spanmq_core.run'
-                ' from (select r.*, r.msg_id - row_number() over (partition by r.group_key, r.vt order by'
-                ' r.msg_id) as island'
-                '       from (select l.msg_id, spanmq_core.group_of(l.headers) as group_key, d.vt from spanmq_core.%I l'
-                '             left join (select id, h.vt from spanmq_core.held h cross join lateral'
-                ' generate_series(h.lo, h.lo + h.n - 1) id'
-                '                        where h.queue_id = $1 and h.lo between $2 - 255 and $3 and h.lease_id = 0 and'
-                ' h.attempts = 0'
-                '                          and h.vt > clock_timestamp()) d on d.id = l.msg_id'
-                '             where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
-                '               and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id) r) m'
-                ' group by m.group_key, m.vt, m.island)', segment.log_name)
-                into runs using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since;
-            perform spanmq_core.publish_runs(this.queue_id, runs);
+                'insert into spanmq_core.later (queue_id, msg_id, vt, group_hash, group_key)'
+                ' select $5, l.msg_id, greatest(d.vt, clock_timestamp()), hashtextextended(g.key, 0), g.key'
+                ' from spanmq_core.%I l cross join lateral (select spanmq_core.group_of(l.headers) as key) g'
+                ' left join (select h.msg_id as id, h.vt from spanmq_core.later h'
+                '            where h.queue_id = $1 and h.msg_id between $2 and $3 and h.lease_id = 0 and h.attempts = 0'
+                '              and h.vt > clock_timestamp()) d on d.id = l.msg_id'
+                ' where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
+                '   and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id', segment.log_name)
+                using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since, this.queue_id;
             first_id := first_id + 65536;
         end loop;
     end loop;
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
         select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e
         where e.queue_id = parent.queue_id and not e.is_cancelled
-        and exists (select from spanmq_core.find_run(this.queue_id, e.msg_id));
+        and exists (select from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = e.msg_id);
 end $$;

@@ -14,8 +14,8 @@ declare
     log_id int;
     subscriptions text;
 begin
-    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
+    perform spanmq_core.lock_name('queue', lower(queue_name collate "C"));
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name collate "C");
     if not found then
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
@@ -42,23 +42,48 @@ begin
     return true;
 end $$;
 
+-- The objects of the caller, such as views, that depend on the view or the archive of a queue; null if there are none.
+-- Those of other roles keep no queue from being dropped: see drop_relation.sql.
+create or replace function spanmq_call.own_dependents(queue_name text) returns text
+language sql stable set search_path = pg_catalog, pg_temp as $$
+    select string_agg(distinct format('%s depends on %s', pg_describe_object('pg_class'::regclass, v.oid, 0), r.name),
+                      E'\n')
+    from unnest(array['q_', 'a_']) prefix,
+         lower((prefix || coalesce(queue_name, '')) collate "C") relation (name)
+    cross join lateral format('pgmq.%I', relation.name) r (name)
+    join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = to_regclass(r.name) and d.deptype = 'n'
+    join pg_rewrite w on d.classid = 'pg_rewrite'::regclass and w.oid = d.objid
+    join pg_class v on v.oid = w.ev_class and v.oid <> d.refobjid
+    where v.relowner = quote_ident(current_user)::regrole and v.relnamespace <> all (
+        array(select n.oid from pg_namespace n where n.nspname in ('spanmq', 'spanmq_call', 'spanmq_core')))
+$$;
+
 -- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
--- does not exist. Raises MQ060 for a queue that has subscriptions. Waits for transactions that have sent into the queue
+-- does not exist. Raises MQ060 for a queue that has subscriptions, 2BP01 where objects of the caller's depend on its
+-- view or archive; others lose their rows, with a warning. Waits for transactions that have sent into the queue
 -- or archived messages of it.
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql as $$
 declare
+    dependents text := spanmq_call.own_dependents(queue_name);
     result boolean;
 begin
+    if dependents is not null then
+        raise exception 'cannot drop table pgmq.% because other objects depend on it',
+            pgmq.format_table_name(queue_name, 'q')
+            using errcode = '2BP01', detail = dependents, hint = 'Drop these objects first.';
+    end if;
     -- An entry like the others (rights.sql), but without an error where the queue does not exist.
     if not spanmq_call.sees(queue_name) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise notice 'pgmq queue `%` does not exist', queue_name;
         return false;
-    elsif pg_catalog.has_function_privilege('spanmq_call.drop_queue(text)'::pg_catalog.regprocedure, 'execute') then
-        select * into result from spanmq_call.drop_queue(queue_name);
+    elsif pg_catalog.has_function_privilege('spanmq_call.drop_queue(text,uuid)'::pg_catalog.regprocedure,
+                                           'execute') then
+        select * into result from spanmq_call.drop_queue(queue_name, spanmq_call.prove_caller());
     else
-        execute spanmq_call.wrapper_call(queue_name, 'drop_queue', 'manage', 0) into result;
+        execute spanmq_call.wrapper_call(queue_name, 'drop_queue', 'manage', 1) into result
+            using spanmq_call.prove_caller();
     end if;
     return result;
 end $$;
@@ -81,7 +106,7 @@ begin
         format('select from spanmq_core.queue where queue_id = %s for update', this.queue_id),
         'select from spanmq_core.queue where queue_id = ' || log_id || ' for no key update',
         format('delete from spanmq_core.subscription where queue_id = %s', this.queue_id),
-        format('delete from pgmq.topic_bindings where queue_name = %L', this.name),
+        format('delete from spanmq_core.topic_binding where queue_name = %L', this.name),
         -- A schedule has a name of its own, which is free with the drop.
         format('delete from spanmq_core.schedule where queue_id = %s', this.queue_id),
         format('select spanmq_core.drop_relation(to_regclass(%L))', this.queue_view),
@@ -91,6 +116,8 @@ begin
             format('alter sequence %s rename to ids_%s', this.ids, this.queue_id) end,
         case when not this.is_subscription then
             format('alter sequence pgmq.ids_%s set schema spanmq_core', this.queue_id) end,
+        case when not this.is_subscription then
+            format('select spanmq_core.close_relation(''spanmq_core.ids_%s''::regclass, ''{}'')', this.queue_id) end,
         format('select spanmq_core.drop_relation(to_regclass(%L))', spanmq_core.archive_of(this))], null);
 end $$;
 
@@ -166,6 +193,8 @@ begin
     foreach relation in array array(
         select to_regclass(r.name)
         from (select 1 as place, format('spanmq.log_%s', this_queue) as name
+              union all
+              select 2, format('spanmq_core.guard_%s', this_queue)
               union all
               select 2, format('spanmq_core.lane_%s', l.lane)
               from spanmq_core.lane l

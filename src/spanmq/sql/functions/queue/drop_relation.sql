@@ -41,12 +41,24 @@ begin
                               order by a.attnum)
             from pg_attribute a where a.attrelid = relation and a.attnum > 0 and not a.attisdropped));
     elsif this.relkind <> 'S' then
+        execute format('lock table %s in access exclusive mode', relation);
+    end if;
+    -- First the triggers and foreign keys of other roles: they would act with our rights, or keep the rows.
+    for statement in
+        select format('drop trigger %I on %s', t.tgname, t.tgrelid::regclass)
+        from spanmq_core.tree_of(relation) r join pg_trigger t on t.tgrelid = r
+        where not t.tgisinternal and t.tgparentid = 0
+        union all
+        select distinct format('alter table %s drop constraint %I cascade', relation, u.conname)
+        from pg_constraint f join pg_constraint u on u.conindid = f.conindid and u.contype in ('p', 'u')
+        where f.confrelid = relation and f.contype = 'f' and f.conrelid <> relation and u.conrelid = relation
+    loop
+        execute statement;
+    end loop;
+    if this.relkind not in ('v', 'S') then
         execute format('truncate %s', relation);
     end if;
     for statement in
-        select format('drop trigger %I on %s', t.tgname, relation)
-        from pg_trigger t where t.tgrelid = relation and not t.tgisinternal
-        union all
         select distinct format('revoke all on %s from %s cascade', relation,
                                case when a.grantee = 0 then 'public' else a.grantee::regrole::text end)
         from aclexplode(this.relacl) a where a.grantee <> this.relowner

@@ -79,6 +79,7 @@ declare
     constraint_ text;
     was_blocking boolean;
     old_max_backlog bigint;
+    is_plain boolean;
 begin
     perform spanmq_core.raise_if(settings is null or jsonb_typeof(settings) <> 'object',
         format('the settings of a policy must be a JSON object, got: %L', settings), 'Such as {"max_attempts": 5}.',
@@ -129,6 +130,7 @@ begin
         perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
     elsif to_regclass('spanmq_core.rate_' || this.queue_id) is null then
         execute format('create sequence spanmq_core.rate_%s minvalue 0', this.queue_id);
+        perform spanmq_core.close_relation(format('spanmq_core.rate_%s', this.queue_id)::regclass, '{}');
     end if;
     perform spanmq_core.end_quiet(this.queue_id);
     if policy.max_in_flight is not null then
@@ -144,7 +146,12 @@ begin
         retention_interval = this.retention_interval,
         has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
                                 or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
-        where q.queue_id = this.queue_id;
+        where q.queue_id = this.queue_id returning q.has_plain_policy into is_plain;
+    if this.has_plain_policy and not is_plain then
+        -- Its claims lease nothing in place from now on.
+        while spanmq_core.clear_front(this.queue_id, 0::bigint, 9223372036854775807) = 10000 loop
+        end loop;
+    end if;
     perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
         format('keep is of the queue that has the log, not of its subscription %s', this.name),
         'Set it on the queue that it subscribes to.', 'MQ060');
@@ -158,6 +165,7 @@ begin
         if policy.max_backlog is not null and to_regclass('spanmq_core.room_' || this.queue_id) is null then
             execute format('create sequence spanmq_core.room_%s minvalue -9223372036854775808 start with 0',
                            this.queue_id);
+            perform spanmq_core.close_relation(format('spanmq_core.room_%s', this.queue_id)::regclass, '{}');
         elsif policy.max_backlog is not null then
             execute format('alter sequence spanmq_core.room_%s restart with 0', this.queue_id);
         end if;

@@ -4,7 +4,7 @@
 create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-    perform pg_advisory_xact_lock(hashtextextended('spanmq.queue.' || lower(queue_name), 0));
+    perform pg_advisory_xact_lock(hashtextextended('spanmq.queue.' || lower(queue_name collate "C"), 0));
 end $$;
 
 -- Makes the queue unless there is one of that name.
@@ -15,9 +15,9 @@ language plpgsql as $$
 begin
     perform pgmq.validate_queue_name(queue_name);
     perform pgmq.format_table_name(queue_name, 'q');
-    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
+    perform spanmq_core.lock_name('queue', lower(queue_name collate "C"));
     -- A new statement: the last holder of the lock may have created it.
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name);
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name collate "C");
     is_new := not found;
     if is_new then
         this := spanmq_core.make_queue(queue_name, partitioned, unlogged, null);
@@ -40,7 +40,7 @@ end $$;
 -- all queues is a new table: an existing one may contain messages that were archived before, such as an archive that
 -- was renamed. Raises 42501.
 create or replace function spanmq_call.create_queue(
-    queue_name text, partitioned boolean, unlogged boolean, of_caller uuid
+    queue_name text, partitioned boolean, unlogged boolean, of_caller uuid, details jsonb default '{}'
 ) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -51,12 +51,15 @@ begin
     perform pgmq.validate_queue_name(queue_name);
     perform spanmq_core.raise_if(not manages_all
                                  and to_regclass(format('pgmq.%I', pgmq.format_table_name(queue_name, 'a'))) is not null
-       and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)),
+       and not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name collate "C")),
         format('there is a table pgmq.%s already', pgmq.format_table_name(queue_name, 'a')),
         'Choose another name. A role that may manage all queues can make this queue.', '42501');
     select * into made from spanmq_core.create_queue(queue_name, partitioned, unlogged);
     if made.is_new then
         perform spanmq_core.give_to_maker(made.this, maker);
+        perform spanmq_core.record_change(
+            maker::text, case when partitioned then 'create_partitioned' when unlogged then 'create_unlogged'
+                         else 'create' end, queue_name, details);
     end if;
     return made.is_new;
 end $$;
@@ -95,7 +98,7 @@ declare
     a_name text := pgmq.format_table_name(queue_name, 'a');
     is_subscription boolean := parent.queue_id is not null;
 begin
-    perform spanmq_core.check_names(lower(queue_name), is_subscription);
+    perform spanmq_core.check_names(lower(queue_name collate "C"), is_subscription);
     this.queue_id := nextval(pg_get_serial_sequence('spanmq_core.queue', 'queue_id'));
     if is_subscription then
         execute format('create view spanmq_core.log_%s as select * from spanmq_core.log_%s', this.queue_id,
@@ -106,6 +109,7 @@ begin
                        ' message jsonb, headers jsonb)',
                        case when unlogged then 'unlogged' end, this.queue_id);
     end if;
+    perform spanmq_core.close_relation(format('spanmq_core.log_%s', this.queue_id)::regclass, '{}');
     perform spanmq_core.make_archive(a_name);
     this.queue_view := spanmq_core.make_view(this.queue_id, q_name);
     this.ids := coalesce(parent.ids, to_regclass(format('pgmq.%I', q_name || '_msg_id_seq')));
@@ -117,7 +121,7 @@ begin
                 this.queue_view, format('pgmq.%I', a_name)::regclass, is_subscription,
                 coalesce(parent.uses_priority, false), coalesce(parent.uses_limits, false))
         returning * into this;
-    insert into spanmq_core.bound (queue_id, number, fresh_from, due_from) values (this.queue_id, 0, 0, '-infinity');
+    insert into spanmq_core.bound (queue_id, number, from_id, due_from) values (this.queue_id, 0, 0, '-infinity');
     if not is_subscription then
         perform spanmq_core.close_relation(this.ids);
         perform spanmq_core.create_segment(this.queue_id, 1, this.segment_size, true);
@@ -194,7 +198,8 @@ begin
         format('premake must be at least 1, got %s', premake), 'Omit it: it has no effect here.');
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
-    if spanmq_call.create_queue(queue_name, true, false, of_caller) then
+    if spanmq_call.create_queue(queue_name, true, false, of_caller,
+        jsonb_build_object('partition_interval', partition_interval, 'retention_interval', retention_interval)) then
         perform spanmq_core.set_retention(spanmq_core.find_queue(queue_name), partition_interval, retention_interval);
     end if;
 end $$;
@@ -235,7 +240,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_core.parse_interval(partition_interval, 'partition_interval');
     perform spanmq_core.parse_interval(retention_interval, 'retention_interval');
-    if not exists (select from spanmq_core.queue q where q.folded_name = lower(table_name)) then
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(table_name collate "C")) then
         raise notice 'Table % does not exists', pgmq.format_table_name(table_name, 'a');
         return;
     end if;
@@ -247,7 +252,9 @@ create or replace function pgmq.list_queues() returns setof pgmq.queue_record
 language plpgsql as $$
 begin
     return query select q.queue_name, q.is_partitioned, q.is_unlogged, q.created_at from spanmq_call.known_queues() q
-        where spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look');
+        where spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look')
+           or spanmq_call.gains(q.queue_name, q.queue_id, 'send')
+           or spanmq_call.gains(q.queue_name, q.queue_id, 'look');
 end $$;
 
 -- Does nothing, and warns, as in PGMQ.

@@ -9,13 +9,13 @@ create or replace function spanmq.get_shards(
     queue text
 ) returns table (epoch bigint, routing text, shards jsonb, former jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select m.epoch, m.routing, m.shards, m.former from spanmq_core.shard_map m where m.name = lower(queue)
+    select m.epoch, m.routing, m.shards, m.former from spanmq_core.shard_map m where m.name = lower(queue collate "C")
 $$;
 
 -- Writes the map, unless one with this epoch or a later one exists. Returns the epoch that is stored in the end. Waits
 -- for senders that use the former map, to the end of their transactions. Raises MQ002 for an invalid map, 42501 without
 -- the right to create queues.
-create or replace function spanmq.set_shards(
+create or replace function spanmq_call.set_shards(
     queue text, epoch bigint, routing text, shards jsonb, former jsonb default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -25,10 +25,11 @@ begin
     perform pgmq.validate_queue_name(queue);
     perform spanmq_core.raise_if(epoch is null or routing is null or shards is null,
         'a map of shards needs an epoch, a routing and shards', 'Pass the result of get_shards() with your changes.');
-    perform spanmq_core.lock(0, 'shards ' || lower(queue));
+    perform spanmq_core.lock(0, 'shards ' || lower(queue collate "C"));
     begin
         insert into spanmq_core.shard_map as m
-            values (lower(queue), set_shards.epoch, set_shards.routing, set_shards.shards, set_shards.former)
+            values (lower(queue collate "C"), set_shards.epoch, set_shards.routing, set_shards.shards,
+                    set_shards.former)
             on conflict (name) do update set epoch = excluded.epoch, routing = excluded.routing,
             shards = excluded.shards, former = excluded.former
             where m.epoch < excluded.epoch;
@@ -37,17 +38,17 @@ begin
             using errcode = 'MQ002', detail = format('routing %s, shards %s, former %s', routing, shards, former),
                 hint = 'Pass the result of get_shards() with your changes.';
     end;
-    select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
+    select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue collate "C");
     return there;
 end $$;
 
 -- Forgets the map; the shards stay as queues. False if there was none.
-create or replace function spanmq.forget_shards(queue text) returns boolean
+create or replace function spanmq_call.forget_shards(queue text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform pgmq.validate_queue_name(queue);
-    perform spanmq_core.lock(0, 'shards ' || lower(queue));
-    delete from spanmq_core.shard_map m where m.name = lower(queue);
+    perform spanmq_core.lock_name('shards', lower(queue collate "C"));
+    delete from spanmq_core.shard_map m where m.name = lower(queue collate "C");
     return found;
 end $$;
 
@@ -64,10 +65,11 @@ declare
     there bigint;
 begin
     perform pgmq.validate_queue_name(queue);
-    perform spanmq_core.lock_shared(0, 'shards ' || lower(queue));
+    perform spanmq_core.lock_shared(0, 'shards ' || lower(queue collate "C"));
     -- A new statement: the last holder of the lock may have changed the map.
-    select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue);
-    perform spanmq_core.raise_if(there is distinct from enter_shards.epoch,
+    select m.epoch into there from spanmq_core.shard_map m where m.name = lower(queue collate "C");
+    -- Not null and null: a row of the lock would stay for a name without a map.
+    perform spanmq_core.raise_if((there = enter_shards.epoch) is not true,
         format('the shards of queue "%s" have changed: epoch %s here, not %s', queue, coalesce(there::text, 'none'),
                enter_shards.epoch),
         'Read the map again, and send by the new one.', 'MQ030');
@@ -78,19 +80,19 @@ begin
     perform spanmq_core.lock(this.queue_id, 'shard ' || (hashtextextended(group_key, 0) & 255));
     -- Committed or of this transaction.
     return exists (
-            select from spanmq_core.fresh f
+            select from spanmq_core.state f
             where f.queue_id + 0 = this.queue_id and f.group_hash = hashtextextended(enter_shards.group_key, 0)
             and f.group_hash is not null
               and f.group_key = enter_shards.group_key)
         or exists (
-            select from spanmq_core.held h
+            select from spanmq_core.later h
             where h.queue_id + 0 = this.queue_id and h.group_hash = hashtextextended(enter_shards.group_key, 0)
             and h.group_hash is not null
-              and h.group_key = enter_shards.group_key and spanmq_core.count_left(h) > 0);
+              and h.group_key = enter_shards.group_key);
 end $$;
 
 -- The groups of messages that are not settled, in the order of their hashes, after the group `after` (null: from the
--- first): for the end of a change. Those without a group are not among them.
+-- first): for the end of a change. Messages without a group are not among them.
 create or replace function spanmq_call.shard_groups(
     queue text, after text default null, qty integer default 1000
 ) returns setof text
@@ -106,11 +108,10 @@ begin
         exit when place is null;
         -- Two groups of one hash are both told.
         return query
-            select f.group_key from spanmq_core.fresh f where f.queue_id + 0 = this.queue_id and f.group_hash = place
+            select f.group_key from spanmq_core.state f where f.queue_id + 0 = this.queue_id and f.group_hash = place
             and f.group_hash is not null
             union
-            select h.group_key from spanmq_core.held h
-            where h.queue_id + 0 = this.queue_id and h.group_hash = place and h.group_hash is not null
-            and spanmq_core.count_left(h) > 0;
+            select h.group_key from spanmq_core.later h
+            where h.queue_id + 0 = this.queue_id and h.group_hash = place and h.group_hash is not null;
     end loop;
 end $$;

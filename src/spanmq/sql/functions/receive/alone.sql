@@ -4,30 +4,33 @@
 -- was alone. Only messages with a limit of attempts can be suspects: that of the policy, their own, or the default of
 -- receive(). A batch of a receiver and a pop take them like others.
 --
--- held.lost counts the leases that were lost beside others. A claim that meets a suspect marks it (held.alone = 1), and
--- no claim takes it beside others from then on. A worker that asks with alone => true gets it reserved, and calls
+-- later.lost counts the leases that were lost beside others. A claim that meets a suspect marks it (later.alone = 1),
+-- and no claim takes it beside others from then on. A worker that asks with alone => true gets it reserved, and calls
 -- begin_alone() when nothing else runs in its process: only then the delivery counts. Any other caller gets it
--- (held.alone = 2) while no other one of the queue is in flight.
+-- (later.alone = 2) while no other one of the queue is in flight.
 
--- Those messages of runs that must be delivered alone.
-create or replace function spanmq_core.suspects_among(this spanmq_core.queue, runs spanmq_core.run[])
-returns int8multirange
+-- Those of these messages that must be delivered alone.
+create or replace function spanmq_core.suspects_among(this spanmq_core.queue, ids bigint[]) returns bigint[]
 language plpgsql as $$
 begin
     return spanmq_core.exhausted(
-               this, array(select r from unnest(runs) r where r.alone > 0 or r.lease_id > 0 and r.lost >= 2),
-               this.max_attempts, 1000)
-           + spanmq_core.exhausted(
-               this, array(select r from unnest(runs) r where r.lease_id > 0), this.max_attempts, 1);
+               this, array(select u.msg_id from spanmq_core.unsettled u
+                           where u.queue_id = this.queue_id and u.msg_id = any (ids)
+                             and (u.alone > 0 or u.lease_id > 0 and u.lost >= 2)),
+               this.max_attempts, 1000, false)
+           || spanmq_core.exhausted(
+               this, array(select u.msg_id from spanmq_core.unsettled u
+                           where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.lease_id + 0 > 0),
+               this.max_attempts, 1, false);
 end $$;
 
--- A run whose messages are to be delivered alone.
-create or replace function spanmq_core.marked(this spanmq_core.run) returns spanmq_core.run
-language plpgsql immutable as $$
+-- Marks messages, which the caller has locked, as those that are to be delivered alone.
+create or replace function spanmq_core.mark_suspects(this_queue int, ids bigint[]) returns void
+language plpgsql as $$
 begin
-    this.lost := spanmq_core.losses(this.lost, this.lease_id, this.alone);
-    this.alone := 1;
-    return this;
+    perform spanmq_core.move_to_later(this_queue, ids);
+    update spanmq_core.later l set lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = 1
+        where l.queue_id = this_queue and l.msg_id = any (ids);
 end $$;
 
 -- How many leases were lost beside others, with the last one, which a visible message no longer has. One that was
@@ -35,18 +38,10 @@ end $$;
 create or replace function spanmq_core.losses(lost smallint, lease bigint, alone smallint) returns smallint
 language sql immutable as $$ select least(lost + (lease > 0 and alone = 0)::int, 1000)::smallint $$;
 
--- Whether the lost lease of these visible messages held one alone, or may be the only one that they get: then it counts
--- as their last attempt.
-create or replace function spanmq_core.was_alone(this spanmq_core.run) returns boolean
-language sql immutable as $$ select this.lease_id > 0 and (this.alone = 2 or this.alone = 0 and this.attempts = 1) $$;
-
--- A run with the attempts that its own messages may have failed: without the leases that were lost beside others.
-create or replace function spanmq_core.counted(this spanmq_core.run) returns spanmq_core.run
-language plpgsql immutable as $$
-begin
-    this.attempts := this.attempts - this.lost;
-    return this;
-end $$;
+-- Whether the lost lease of a visible message held it alone, or may be the only one that it gets: then it counts as its
+-- last attempt.
+create or replace function spanmq_core.was_alone(lease bigint, alone smallint, attempts int) returns boolean
+language sql immutable as $$ select lease > 0 and (alone = 2 or alone = 0 and attempts = 1) $$;
 
 -- Whether this claim may deliver a message alone: its caller waits for all else in its process, or none of the queue is
 -- in flight. The lock is held to the end of the transaction: only then others see what this claim takes.
@@ -56,24 +51,25 @@ begin
     return waits
         or spanmq_core.try_lock(this_queue, 'alone')
            and not exists (
-               select from spanmq_core.held h
+               select from spanmq_core.later h
                where h.queue_id - 0 = this_queue and h.alone > 0 and h.lease_id > 0 and h.vt > at_);
 end $$;
 
 -- Takes the oldest visible message that must be delivered alone, where the order of groups allows it.
 create or replace function spanmq_core.take_suspect(
     this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight int, at_ timestamptz
-) returns spanmq_core.run[]
+) returns bigint[]
 language plpgsql as $$
 declare
     candidate record;
     tried bigint[] := '{}';
-    took spanmq_core.run[];
+    took bigint[];
     may_isolate boolean;
 begin
     for candidate in
-        select h.lo, coalesce(h.group_hash, 0) as place, h.group_hash from spanmq_core.held h
-        where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_ order by h.queue_id - 0, h.lo limit 1000
+        select h.msg_id, coalesce(h.group_hash, 0) as place, h.group_hash from spanmq_core.later h
+        where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_
+        order by h.queue_id - 0, h.msg_id limit 1000
     loop
         may_isolate := coalesce(may_isolate, spanmq_core.may_isolate(this.queue_id, waits, at_));
         exit when not may_isolate;
@@ -81,19 +77,14 @@ begin
             continue when candidate.place = any (tried);
             tried := tried || candidate.place;
             took := spanmq_core.take_group(
-                this.queue_id, candidate.group_hash, 1, mode, spanmq_core.bound_of(this.queue_id), at_, most_in_flight,
-                true);
+                this.queue_id, candidate.group_hash, 0::bigint, 1, mode, spanmq_core.bound_of(this.queue_id), at_,
+                most_in_flight, true);
         else
-            took := spanmq_core.keep_first(
-                this.queue_id, spanmq_core.take_held(this.queue_id, array[candidate.lo], at_), 1);
+            took := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
         end if;
-        if conditional <> '{}' and not exists (
-                select from spanmq_core.fetch(this.queue_id, took, 0, null, null, true) m
-                where m.message @> conditional) then
-            perform spanmq_core.put_back(this.queue_id, took);
-            took := '{}';
-        end if;
-        if took <> '{}' then
+        if took <> '{}' and (conditional = '{}' or exists (
+                select from spanmq_core.fetch(this.queue_id, took, null::timestamptz, true) m
+                where m.message @> conditional)) then
             return took;
         end if;
     end loop;
@@ -108,24 +99,21 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
-    begun spanmq_core.held;
-    run spanmq_core.run;
+    begun spanmq_core.later;
     n int;
 begin
     perform spanmq_core.check_lease(lease_id, '{0}');
-    update spanmq_core.held h set attempts = h.attempts + (h.alone = 1)::int, alone = 2, last_read_at = at_
-        where h.queue_id + 0 = this.queue_id and h.lease_id = begin_alone.lease_id and h.lease_id <> 0
+    update spanmq_core.later h set attempts = h.attempts + (h.alone = 1)::int, alone = 2, last_read_at = at_
+        where h.queue_id is not distinct from this.queue_id and h.lease_id = begin_alone.lease_id and h.lease_id <> 0
           and h.alone > 0 and h.vt > at_
         returning h.* into begun;
     if not found then
         return;
     end if;
-    run := spanmq_core.run_of(begun);
-    run.attempts := run.attempts - 1;
     return query select * from spanmq_core.fetch_leased(
-        this.queue_id, array[run], at_, begun.vt, begin_alone.lease_id, 1, true);
+        this.queue_id, array[begun.msg_id], begun.vt, begin_alone.lease_id, 1, true);
     get diagnostics n = row_count;
     if n = 0 then
-        perform spanmq_core.settle_missing(this, array[run]);
+        perform spanmq_core.settle_missing(this, array[begun.msg_id]);
     end if;
 end $$;

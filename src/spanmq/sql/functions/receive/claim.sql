@@ -1,18 +1,17 @@
 -- Claims: what read, receive, pop and a receiver's batch have in common.
 
 -- Takes up to `quantity` visible messages, in the order and under the limits of the queue's policy, and leases them
--- until then (lease null: they are out of the queue). conditional: only messages that contain it. mode: null, or how
--- groups are read (take_groups). waits: whether the caller handles nothing beside a message that must be delivered
--- alone, which it gets by itself; null: it gets these like others. Returns the runs as they were, in the order of
--- delivery; with slots > 1 cut so that a slot is ceil(taken / slots) messages.
+-- until then (lease null: they are locked, and the caller deletes them). conditional: only messages that contain it.
+-- mode: null, or how groups are read (take_groups). waits: whether the caller handles nothing beside a message that
+-- must be delivered alone, which it gets by itself; null: it gets these like others. retries, newest: see receive().
+-- Returns their ids, in the order of delivery.
 create or replace function spanmq_core.claim(
-    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, slots int,
-    conditional jsonb default '{}',
-    mode text default null, waits boolean default null
-) returns spanmq_core.run[]
+    this spanmq_core.queue, quantity int, lease bigint, until timestamptz, at_ timestamptz, conditional jsonb,
+    mode text, waits boolean, retries int, newest boolean
+) returns bigint[]
 language plpgsql as $$
 declare
-    runs spanmq_core.run[];
+    ids bigint[];
     alone int := 0;
 begin
     if this.max_attempts is null and not this.uses_limits then
@@ -20,57 +19,75 @@ begin
     end if;
     if quantity = 0 then
         return '{}';
-    elsif this.is_plain and this.max_attempts is null and conditional = '{}' and mode is null then
-        runs := spanmq_core.take_any(this.queue_id, quantity, at_, null);
+    elsif this.is_plain and this.max_attempts is null and conditional = '{}' and mode is null and not newest then
+        ids := spanmq_core.take_any(this.queue_id, quantity, at_, null::boolean, retries);
     else
-        runs := spanmq_core.take_governed(this, quantity, lease is not null, at_, conditional, mode, waits);
+        ids := spanmq_core.take_governed(this, quantity, lease is not null, at_, conditional, mode, waits, retries,
+                                         newest);
     end if;
-    if slots > 1 then
-        runs := spanmq_core.cut(runs, ceil(spanmq_core.count_runs(runs) / slots::numeric)::int);
+    if ids = '{}' then
+        return ids;
     end if;
-    if lease is not null and runs <> '{}' then
-        if waits is not null and runs[1].alone > 0 then
+    if lease is not null then
+        if waits is not null and exists (select from spanmq_core.later l where l.queue_id = this.queue_id
+                                         and l.msg_id = ids[1] and l.alone + 0 > 0) then
             alone := case when waits then 1 else 2 end;
         end if;
-        perform spanmq_core.heed_clock(this.queue_id), spanmq_core.hold(this.queue_id, runs, lease, until, at_, alone);
+        perform spanmq_core.lease_ids(this.queue_id, ids, lease, until, at_, alone);
     end if;
-    if exists (select from unnest(runs) r where (r.lo - 1) / 128 <> (r.lo + r.n - 1) / 128) then
+    if exists (select from unnest(ids) id where id & 127 = 0) then
         perform spanmq_core.move_bound(this.queue_id, this.ids);
     end if;
-    return runs;
+    return ids;
 end $$;
 
--- waits, here and below: not null if messages that must be delivered alone are left where they are.
-create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz, waits boolean)
-returns spanmq_core.run[]
+-- waits, here and below: not null if messages that must be delivered alone are left where they are. retries: see
+-- receive().
+create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz, waits boolean,
+                                                retries int)
+returns bigint[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
-    took spanmq_core.claimed := spanmq_core.take_fresh(this_queue, quantity, bound.fresh_from, bound.due_from, at_);
+    n_untried int;
+    ids bigint[] := '{}';
 begin
-    if took.lo is not null then
-        return spanmq_core.blocks(took.lo, took.lo + took.n - 1);
+    if retries is null then
+        return spanmq_core.take_visible(this_queue, quantity, bound, at_, waits, ids);
     end if;
-    return coalesce(took.runs, spanmq_core.take_visible(this_queue, quantity, bound.fresh_from, bound.due_from, at_,
-                                                        waits));
+    -- Half of a single message is one in every other claim.
+    n_untried := quantity - least(retries, floor(quantity / 2.0 + random()));
+    if n_untried > 0 then
+        ids := spanmq_core.take_untried(this_queue, n_untried, at_, false);
+        quantity := quantity - cardinality(ids);
+        if cardinality(ids) < n_untried then
+            -- All that are left were received before.
+            quantity := least(quantity, retries::bigint + 1);
+        end if;
+    end if;
+    if quantity > 0 then
+        ids := ids || spanmq_core.take_visible(this_queue, quantity, bound, at_, waits, ids);
+    end if;
+    return array(select id from unnest(ids) id order by id);
 end $$;
 
 -- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their
 -- own.
 create or replace function spanmq_core.take_governed(
-    this spanmq_core.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text, waits boolean
-) returns spanmq_core.run[]
+    this spanmq_core.queue, quantity int, leases boolean, at_ timestamptz, conditional jsonb, mode text, waits boolean,
+    retries int, newest boolean
+) returns bigint[]
 language plpgsql as $$
 declare
     policy spanmq_core.policy;
     asked int;
     is_alone boolean;
-    runs spanmq_core.run[] := '{}';
+    ids bigint[] := '{}';
 begin
     if not this.has_plain_policy or this.uses_priority then
         policy := spanmq_core.policy_of(this.queue_id);
         if policy.paused then
-            return runs;
+            return ids;
         end if;
         mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end
                          when policy.max_in_flight_per_group is not null then 'free' end);
@@ -91,96 +108,76 @@ begin
     for round in 1 .. 50 loop
         exit when quantity = 0;
         if waits is not null
-           and exists (select from spanmq_core.held h where h.queue_id - 0 = this.queue_id and h.alone > 0
+           and exists (select from spanmq_core.later h where h.queue_id - 0 = this.queue_id and h.alone > 0
                        and h.vt <= at_) then
-            runs := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
+            ids := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
         end if;
-        is_alone := runs <> '{}';
+        is_alone := ids <> '{}';
         if not is_alone then
-            runs := case
+            ids := case
                 when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode,
                                                                    policy.max_in_flight_per_group, at_, waits)
                 when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,
                                                                         waits)
+                when newest then spanmq_core.take_newest(this.queue_id, quantity, at_, waits)
                 when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity,
                     policy.priority_aging, at_, waits)
-                else spanmq_core.take_any(this.queue_id, quantity, at_, waits) end;
+                else spanmq_core.take_any(this.queue_id, quantity, at_, waits, retries) end;
         end if;
-        exit when runs = '{}' or this.max_attempts is null and not this.uses_limits;
-        runs := spanmq_core.screen(this, runs, leases, waits is not null and not is_alone, at_, mode);
-        exit when runs <> '{}';
+        exit when ids = '{}' or this.max_attempts is null and not this.uses_limits;
+        ids := spanmq_core.screen(this, ids, leases, waits is not null and not is_alone, at_, mode);
+        exit when ids <> '{}';
+        -- What was set aside is visible as from now on.
+        at_ := greatest(at_, clock_timestamp());
     end loop;
-    if mode <> 'free' and exists (select from unnest(runs) r where r.lease_id <> 0) then
-        perform spanmq_core.disown(this.queue_id, runs, at_);
+    if mode <> 'free' and ids <> '{}' then
+        perform spanmq_core.disown(this.queue_id, ids, at_);
     end if;
-    if policy.max_in_flight is not null and runs <> '{}' then
+    if policy.max_in_flight is not null and ids <> '{}' then
         -- For room_in_flight().
         perform set_config('spanmq.place_' || this.queue_id, 'used', true);
     end if;
-    if policy.rate_limit is not null and spanmq_core.count_runs(runs) < asked then
-        perform spanmq_core.take_tokens(this.queue_id, spanmq_core.count_runs(runs) - asked, policy.rate_limit,
+    if policy.rate_limit is not null and cardinality(ids) < asked then
+        perform spanmq_core.take_tokens(this.queue_id, cardinality(ids) - asked, policy.rate_limit,
                                         policy.rate_burst);
     end if;
-    return runs;
+    return ids;
 end $$;
 
 -- Takes visible messages that contain a document.
 create or replace function spanmq_core.take_matching(
     this_queue int, quantity int, conditional jsonb, at_ timestamptz, waits boolean
-) returns spanmq_core.run[]
+) returns bigint[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
-    candidate record;
-    runs spanmq_core.run[] := '{}';
-    took spanmq_core.run[];
-    missing int := quantity;
-    passed bigint[] := '{}';       -- runs that others have locked
-    first_lo bigint := 0;          -- earlier runs do not have such a message
-    n int;
+    ids bigint[];
+    locked bigint[];
+    took bigint[] := '{}';
+    tried_to bigint := 0;
 begin
-    -- Again where others hold some of those that were found. Each round takes messages or passes a run.
+    -- Again, behind these, where others hold some of those that were found.
     for round in 1 .. 1000 loop
-        exit when missing = 0;
-        n := 0;
-        for candidate in
-            execute format(
-                'select m.lo, m.is_fresh, range_agg(int8range(m.msg_id, m.msg_id, ''[]'')) as ids from ('
-                ' select * from ('
-                '  (select h.lo, h.n, h.lease_id, false as is_fresh from spanmq_core.held h where h.queue_id + 0 = $1'
-                ' and h.vt >= $2 and h.vt <= $3'
-                '   and (h.alone = 0 or $9 is null))'
-                '  union all'
-                '  (select f.lo, f.n, 0, true from spanmq_core.fresh f where f.queue_id = $1 and f.lo >= $4 order by'
-                ' f.queue_id, f.lo)'
-                '  order by lo) s'
-                ' cross join lateral (select l.msg_id from spanmq_core.log_%s l where l.msg_id >= s.lo and l.msg_id <'
-                ' s.lo + s.n and l.message @> $5'
-                '  and (s.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = $1 and d.msg_id'
-                ' = l.msg_id)) offset 0) l'
-                ' where s.lo >= $8 and s.lo <> all ($7) limit $6) m group by m.lo, m.is_fresh order by m.lo',
-                this_queue)
-            using this_queue, bound.due_from, at_, bound.fresh_from, conditional, missing, passed, first_lo, waits
-        loop
-            first_lo := greatest(first_lo, case when n = 0 then candidate.lo end);
-            n := n + 1;
-            took := null;
-            if not candidate.is_fresh then
-                took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, null, at_);
-            elsif exists (select from spanmq_core.fresh f where f.queue_id = this_queue and f.lo = candidate.lo
-                          for update skip locked) then
-                took := spanmq_core.take_from_fresh(this_queue, candidate.lo, candidate.ids);
-            end if;
-            if took is null or took = '{}' then
-                passed := passed || candidate.lo;
-            else
-                runs := runs || took;
-                missing := missing - spanmq_core.count_runs(took);
-            end if;
-        end loop;
-        exit when not found;
+        execute format(
+            'select array_agg(m.msg_id) from (select s.msg_id from ('
+            ' select h.msg_id from spanmq_core.later h where h.queue_id + 0 = $1 and h.vt >= $2 and h.vt <= $3'
+            '  and h.msg_id > $7 and (h.alone = 0 or $8 is null)'
+            ' union all'
+            ' (select f.msg_id from spanmq_core.state f where f.queue_id = $1 and f.msg_id >= greatest($4, $7 + 1)'
+            '  and f.vt <= $3 order by f.queue_id, f.msg_id)'
+            ' order by msg_id) s'
+            ' cross join lateral (select from spanmq_core.log_%s l where l.msg_id = s.msg_id and l.message @> $5'
+            '  offset 0) l limit $6) m', this_queue)
+            into ids
+            using this_queue, bound.due_from, at_, bound.from_id, conditional, quantity, tried_to, waits;
+        exit when ids is null;
+        tried_to := ids[cardinality(ids)];
+        locked := spanmq_core.lock_visible(this_queue, ids, at_);
+        took := took || locked;
+        quantity := quantity - cardinality(locked);
+        exit when quantity = 0;
     end loop;
-    return runs;
+    return took;
 end $$;
 
 -- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh
@@ -188,64 +185,60 @@ end $$;
 -- backlogs behind them cost nothing.
 create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision,
                                                         at_ timestamptz, waits boolean)
-returns spanmq_core.run[]
+returns bigint[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     most int := least(quantity, 1000);
-    found_los bigint[];
-    found_priorities int[];
-    found_at timestamptz[];
-    are_fresh boolean[];
-    candidate record;
-    took spanmq_core.run[];
-    runs spanmq_core.run[] := '{}';
+    ids bigint[];
+    id bigint;
+    took bigint[] := '{}';
     missing int := quantity;
     has_passed boolean;
 begin
     loop
-        -- A message without priority that is not among the first fresh ones is behind enough older ones of a higher
-        -- level.
-        select array_agg(c.lo), array_agg(coalesce(c.priority, 0)), array_agg(c.since), array_agg(c.since is null)
-            into found_los, found_priorities, found_at, are_fresh
-            from ((select f.lo, f.priority, null::timestamptz as since from spanmq_core.fresh f
-                   where f.queue_id = this_queue and f.lo >= bound.fresh_from order by f.queue_id, f.lo limit most)
-                  union
-                  (select f.lo, f.priority, null from generate_series(1, 9) level cross join lateral (
-                      select * from spanmq_core.fresh f
-                      where f.queue_id + 0 = this_queue and f.priority = level and f.priority > 0
-                      and f.lo >= bound.fresh_from
-                      order by f.queue_id + 0, f.priority, f.lo limit most) f)
-                  union
-                  (select h.lo, h.priority, h.vt from spanmq_core.held h
-                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
-                   and (h.alone = 0 or waits is null)
-                   order by h.queue_id + 0, h.vt limit 1000)) c;
-        exit when found_los is null;
-        found_at := spanmq_core.visible_since(this_queue, found_los, found_at);
-        has_passed := false;
-        for candidate in
-            select c.lo, c.is_fresh
+        -- A message without priority that is not among the first ones is behind enough older ones of a higher level.
+        ids := array(
+            select c.msg_id
             from (select u.*,
                          -- By id within a level: one that came back is as old as the oldest behind it.
-                         min(u.since) over (partition by u.priority order by u.lo desc) as waits_since
-                  from unnest(found_los, found_priorities, found_at, are_fresh) u (lo, priority, since, is_fresh)) c
-            order by c.priority + coalesce(extract(epoch from at_ - c.waits_since), 0) / aging desc, c.lo
-        loop
-            took := case when candidate.is_fresh then spanmq_core.take_fresh_at(this_queue, array[candidate.lo])
-                         else spanmq_core.take_held(this_queue, array[candidate.lo], at_) end;
-            has_passed := has_passed or took = '{}';
-            -- One of the same rank may follow, which was not among the first `most`.
-            exit when took = '{}' and most < 1000;
-            runs := runs || spanmq_core.keep_first(this_queue, took, missing);
-            missing := missing - least(spanmq_core.count_runs(took), missing);
-            exit when missing = 0;
+                         min(u.vt) over (partition by coalesce(u.priority, 0) order by u.msg_id desc) as since
+                  from ((select s.msg_id, s.priority, s.vt from spanmq_core.state s
+                         where s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
+                         order by s.queue_id, s.msg_id limit most)
+                        union
+                        (select s.msg_id, s.priority, s.vt from generate_series(1, 9) level cross join lateral (
+                            select * from spanmq_core.state s
+                            where s.queue_id + 0 = this_queue and s.priority = level and s.priority > 0
+                              and s.msg_id >= bound.from_id and s.vt <= at_
+                            order by s.queue_id + 0, s.priority, s.msg_id limit most) s)
+                        union
+                        (select h.msg_id, h.priority, h.vt from spanmq_core.later h
+                         where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                           and (h.alone = 0 or waits is null)
+                         order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 1000)) u) c
+            order by coalesce(c.priority, 0) + extract(epoch from at_ - c.since) / aging desc, c.msg_id);
+        exit when ids = '{}';
+        has_passed := false;
+        foreach id in array ids loop
+            continue when id = any (took);
+            if spanmq_core.lock_visible(this_queue, array[id], at_) <> '{}' then
+                took := took || id;
+                missing := missing - 1;
+                exit when missing = 0;
+            else
+                has_passed := true;
+                -- One of the same rank may follow, which was not among the first `most`.
+                exit when most < 1000;
+            end if;
         end loop;
         -- Again, and further on, where others hold some of those that were found.
         exit when missing = 0 or not has_passed or most = 1000;
         most := least(10 * most, 1000);
     end loop;
-    return array(select r from unnest(runs) r order by coalesce(r.priority, 0) desc, r.lo);
+    return array(select u.msg_id from spanmq_core.unsettled u
+                 where u.queue_id = this_queue and u.msg_id = any (took)
+                 order by coalesce(u.priority, 0) desc, u.msg_id);
 end $$;
 
 -- Whether claims of a queue regard priorities: not where groups have an order.

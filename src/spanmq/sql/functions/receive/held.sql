@@ -1,124 +1,124 @@
--- Changes of held messages other than settling: releasing, searching.
+-- Messages under leases, other than settling them.
 
--- Takes those messages of an ordered group out of their leases that come after `after_id`, and gives them back as if
--- they had not been delivered: an earlier one goes back, so none of them may be handled before it.
-create or replace function spanmq_core.release_followers(this_queue int, key text, after_id bigint) returns void
+-- Leases messages that the caller has locked, after it saw that the bound is not ahead of the clock, in later: every
+-- row there is written with a vt that is not before the clock (bound.sql). alone: as later.alone; a delivery that is
+-- only reserved (1) does not count as an attempt.
+create or replace function spanmq_core.lease_ids(
+    this_queue int, ids bigint[], lease bigint, until timestamptz, at_ timestamptz, alone int
+) returns void
 language plpgsql as $$
 declare
-    due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
-    candidate record;
-    behind int8range := int8range(after_id + 1, null);
-    took spanmq_core.run[];
-    runs spanmq_core.run[] := '{}';
-    is_overtaken boolean;
+    n int;
 begin
-    -- Again where a run was another's by the time that its lock was had: its messages may be in other rows of the
-    -- lease.
-    for round in 1 .. 100 loop
-        is_overtaken := false;
-        for candidate in
-            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) as wanted
-            from spanmq_core.held h
-            where key is not null and h.queue_id + 0 = this_queue and h.group_hash = hashtextextended(key, 0)
-            and h.group_hash is not null
-              and h.vt >= due_from and h.group_key = key and h.lease_id > 0 and h.lo + h.n > after_id + 1
-            union all
-            select h.lo, h.lease_id, int8multirange(behind * int8range(h.lo, h.lo + h.n)) from spanmq_core.held h
-            where key is null and h.queue_id + 0 = this_queue and h.vt >= due_from and h.group_hash is null
-            and h.lease_id > 0
-              and h.lo + h.n > after_id + 1
-            order by 1
-        loop
-            took := spanmq_core.take_from_held(this_queue, candidate.lo, candidate.wanted, candidate.lease_id);
-            is_overtaken := took is null;
-            exit when is_overtaken;
-            runs := runs || took;
-        end loop;
-        exit when not is_overtaken;
-    end loop;
-    perform spanmq_core.give_back(this_queue, array(select spanmq_core.undelivered(r) from unnest(runs) r));
+    perform spanmq_core.heed_clock(this_queue);
+    update spanmq_core.later l
+        set lease_id = lease, attempts = l.attempts + (lease_ids.alone <> 1)::int,
+            lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = lease_ids.alone,
+            vt = greatest(until, at_, clock_timestamp()), last_read_at = at_
+        where l.queue_id = this_queue and l.msg_id = any (ids);
+    get diagnostics n = row_count;
+    if n < cardinality(ids) then
+        with gone as (
+            delete from spanmq_core.state s where s.queue_id = this_queue and s.msg_id = any (ids) returning s.*)
+        insert into spanmq_core.later (queue_id, msg_id, lease_id, attempts, lost, alone, vt, last_read_at, priority,
+                                       group_hash, group_key)
+            select g.queue_id, g.msg_id, lease, g.attempts + (lease_ids.alone <> 1)::int,
+                   spanmq_core.losses(g.lost, g.lease_id, g.alone), lease_ids.alone,
+                   greatest(until, at_, clock_timestamp()), at_, g.priority, g.group_hash, g.group_key
+            from gone g;
+    end if;
 end $$;
 
--- The run that holds a message (of a fresh one vt is null); no row if it is in none.
-create or replace function spanmq_core.find_run(this_queue int, id bigint) returns setof spanmq_core.run
-language plpgsql stable rows 1 as $$
-begin
-    return query
-        select r.* from spanmq_core.fresh f cross join lateral spanmq_core.run_of(f) r
-        where f.queue_id = this_queue and f.lo = (
-                select o.lo from spanmq_core.fresh o
-                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc,
-                o.lo desc limit 1)
-          and f.lo + f.n > id
-        union all
-        select r.* from spanmq_core.held h cross join lateral spanmq_core.run_of(h) r
-        where h.queue_id = this_queue and h.lo = (
-                select o.lo from spanmq_core.held o
-                where o.queue_id = this_queue and o.lo <= id and o.lo >= id / 256 * 256 order by o.queue_id desc,
-                o.lo desc limit 1)
-          and h.lo + h.n > id
-          and (h.n = 1 or h.lease_id = 0 or not exists (select from spanmq_core.done d where d.queue_id = this_queue
-                                                        and d.msg_id = id));
-end $$;
-
--- Moves the messages that expired leases, from which these runs were taken, still hold in the same groups to new,
--- unknown leases. Otherwise a worker whose lease has expired could still settle a message that follows one that another
--- worker has in flight. Skips rows that other transactions have locked.
-create or replace function spanmq_core.disown(this_queue int, runs spanmq_core.run[], at_ timestamptz) returns void
+-- Moves the messages that expired leases, which held these, still hold in the same groups to new, unknown leases.
+-- Otherwise a worker whose lease has expired could still settle a message that follows one that another worker has in
+-- flight. Skips rows that other transactions have locked.
+create or replace function spanmq_core.disown(this_queue int, ids bigint[], at_ timestamptz) returns void
 language plpgsql as $$
 declare
     late record;
 begin
     for late in
         select l.*, spanmq_core.new_lease(at_) as new_lease
-        from (select distinct r.group_hash, r.lease_id from unnest(runs) r where r.lease_id > 0) l
+        from (select distinct u.group_hash, u.lease_id from spanmq_core.unsettled u
+              where u.queue_id = this_queue and u.msg_id = any (ids) and u.lease_id + 0 > 0) l
     loop
-        update spanmq_core.held h set lease_id = late.new_lease
+        -- Of state those that are in front: a claim in place leases the lowest ids.
+        update spanmq_core.state h set lease_id = late.new_lease
             where h.ctid = any (array(
-                select k.ctid from spanmq_core.held k
-                where k.queue_id + 0 = this_queue and k.lease_id = late.lease_id and k.lease_id <> 0 and k.vt <= at_
+                select k.ctid from spanmq_core.state k
+                where k.queue_id = this_queue and k.lease_id = late.lease_id and k.vt <= at_
                   and k.group_hash is not distinct from late.group_hash
-                order by k.lo for update skip locked));
+                  and k.msg_id = any (array(
+                      (select f.msg_id from spanmq_core.state f
+                       where late.group_hash is null and f.queue_id = this_queue
+                         and f.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
+                       order by f.queue_id, f.msg_id limit 1000)
+                      union all
+                      (select f.msg_id from spanmq_core.state f
+                       where f.queue_id + 0 = this_queue and f.group_hash = late.group_hash
+                         and f.group_hash is not null
+                       order by f.queue_id + 0, f.group_hash, f.msg_id limit 1000)))
+                order by k.msg_id for update skip locked));
+        update spanmq_core.later h set lease_id = late.new_lease
+            where h.ctid = any (array(
+                select k.ctid from spanmq_core.later k
+                where k.queue_id is not distinct from this_queue and k.lease_id = late.lease_id and k.lease_id <> 0
+                  and k.vt <= at_
+                  and k.group_hash is not distinct from late.group_hash
+                order by k.msg_id for update skip locked));
     end loop;
 end $$;
 
--- Takes messages out of expired leases, skipping those that other transactions have locked.
-create or replace function spanmq_core.take_late(this_queue int, at_ timestamptz, wanted int8multirange)
-returns spanmq_core.run[]
+-- Locks those of the messages that no lease holds, or an expired one, and no other transaction has locked.
+create or replace function spanmq_core.lock_free(this_queue int, msg_ids bigint[], at_ timestamptz) returns bigint[]
 language plpgsql as $$
-declare
-    due_from timestamptz := (spanmq_core.bound_of(this_queue)).due_from;
-    candidate record;
-    runs spanmq_core.run[] := '{}';
-begin
-    for candidate in
-        select h.lo, h.lease_id, wanted * int8multirange(int8range(h.lo, h.lo + h.n)) as ids from spanmq_core.held h
-        where h.queue_id + 0 = this_queue and h.vt >= due_from and h.vt <= at_ and h.lease_id > 0
-        and wanted && int8range(h.lo, h.lo + h.n)
-        order by h.lo limit 100
-    loop
-        runs := runs || coalesce(spanmq_core.take_from_held(this_queue, candidate.lo, candidate.ids, candidate.lease_id,
-                                                            at_), '{}');
-    end loop;
-    return runs;
-end $$;
-
--- Those of the messages that no lease holds and no other transaction has locked. Locks their runs.
-create or replace function spanmq_core.lock_free(this_queue int, msg_ids bigint[]) returns bigint[]
-language plpgsql as $$
-declare
-    asked int8multirange := (select coalesce(range_agg(int8range(id, id, '[]')), '{}') from unnest(msg_ids) id);
 begin
     return array(
-        with places as materialized (select * from spanmq_core.runs_with(this_queue, asked, 0) order by lo),
-        locked as materialized (
-            select k.lo, k.n from places p cross join lateral (
-                select h.lo, h.n from spanmq_core.held h where not p.is_fresh and h.queue_id = this_queue
-                    and h.lo = p.lo and h.lease_id = 0
-                for update skip locked) k
+        select s.msg_id from spanmq_core.state s
+        where s.queue_id = this_queue and s.msg_id = any (msg_ids)
+          and (s.lease_id = 0 or s.lease_id > 0 and s.vt <= at_)
+        order by s.queue_id, s.msg_id for update skip locked)
+    || array(
+        select l.msg_id from spanmq_core.later l
+        where l.queue_id = this_queue and l.msg_id = any (msg_ids)
+          and (l.lease_id = 0 or l.lease_id > 0 and l.vt <= at_)
+        order by l.queue_id, l.msg_id for update skip locked);
+end $$;
+
+-- Locks those of these messages that a lease holds, and in an ordered queue, `behind`, what is leased of their groups
+-- behind them: in the order of their ids, as every settlement does.
+create or replace function spanmq_core.lock_leased(
+    this spanmq_core.queue, msg_ids bigint[], lease bigint, out ids bigint[], out behind bigint[]
+)
+language plpgsql as $$
+declare
+    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
+begin
+    behind := '{}';
+    if this.has_plain_policy or not (spanmq_core.policy_of(this.queue_id)).ordered then
+        ids := spanmq_core.lock_ids(this.queue_id, msg_ids, lease, '{}'::bigint[]);
+        return;
+    end if;
+    behind := array(
+        select f.msg_id
+        from (select u.group_hash, min(u.msg_id) as first_id from spanmq_core.unsettled u
+              where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) and u.lease_id = lease
+              group by u.group_hash) g
+        cross join lateral (
+            select l.msg_id from spanmq_core.later l
+            where l.queue_id + 0 = this.queue_id and l.group_hash = g.group_hash and l.group_hash is not null
+              and l.vt >= bound.due_from and l.lease_id + 0 > 0 and l.msg_id > g.first_id
             union all
-            select k.lo, k.n from places p cross join lateral (
-                select f.lo, f.n from spanmq_core.fresh f where p.is_fresh and f.queue_id = this_queue and f.lo = p.lo
-                    for update skip locked) k)
-        select id from locked l, unnest(msg_ids) id where id >= l.lo and id < l.lo + l.n);
+            select l.msg_id from spanmq_core.later l
+            where g.group_hash is null and l.queue_id + 0 = this.queue_id and l.vt >= bound.due_from
+              and l.group_hash is null and l.lease_id + 0 > 0 and l.msg_id > g.first_id offset 0) f);
+    ids := spanmq_core.lock_ids(this.queue_id, msg_ids, lease, behind);
+    -- Under the locks: what another session has claimed of a group meanwhile has taken the rest from the lease.
+    select coalesce(array_agg(w.msg_id) filter (where w.is_named), '{}'),
+           coalesce(array_agg(w.msg_id) filter (where not w.is_named and w.msg_id > w.first_id), '{}')
+        into ids, behind
+        from (select n.*, min(n.msg_id) filter (where n.is_named) over (partition by n.group_hash) as first_id
+              from (select u.msg_id, u.group_hash,
+                           u.msg_id in (select unnest(msg_ids)) and u.lease_id = lease as is_named
+                    from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = any (ids)) n) w;
 end $$;

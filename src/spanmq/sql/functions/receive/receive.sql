@@ -6,41 +6,88 @@ language sql volatile as $$
     select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
 $$;
 
--- Leases runs that the caller has taken, after it saw that the bound is not ahead of the clock. Every row of held is
--- written with a vt that is not before the clock: see bound.sql. alone: as held.alone; a delivery that is only reserved
--- (1) does not count as an attempt.
-create or replace function spanmq_core.hold(
-    this_queue int, runs spanmq_core.run[], lease bigint, until timestamptz, at_ timestamptz, alone int default 0
-) returns void
-language plpgsql as $$
-begin
-    insert into spanmq_core.held (queue_id, lo, n, lease_id, attempts, lost, alone, vt, last_read_at, priority,
-                                  group_hash, group_key)
-        select this_queue, r.lo, r.n, lease, r.attempts + (hold.alone <> 1)::int,
-        spanmq_core.losses(r.lost, r.lease_id, r.alone), hold.alone,
-               greatest(until, at_, clock_timestamp()), at_, r.priority, r.group_hash, r.group_key
-        from unnest(runs) r;
-end $$;
-
--- The queue of that name, with its bound, where a claim may take the first fresh messages: the caller has the right,
--- the policy does not order or limit, the clock was not set back, and the snapshot is not old. In SQL, so that it is a
--- part of the statement.
+-- The queue of that name, with its bound, where a claim may lease the first messages of state in place: the caller has
+-- the right, the policy does not order or limit, the clock was not set back, and the snapshot is not old. In SQL, so
+-- that it is a part of the statement.
 create or replace function spanmq_core.usual_queue(queue_name text, at_ timestamptz)
 returns table (
-    queue_id int, log_name text, log_lo bigint, log_hi bigint, lane int, lease double precision, fresh_from bigint,
-    due_from timestamptz
+    queue_id int, ids regclass, log_name text, log_lo bigint, log_hi bigint, lane int, lease double precision,
+    max_attempts int, from_id bigint, due_from timestamptz
 )
 language sql stable as $$
-    select q.queue_id, q.log_name, q.log_lo, q.log_hi, q.lane, q.lease, b.fresh_from, b.due_from
+    select q.queue_id, q.ids, q.log_name, q.log_lo, q.log_hi, q.lane, q.lease, q.max_attempts, b.from_id, b.due_from
     from spanmq_core.queue q
     cross join lateral (
         select b.*, b.xmax from spanmq_core.bound b
         where b.queue_id = q.queue_id order by b.queue_id desc, b.number desc limit 1) b
-    where q.folded_name = lower(queue_name) and q.is_plain and greatest(b.due_from, b.mark_at) <= at_
+    where q.folded_name = lower(queue_name collate "C") and q.is_plain and greatest(b.due_from, b.mark_at) <= at_
       -- A step that is not committed has deleted the bound.
       and (b.xmax = '0' or not spanmq_core.is_marked_after(at_))
       and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select')
 $$;
+
+-- Leases the first `quantity` visible messages of state where they are, if none of later is due. `untried`: only if no
+-- receiver has had any of them, else none. read() and receive() have the same statement for one message.
+create or replace function spanmq_core.claim_in_place(
+    this_queue int, from_id bigint, due_from timestamptz, quantity int, untried boolean, lease bigint, at_ timestamptz,
+    until timestamptz
+) returns spanmq_core.claimed
+language plpgsql as $$
+declare
+    took spanmq_core.claimed;
+begin
+    with found as materialized (
+        select k.ctid as place, k.attempts from spanmq_core.state k
+        where k.queue_id = this_queue and k.msg_id >= from_id and k.vt <= at_
+          and not exists (select from spanmq_core.later d
+                          where d.queue_id + 0 = this_queue and d.vt >= due_from and d.vt <= at_)
+        order by k.queue_id, k.msg_id limit quantity for update skip locked),
+    leased as (
+        update spanmq_core.state s
+            set vt = until, lease_id = lease, attempts = s.attempts + 1, last_read_at = at_
+            where s.ctid = any (array(select f.place from found f))
+              and not (untried and exists (select from found f where f.attempts > 0))
+            returning s.msg_id, s.attempts)
+    select min(l.msg_id), max(l.msg_id), count(*), max(l.attempts) into took from leased l;
+    return took;
+end $$;
+
+-- Whether a message may be visible that a claim in place has not taken: what others hold now, or have changed since, is
+-- looked for again in new statements.
+create or replace function spanmq_core.is_due(this_queue int, from_id bigint, due_from timestamptz, at_ timestamptz)
+returns boolean
+language plpgsql as $$
+begin
+    return exists (select from spanmq_core.later d
+                   where d.queue_id + 0 = this_queue and d.vt >= due_from and d.vt <= at_)
+        or exists (select from spanmq_core.state k
+                   where k.queue_id = this_queue and k.msg_id >= from_id and k.vt <= at_);
+end $$;
+
+-- The messages that a claim in place has leased between these ids, ascending.
+create or replace function spanmq_core.fetch_claimed(this_queue int, first_id bigint, last_id bigint, lease bigint)
+returns setof pgmq.message_record
+language plpgsql rows 100 as $$
+begin
+    return query execute format(
+        'select s.msg_id, s.attempts, l.enqueued_at, s.last_read_at, s.vt, l.message, l.headers'
+        ' from spanmq_core.state s'
+        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = s.msg_id offset 0) l'
+        ' where s.queue_id = $1 and s.msg_id between $2 and $3 and s.lease_id = $4 order by s.queue_id, s.msg_id',
+        spanmq_core.log_of(this_queue, first_id, last_id))
+        using this_queue, first_id, last_id, lease;
+end $$;
+
+-- Settles those of them that have no row in the log.
+create or replace function spanmq_core.settle_lost(
+    this spanmq_core.queue, first_id bigint, last_id bigint, lease bigint
+) returns void
+language plpgsql as $$
+begin
+    perform spanmq_core.settle_missing(this, array(
+        select s.msg_id from spanmq_core.state s
+        where s.queue_id = this.queue_id and s.msg_id between first_id and last_id and s.lease_id = lease));
+end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before
@@ -53,62 +100,85 @@ declare
     until timestamptz := at_ + make_interval(secs => vt);
     lease bigint := spanmq_core.new_lease(at_);
     this record;
-    claimed spanmq_core.claimed;
-    n int;
+    took spanmq_core.claimed;
+    one pgmq.message_record;
+    n int := 0;
 begin
     if qty > 0 and conditional = '{}' and until is not null then
         select * into this from spanmq_core.usual_queue(queue_name, at_);
         if found then
-            claimed := spanmq_core.take_fresh(this.queue_id, qty, this.fresh_from, this.due_from, at_, lease, until);
-            if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
-                if this.lane is not null then
-                    return query
-                        select *
-                        from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until);
+            if qty = 1 then
+                update spanmq_core.state s
+                    set vt = until, lease_id = lease, attempts = s.attempts + 1, last_read_at = at_
+                    where s.ctid = (
+                        select k.ctid from spanmq_core.state k
+                        where k.queue_id = this.queue_id and k.msg_id >= this.from_id and k.vt <= at_
+                          and not exists (select from spanmq_core.later d
+                                          where d.queue_id + 0 = this.queue_id and d.vt >= this.due_from
+                                            and d.vt <= at_)
+                        order by k.queue_id, k.msg_id limit 1 for update skip locked)
+                      and (s.attempts = 0 or this.max_attempts is null)
+                    returning s.msg_id, s.msg_id, 1, s.attempts into took;
+            else
+                took := spanmq_core.claim_in_place(this.queue_id, this.from_id, this.due_from, qty,
+                                                   this.max_attempts is not null, lease, at_, until);
+            end if;
+            if took.first_id is not null then
+                if took.n = 1 and took.first_id & 127 = 0
+                    or took.n > 1 and took.first_id >> 10 <> (took.last_id + 1) >> 10 then
+                    perform spanmq_core.move_bound(this.queue_id, this.ids);
+                end if;
+                if qty = 1 and this.lane is not null
+                    and took.first_id > this.log_lo and took.last_id <= this.log_hi then
+                    one := spanmq_core.fetch_one_by_lane(this.lane, took.first_id, took.attempts, at_, until);
+                    if one.msg_id is not null then
+                        return next one;
+                        return;
+                    end if;
+                elsif this.lane is not null and took.first_id > this.log_lo and took.last_id <= this.log_hi
+                    and took.attempts = 1 and took.last_id - took.first_id = took.n - 1 then
+                    return query select * from spanmq_core.fetch_by_lane(this.lane, took.first_id, took.last_id + 1,
+                                                                         at_, until);
+                    get diagnostics n = row_count;
                 else
-                    return query execute format(
-                        'select msg_id, 1, enqueued_at, $3, $4, message, headers from spanmq_core.%I'
-                        ' where msg_id >= $1 and msg_id < $2 order by msg_id', this.log_name)
-                        using claimed.lo, claimed.lo + claimed.n, at_, until;
+                    return query select * from spanmq_core.fetch_claimed(this.queue_id, took.first_id, took.last_id,
+                                                                         lease);
+                    get diagnostics n = row_count;
                 end if;
-                get diagnostics n = row_count;
-                if n = claimed.n then
-                    return;
+                if n < took.n then
+                    perform spanmq_core.settle_lost(spanmq_core.find_queue(queue_name), took.first_id, took.last_id,
+                                                    lease);
+                    if n = 0 then
+                        return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
+                    end if;
                 end if;
+                return;
+            elsif not spanmq_core.is_due(this.queue_id, this.from_id, this.due_from, at_) then
+                return;
             end if;
         end if;
     end if;
-    return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, at_, lease, claimed, n);
+    return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, at_, lease);
 end $$;
 
--- Goes on with read() in every case but the usual one. claimed: what take_fresh() returned, if it was called;
--- n_fetched: how many of these have been returned, fewer than were claimed.
+-- Goes on with read() in every case but the usual one.
 create or replace function spanmq_core.read_any(
-    queue_name text, vt int, qty int, conditional jsonb, at_ timestamptz, lease bigint, claimed spanmq_core.claimed,
-    n_fetched int
+    queue_name text, vt int, qty int, conditional jsonb, at_ timestamptz, lease bigint
 ) returns setof pgmq.message_record
 language plpgsql as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     until timestamptz := spanmq_core.after(vt, 'vt', at_);
-    runs spanmq_core.run[];
+    ids bigint[];
+    n int;
 begin
-    if claimed.lo is not null then
-        runs := spanmq_core.blocks(claimed.lo, claimed.lo + claimed.n - 1);
-    elsif claimed.runs <> '{}' then
-        runs := claimed.runs;
-        perform spanmq_core.hold(this.queue_id, runs, lease, until, at_);
-    else
-        perform spanmq_core.check_quantity(qty);
-        runs := spanmq_core.claim(this, qty, lease, until, at_, 1, conditional, null, false);
-    end if;
-    if n_fetched is null then
-        return query select * from spanmq_core.fetch(this.queue_id, runs, 1, at_, until, true);
-        get diagnostics n_fetched = row_count;
-    end if;
-    if n_fetched < spanmq_core.count_runs(runs) then
-        perform spanmq_core.settle_missing(this, runs);
-        if n_fetched = 0 then
+    perform spanmq_core.check_quantity(qty);
+    ids := spanmq_core.claim(this, qty, lease, until, at_, conditional, null::text, false, null::int, false);
+    return query select * from spanmq_core.fetch(this.queue_id, ids, until, true);
+    get diagnostics n = row_count;
+    if n < cardinality(ids) then
+        perform spanmq_core.settle_missing(this, ids);
+        if n = 0 then
             return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
         end if;
     end if;
@@ -120,15 +190,17 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
     at_ timestamptz := clock_timestamp();
-    runs spanmq_core.run[];
+    ids bigint[];
     n int;
 begin
     perform spanmq_core.check_quantity(qty);
-    runs := spanmq_core.claim(this, qty, null, null, at_, 1);
-    return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, null, true);
+    ids := spanmq_core.claim(this, qty, null::bigint, null::timestamptz, at_, '{}'::jsonb, null::text, null::boolean,
+                             null::int, false);
+    return query select * from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true);
     get diagnostics n = row_count;
-    if n < spanmq_core.count_runs(runs) then
-        perform spanmq_core.settle_missing(this, runs);
+    perform spanmq_core.take_out(this.queue_id, ids, null::bigint);
+    if n < cardinality(ids) then
+        perform spanmq_core.settle_missing(this, ids);
         if n = 0 then
             return query select * from spanmq_call.pop(queue_name, qty);
         end if;
@@ -140,95 +212,122 @@ end $$;
 -- groups counts. All carry one lease_id, the token without which ack() settles nothing. A slot is what one transaction
 -- will settle: with `slots` = 1 the whole batch, with as many slots as concurrent handlers each its share. alone: the
 -- caller is a worker that handles nothing beside a message of slot 0, which has no body yet and is only reserved:
--- begin_alone() returns it. Other callers get such a message alone, while no other one is in flight.
+-- begin_alone() returns it. Other callers get such a message alone, while no other one is in flight. retries: no more
+-- than this number, and than half of the batch, are messages that a receiver had before, or one more than this number
+-- where no others are visible; null: any number. newest: only messages that no receiver has had, the highest ids, and
+-- if there are none, one other message. Neither holds where groups have an order or a limit; priorities come before
+-- `retries`.
 create or replace function spanmq_call.receive(
     queue text, qty integer default 1, lease double precision default null, slots integer default 1,
-    alone boolean default false
+    alone boolean default false, retries integer default null, newest boolean default false
 )
 returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     at_ timestamptz := clock_timestamp();
-    lease_id bigint := spanmq_core.new_lease(at_);
+    this_lease bigint := spanmq_core.new_lease(at_);
     until timestamptz := case when lease between -3e9 and 3e9 then at_ + make_interval(secs => lease) end;
     this record;
-    claimed spanmq_core.claimed;
+    took spanmq_core.claimed;
     n int;
 begin
-    if qty > 0 and slots = 1 and (lease is null or until is not null) and alone is not null then
+    if qty > 0 and slots = 1 and (lease is null or until is not null) and alone is not null and not newest
+        and coalesce(retries, 0) >= 0 then
         select * into this from spanmq_core.usual_queue(queue, at_);
         if found then
             until := coalesce(until, at_ + make_interval(secs => least(this.lease, 3e9)));
-            claimed := spanmq_core.take_fresh(this.queue_id, qty, this.fresh_from, this.due_from, at_, lease_id, until);
-            if claimed.lo > this.log_lo and claimed.lo + claimed.n - 1 <= this.log_hi then
-                if this.lane is not null then
-                    return query select f.*, lease_id, 1, 1, f.headers->>'x-pgmq-group', null::text
-                        from spanmq_core.fetch_by_lane(this.lane, claimed.lo, claimed.lo + claimed.n, at_, until) f;
+            if qty = 1 then
+                update spanmq_core.state s
+                    set vt = until, lease_id = this_lease, attempts = s.attempts + 1, last_read_at = at_
+                    where s.ctid = (
+                        select k.ctid from spanmq_core.state k
+                        where k.queue_id = this.queue_id and k.msg_id >= this.from_id and k.vt <= at_
+                          and not exists (select from spanmq_core.later d
+                                          where d.queue_id + 0 = this.queue_id and d.vt >= this.due_from
+                                            and d.vt <= at_)
+                        order by k.queue_id, k.msg_id limit 1 for update skip locked)
+                      and s.attempts = 0
+                    returning s.msg_id, s.msg_id, 1, s.attempts into took;
+            else
+                took := spanmq_core.claim_in_place(this.queue_id, this.from_id, this.due_from, qty, true, this_lease,
+                                                   at_, until);
+            end if;
+            if took.first_id is not null then
+                if took.n = 1 and took.first_id & 127 = 0
+                    or took.n > 1 and took.first_id >> 10 <> (took.last_id + 1) >> 10 then
+                    perform spanmq_core.move_bound(this.queue_id, this.ids);
+                end if;
+                if this.lane is not null and took.first_id > this.log_lo and took.last_id <= this.log_hi
+                    and took.last_id - took.first_id = took.n - 1 then
+                    return query select f.*, this_lease, 1, 1, f.headers->>'x-pgmq-group', null::text
+                        from spanmq_core.fetch_by_lane(this.lane, took.first_id, took.last_id + 1, at_, until) f;
                 else
-                    return query execute format(
-                        'select msg_id, 1, enqueued_at, $3, $4, message, headers, $5, 1, 1, headers->>''x-pgmq-group'','
-                        ' null::text from spanmq_core.%I where msg_id >= $1 and msg_id < $2 order by msg_id',
-                        this.log_name)
-                        using claimed.lo, claimed.lo + claimed.n, at_, until, lease_id;
+                    return query select f.*, this_lease, 1, f.read_ct, f.headers->>'x-pgmq-group', null::text
+                        from spanmq_core.fetch_claimed(this.queue_id, took.first_id, took.last_id, this_lease) f;
                 end if;
                 get diagnostics n = row_count;
-                if n = claimed.n then
-                    return;
+                if n < took.n then
+                    perform spanmq_core.settle_lost(spanmq_core.find_queue(queue), took.first_id, took.last_id,
+                                                    this_lease);
+                    if n = 0 then
+                        return query
+                            select * from spanmq_call.receive(queue, qty, lease, slots, alone, retries, newest);
+                    end if;
                 end if;
+                return;
+            elsif not spanmq_core.is_due(this.queue_id, this.from_id, this.due_from, at_) then
+                return;
             end if;
         end if;
     end if;
     return query
-        select * from spanmq_core.receive_any(queue, qty, lease, slots, alone, at_, lease_id, until, claimed, n);
+        select * from spanmq_core.receive_any(queue, qty, lease, slots, alone, retries, newest, at_, this_lease);
 end $$;
 
--- Goes on with receive() in every case but the usual one; see read_any(). until: as take_fresh() got it, if it was
--- called.
+-- Goes on with receive() in every case but the usual one; see read_any().
 create or replace function spanmq_core.receive_any(
-    queue text, qty int, lease double precision, slots int, alone boolean, at_ timestamptz, lease_id bigint,
-    until timestamptz, claimed spanmq_core.claimed, n_fetched int
+    queue text, qty int, lease double precision, slots int, alone boolean, retries int, newest boolean,
+    at_ timestamptz, lease_id bigint
 ) returns setof spanmq.leased_message
 language plpgsql as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    runs spanmq_core.run[];
+    until timestamptz := spanmq_core.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
+    ids bigint[];
+    n int;
 begin
-    if claimed.lo is not null then
-        runs := spanmq_core.blocks(claimed.lo, claimed.lo + claimed.n - 1);
-    elsif claimed.runs <> '{}' then
-        runs := claimed.runs;
-        perform spanmq_core.hold(this.queue_id, runs, lease_id, until, at_);
-    else
-        until := spanmq_core.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
-        perform spanmq_core.check_quantity(qty);
-        if slots is null or slots < 1 then
-            raise exception 'slots must be at least 1, got: %', slots
-                using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
-        end if;
-        perform spanmq_core.raise_if(alone is null, 'alone cannot be NULL', 'Omit it for false.');
-        -- Unlike PGMQ's read(): where the policy sets no number of attempts, its default holds.
-        this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id)));
-        runs := spanmq_core.claim(this, qty, lease_id, until, at_, slots, '{}', null, alone);
+    perform spanmq_core.check_quantity(qty);
+    if slots is null or slots < 1 then
+        raise exception 'slots must be at least 1, got: %', slots
+            using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
     end if;
-    if runs = '{}' then
+    perform spanmq_core.raise_if(alone is null, 'alone cannot be NULL', 'Omit it for false.');
+    if newest is null or retries < 0 then
+        perform spanmq_core.raise_if(newest is null, 'newest cannot be NULL', 'Omit it for false.'),
+            spanmq_core.raise_if(true, format('retries cannot be negative, got: %s', retries),
+                                 'Omit it for any number.');
+    end if;
+    -- Unlike PGMQ's read(): where the policy sets no number of attempts, its default holds.
+    this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id)));
+    ids := spanmq_core.claim(this, qty, lease_id, until, at_, '{}'::jsonb, null::text, alone, retries, newest);
+    if ids = '{}' then
         return;
     end if;
-    if alone and runs[1].alone > 0 then
+    if alone and exists (select from spanmq_core.later l where l.queue_id = this.queue_id and l.msg_id = ids[1]
+                         and l.alone + 0 > 0) then
         return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb,
-            lease_id, 0, m.read_ct + 1,
-                            runs[1].group_key, null::text
-            from spanmq_core.fetch(this.queue_id, runs, 0, at_, until, true) m;
-        get diagnostics n_fetched = row_count;
-    elsif n_fetched is null then
+                            lease_id, 0, m.read_ct + 1, spanmq_core.group_of(m.headers), null::text
+            from spanmq_core.fetch(this.queue_id, ids, until, true) m;
+    else
         return query select *
-            from spanmq_core.fetch_leased(this.queue_id, runs, at_, until, lease_id, slots,
+            from spanmq_core.fetch_leased(this.queue_id, ids, until, lease_id, slots,
                                           not spanmq_core.goes_by_priority(this));
-        get diagnostics n_fetched = row_count;
     end if;
-    if n_fetched < spanmq_core.count_runs(runs) then
-        perform spanmq_core.settle_missing(this, runs);
-        if n_fetched = 0 then
-            return query select * from spanmq_call.receive(queue, qty, lease, slots, alone);
+    get diagnostics n = row_count;
+    if n < cardinality(ids) then
+        perform spanmq_core.settle_missing(this, ids);
+        if n = 0 then
+            return query select * from spanmq_call.receive(queue, qty, lease, slots, alone, retries, newest);
         end if;
     end if;
 end $$;

@@ -13,8 +13,9 @@
 -- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random
 -- uuid of its own, which proves that a caller may poll for these queues. Returns the queues on which the caller has the
 -- right, with their ids, whether they are ordered, and the channel to listen to: null if the process listens to none
--- (has_channel false), or 62 others do; then only polls find a message. Calls in one transaction add their queues.
--- Raises MQ002 for a listener that is null.
+-- (has_channel false), or too many others do; then only polls find a message. Half of the 62 bells are for any process;
+-- of the others each queue has four. Calls in one transaction add their queues. Raises MQ002 for a listener that is
+-- null.
 create or replace function spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean default true)
 returns table (queue text, queue_id int, is_ordered boolean, channel text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
@@ -22,7 +23,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set lock
 declare
     at_ timestamptz := clock_timestamp();
     known_ids int[] := array(select q.queue_id from unnest(queues) n join spanmq_core.queue q
-                             on q.folded_name = lower(n));
+                             on q.folded_name = lower(n collate "C"));
     this spanmq_core.listener;
     bit bigint;
 begin
@@ -48,8 +49,8 @@ begin
     end if;
     return query
         select n, q.queue_id, coalesce(p.ordered, false), this.channel
-        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n) left join spanmq_core.policy p
-        on p.queue_id = q.queue_id;
+        from unnest(queues) n join spanmq_core.queue q on q.folded_name = lower(n collate "C")
+        left join spanmq_core.policy p on p.queue_id = q.queue_id;
 end $$;
 
 create or replace function spanmq_core.new_listener(
@@ -71,6 +72,16 @@ begin
     return case when has_channel then spanmq_core.take_bell(this) else this end;
 end $$;
 
+-- Whether one more process that waits for these queues may have a bell: half of the bells are for any; of the other
+-- half a queue has four. So processes that wait for one queue leave bells to those that wait for others.
+create or replace function spanmq_core.has_share(ids int[]) returns boolean
+language sql volatile as $$
+    with taken as (select l.queue_ids from spanmq_core.listener l where l.bell is not null)
+    select (select count(*) from taken) < 31
+        or exists (select from unnest(ids) i
+                   where (select count(*) from taken t where i = any (t.queue_ids)) < 4)
+$$;
+
 -- Gives a listener a bell and a new channel, if one is free, which others then no longer have.
 create or replace function spanmq_core.take_bell(this spanmq_core.listener) returns spanmq_core.listener
 language plpgsql as $$
@@ -80,7 +91,7 @@ declare
                  where not exists (select from spanmq_core.listener l where l.bell = n) order by random() limit 1);
     bit bigint := 1::bigint << free;
 begin
-    if free is null then
+    if free is null or not spanmq_core.has_share(this.queue_ids) then
         return this;
     end if;
     begin
@@ -162,14 +173,17 @@ begin
         least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
         from (
             select u.queue_id, q.queue_id is null or b.queue_id is null
-                       or exists (select from spanmq_core.fresh f where f.queue_id = u.queue_id
-                                  and f.lo >= b.fresh_from) as is_fresh,
-                   (select h.vt from spanmq_core.held h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from
-                    order by h.queue_id + 0, h.vt limit 1) as vt,
+                       or exists (select from spanmq_core.state f where f.queue_id = u.queue_id
+                                  and f.msg_id >= b.from_id and f.vt <= at_) as is_fresh,
+                   least((select h.vt from spanmq_core.later h where h.queue_id + 0 = u.queue_id and h.vt >= b.due_from
+                          order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 1),
+                         (select min(f.vt) from (select f.vt from spanmq_core.state f
+                                                 where f.queue_id = u.queue_id and f.msg_id >= b.from_id
+                                                 order by f.queue_id, f.msg_id limit 1000) f)) as vt,
                    (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p
                     where p.queue_id = u.queue_id) as token_in
             from unnest(ids) u (queue_id) left join spanmq_core.queue q on q.queue_id = u.queue_id left join lateral (
-                select b.queue_id, b.fresh_from, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
+                select b.queue_id, b.from_id, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
                 order by b.queue_id desc, b.number desc limit 1) b on true) s;
 end $$;
 
@@ -182,8 +196,15 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     at_ timestamptz := clock_timestamp();
-    due_at timestamptz := (select h.vt from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt > at_
-                           order by h.queue_id + 0, h.vt limit 1);
+    -- Of state, what is leased is in front.
+    due_at timestamptz := least(
+        (select h.vt from spanmq_core.later h where h.queue_id + 0 = this.queue_id and h.vt > at_
+         order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 1),
+        (select min(f.vt) from (select f.vt from spanmq_core.state f
+                                where f.queue_id = this.queue_id
+                                  and f.msg_id >= (spanmq_core.bound_of(this.queue_id)).from_id
+                                order by f.queue_id, f.msg_id limit 1000) f
+         where f.vt > at_));
     policy spanmq_core.policy;
 begin
     if not this.has_plain_policy then
@@ -301,9 +322,9 @@ begin
         and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
 end $$;
 
--- For transactions that take messages out of a queue that orders or limits: other messages may have waited for them.
--- Wakes waiting receivers, if there are any.
-create or replace function spanmq_core.wake_behind(this spanmq_core.queue, runs spanmq_core.run[]) returns void
+-- For transactions that are about to take messages out of a queue that orders or limits: other messages may have waited
+-- for them. Wakes waiting receivers, if there are any.
+create or replace function spanmq_core.wake_behind(this spanmq_core.queue, ids bigint[]) returns void
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -311,35 +332,37 @@ declare
     bound spanmq_core.bound;
     candidate record;
 begin
-    if this.has_plain_policy or runs = '{}' or not spanmq_core.is_awaited(this) then
+    if this.has_plain_policy or ids = '{}' or not spanmq_core.is_awaited(this) then
         return;
     end if;
     policy := spanmq_core.policy_of(this.queue_id);
     bound := spanmq_core.bound_of(this.queue_id);
     -- Room for one more in flight is room for any; else only for the rest of a group.
-    if policy.max_in_flight is not null or exists (select from unnest(runs) r where r.group_hash is null) then
-        if exists (select from spanmq_core.fresh f where f.queue_id = this.queue_id and f.lo >= bound.fresh_from
-                   order by f.queue_id, f.lo limit 1)
-           or exists (select from spanmq_core.held h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from
+    if policy.max_in_flight is not null or exists (
+            select from spanmq_core.unsettled u
+            where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.group_hash is null) then
+        if exists (select from spanmq_core.state f where f.queue_id = this.queue_id and f.msg_id >= bound.from_id
+                   order by f.queue_id, f.msg_id limit 1)
+           or exists (select from spanmq_core.later h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from
                       and h.vt <= at_) then
             perform spanmq_core.wake(this);
         end if;
         return;
     end if;
     for candidate in
-        select r.group_hash as hash, max(r.lo + r.n - 1) as last_id from unnest(runs) r group by r.group_hash
+        select u.group_hash as hash, max(u.msg_id) as last_id from spanmq_core.unsettled u
+        where u.queue_id = this.queue_id and u.msg_id = any (ids) group by u.group_hash
     loop
-        -- A run that is acked message by message frees the group with the last one. Only messages leased behind these
-        -- count: of two settlements of one run, neither of which sees the other, that of its end decides.
+        -- A lease that is acked message by message frees the group with the last one. Only messages leased behind these
+        -- count: of two settlements of one lease, neither of which sees the other, that of the last message decides.
         continue when policy.ordered and exists (
-            select from spanmq_core.held h
+            select from spanmq_core.later h
             where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash and h.group_hash is not null
-            and h.vt > at_
-              and h.lease_id <> 0 and h.lo + h.n - 1 > candidate.last_id and spanmq_core.count_left(h) > 0);
-        if exists (select from spanmq_core.fresh f
+            and h.vt > at_ and h.lease_id <> 0 and h.msg_id > candidate.last_id);
+        if exists (select from spanmq_core.state f
                    where f.queue_id + 0 = this.queue_id and f.group_hash = candidate.hash and f.group_hash is not null
-                   and f.lo >= bound.fresh_from)
-           or exists (select from spanmq_core.held h
+                   and f.msg_id >= bound.from_id)
+           or exists (select from spanmq_core.later h
                       where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash
                       and h.group_hash is not null
                         and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then

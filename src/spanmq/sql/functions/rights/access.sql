@@ -20,13 +20,18 @@ begin
     end if;
 end $$;
 
--- Raises MQ003 unless each statement of this transaction sees what was committed before it.
-create or replace function spanmq_core.check_isolation(what text) returns void
+-- Raises MQ003 unless each statement of this transaction sees what was committed before it. `why` is one more sentence.
+create or replace function spanmq_core.check_isolation(what text, why text default null) returns void
 language plpgsql as $$
+declare
+    level text := current_setting('transaction_isolation');
 begin
-    perform spanmq_core.raise_if(not spanmq_core.sees_now(),
-        format('%s needs READ COMMITTED, not %s', what, upper(current_setting('transaction_isolation'))),
-        'Call it in a transaction of its own.', 'MQ003');
+    perform spanmq_core.raise_if(not spanmq_core.sees_now(), format('%s needs READ COMMITTED, not %s', what,
+                                                                    upper(level)),
+        concat_ws(' ', why, case when level = current_setting('default_transaction_isolation')
+            then 'It is the value of default_transaction_isolation, of the server, database, role or session: set it'
+                 ' to read committed, or begin the transaction with isolation level read committed.'
+            else 'Call it in a transaction with isolation level read committed.' end), 'MQ003');
 end $$;
 
 -- The table name of a queue, as PGMQ forms it. Raises MQ001 for characters that PGMQ refuses.
@@ -37,7 +42,7 @@ begin
         raise exception E'queue name contains invalid characters: $, ;, --, or \\'''
             using errcode = 'P0001', constraint = 'MQ001', hint = 'Use letters, digits, underscores and hyphens.';
     end if;
-    return lower(prefix || '_' || queue_name);
+    return lower((prefix || '_' || queue_name) collate "C");
 end $$;
 
 -- Raises MQ001 for a name that can't be a queue's: null, empty, over 47 characters or bytes (a table name has 63
@@ -54,7 +59,7 @@ begin
             using errcode = 'P0001', constraint = 'MQ001',
             detail = format('%s has %s characters.', queue_name, length(queue_name)), hint = 'Choose a shorter name.';
     end if;
-    if greatest(octet_length(queue_name), octet_length(lower(queue_name))) > 47 then
+    if octet_length(queue_name) > 47 then
         raise exception 'queue name is too long, maximum length is 47 bytes'
             using errcode = 'P0001', constraint = 'MQ001',
             detail = format('%s has %s bytes.', queue_name, octet_length(queue_name)), hint = 'Choose a shorter name.';
@@ -75,7 +80,7 @@ declare
     this spanmq_core.queue;
 begin
     -- The catalog tells old snapshots, too, that a queue was dropped.
-    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name)
+    select * into this from spanmq_core.queue q where q.folded_name = lower(queue_name collate "C")
         and has_table_privilege(q.queue_view, 'select');
     if not found then
         perform spanmq_core.raise_not_found(queue_name);
@@ -202,22 +207,36 @@ end $$;
 create or replace function spanmq_core.lock(this_queue int, what text) returns void
 language plpgsql as $$
 begin
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock.what for update;
-    if not found then
-        insert into spanmq_core.lock (queue_id, what) values (this_queue, lock.what) on conflict do nothing;
+    loop
         perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock.what for update;
-    end if;
+        exit when found;
+        -- Once more: another transaction may delete the row before this one has locked it.
+        insert into spanmq_core.lock (queue_id, what) values (this_queue, lock.what) on conflict do nothing;
+    end loop;
 end $$;
 
 -- As lock(), with others that share it.
 create or replace function spanmq_core.lock_shared(this_queue int, what text) returns void
 language plpgsql as $$
 begin
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock_shared.what for share;
-    if not found then
-        insert into spanmq_core.lock (queue_id, what) values (this_queue, lock_shared.what) on conflict do nothing;
+    loop
         perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = lock_shared.what for share;
-    end if;
+        exit when found;
+        insert into spanmq_core.lock (queue_id, what) values (this_queue, lock_shared.what) on conflict do nothing;
+    end loop;
+end $$;
+
+-- Locks a name to the end of the transaction, as lock() does, and leaves no row: there are more names over time than
+-- objects. Others wait for the end of a transaction that has inserted the row, although it has deleted it, too.
+create or replace function spanmq_core.lock_name(kind text, name text) returns void
+language plpgsql as $$
+begin
+    loop
+        insert into spanmq_core.lock (queue_id, what) values (0, kind || ' ' || name) on conflict do nothing;
+        delete from spanmq_core.lock l where l.queue_id = 0 and l.what = kind || ' ' || name;
+        -- Not if the row was there before, and another transaction has deleted it since.
+        exit when found;
+    end loop;
 end $$;
 
 -- Takes a lock that has a row, and returns true, unless another transaction holds it. Never waits.

@@ -3,8 +3,8 @@
 
 -- Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a
 -- time in the past.
-create or replace function spanmq.create_access_key(access_key_id text, secret text, queues text[], verbs text[],
-                                                    expires_at timestamptz default null)
+create or replace function spanmq_call.create_access_key(access_key_id text, secret text, queues text[], verbs text[],
+                                                         expires_at timestamptz default null)
 returns spanmq.access_key
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -36,7 +36,7 @@ begin
 end $$;
 
 -- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds.
-create or replace function spanmq.revoke_access_key(access_key_id text) returns boolean
+create or replace function spanmq_call.revoke_access_key(access_key_id text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     delete from spanmq_core.access_key k where k.access_key_id = revoke_access_key.access_key_id;

@@ -34,37 +34,15 @@ language sql stable as $$
       and g.role not in (select spanmq_core.grantees_of(v.verb, null))
 $$;
 
--- Privileges on the relations of a queue, or (null) of each, with which a role could run code with the owner's rights
--- (TRIGGER, REFERENCES) or change the ids.
-create or replace function spanmq_core.privileges_to_close(this_queue int)
-returns table (queue_id int, relation regclass, privileges text, roles text)
+-- The queues, this one or (null) of all, whose table privileges are not as they were when they were last followed.
+create or replace function spanmq_core.queues_to_follow(this_queue int) returns setof int
 language sql stable as $$
-    select q.queue_id, c.oid::regclass, case c.relkind when 'S' then 'usage, update' else 'trigger, references' end,
-           string_agg(distinct case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end,
-                      ', ')
-    from spanmq_core.queue q
-    cross join lateral unnest(array[q.queue_view, spanmq_core.archive_of(q), q.ids]) r (relation)
-    join pg_class c on c.oid = r.relation
-    cross join lateral (
-        select c.relacl as acl
-        union all
-        select t.attacl from pg_attribute t where t.attrelid = c.oid and t.attacl is not null) held
-    cross join lateral aclexplode(held.acl) a
-    where (this_queue is null or q.queue_id = this_queue) and a.grantee <> c.relowner and a.grantor = c.relowner
-      and a.privilege_type = any (case c.relkind when 'S' then '{USAGE,UPDATE}'::text[] else '{TRIGGER,REFERENCES}' end)
-    group by 1, 2, 3
-$$;
-
--- The queues whose table privileges are not as they were when they were last followed.
-create or replace function spanmq_core.queues_to_follow() returns setof int
-language sql stable as $$
-    with by_privileges as (select p.queue_id, p.role, p.verb from spanmq_core.verbs_by_privileges(null) p),
-    followed as (select f.queue_id, f.role, f.verb from spanmq_core.followed_grant f)
+    with by_privileges as (select p.queue_id, p.role, p.verb from spanmq_core.verbs_by_privileges(this_queue) p),
+    followed as (select f.queue_id, f.role, f.verb from spanmq_core.followed_grant f
+                 where this_queue is null or f.queue_id = this_queue)
     select d.queue_id from (select * from by_privileges except select * from followed) d
     union
     select d.queue_id from (select * from followed except select * from by_privileges) d
-    union
-    select p.queue_id from spanmq_core.privileges_to_close(null) p
 $$;
 
 -- Grants and revokes what the privileges on a queue's relations have gained and lost, and revokes those to close.
@@ -74,14 +52,12 @@ declare
     each record;
 begin
     -- As in grant_queue(): a queue that is about to be dropped gets no wrappers.
-    perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+    perform spanmq_core.lock_name('queue', this.folded_name);
     if not exists (select from spanmq_core.queue q where q.queue_id = this.queue_id) then
         return;
     end if;
     perform spanmq_core.lock(this.queue_id, 'rights');
-    for each in select * from spanmq_core.privileges_to_close(this.queue_id) loop
-        execute format('revoke %s on %s from %s cascade', each.privileges, each.relation, each.roles);
-    end loop;
+    perform spanmq_core.close_privileges(this.queue_id);
     for each in
         select f.role, f.verb from spanmq_core.followed_grant f where f.queue_id = this.queue_id
         except select p.role, p.verb from spanmq_core.verbs_by_privileges(this.queue_id) p
@@ -114,24 +90,15 @@ begin
     foreach each in array verbs loop
         if spanmq_core.has_wrappers(this.queue_id, each)
             and (role_name = 'public' or to_regrole(quote_ident(role_name)) is not null) then
-            execute format('revoke execute on function %s from %s',
+            execute format('revoke execute on function %s from %s cascade',
                            array_to_string(spanmq_core.make_wrappers(this, each), ', '),
                            spanmq_core.role_name(role_name));
         end if;
     end loop;
 end $$;
 
--- Leaves SELECT on the lists of queues, topics and throttles, which the same grants reach: a row in topic_bindings
--- would bind any queue.
-create or replace function spanmq_core.close_lists() returns void
-language plpgsql as $$
-begin
-    perform spanmq_core.close_relation(r.relation)
-        from unnest('{pgmq.meta,pgmq.topic_bindings,pgmq.notify_insert_throttle}'::regclass[]) r (relation);
-end $$;
-
 -- Revokes the table privileges by which a role would have these verbs on a queue again; open_to() revokes SELECT.
-create or replace function spanmq_core.close_privileges(this spanmq_core.queue, grantee text, verbs text[]) returns void
+create or replace function spanmq_core.close_verbs(this spanmq_core.queue, grantee text, verbs text[]) returns void
 language plpgsql as $$
 begin
     execute format('revoke %s on %s from %s cascade', (
@@ -146,10 +113,9 @@ language plpgsql as $$
 declare
     this spanmq_core.queue;
 begin
-    perform spanmq_core.close_lists();
     -- By chance: one at which this fails must not keep the others.
     for this in
-        select q.* from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow())
+        select q.* from spanmq_core.queue q where q.queue_id in (select spanmq_core.queues_to_follow(null))
         order by random() limit budget
     loop
         begin
@@ -167,14 +133,30 @@ begin
     end loop;
 end $$;
 
+-- Follows the table privileges of a queue at a call whose caller lacks the verb: so a grant counts at once, also where
+-- no maintenance runs. Returns whether something was followed. It waits no longer than five seconds for another session
+-- that does so, and whatever keeps it from following (a standby, an old snapshot), it returns false. Any role may call
+-- it: it does only what maintain() does next.
+create or replace function spanmq_call.follow_now(this_queue int) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
+begin
+    if not spanmq_core.is_following() or this_queue not in (select spanmq_core.queues_to_follow(this_queue)) then
+        return false;
+    end if;
+    perform spanmq_core.follow(q) from spanmq_core.queue q where q.queue_id = this_queue;
+    return true;
+exception when others then
+    return false;
+end $$;
+
 -- Makes table grants count as verbs: on pgmq.q_<name>, INSERT is send, SELECT look, SELECT with UPDATE and DELETE
 -- receive, and all of them with TRUNCATE, as GRANT ALL grants them, manage. look also needs SELECT on the archive,
--- receive SELECT and INSERT, manage all of these. Default privileges and later grants count too: for new queues at
--- once, for others when this is called again or maintain() runs, as revoked ones do. Grants of TRIGGER and REFERENCES
+-- receive SELECT and INSERT, manage all of these. Default privileges and later grants count too: at once, for a role
+-- that calls. Revoked ones end the verb when this is called again or maintain() runs. Grants of TRIGGER and REFERENCES
 -- on these relations, and of more than SELECT on the sequence of ids, are revoked. false: stops that, and revokes the
 -- verbs that came by it. Returns the verbs that roles have by table grants. Only the owner of the schema and superusers
 -- may call it.
-create or replace function spanmq.follow_table_grants(
+create or replace function spanmq_call.follow_table_grants(
     follow boolean default true
 ) returns table (queue_name text, role text, verb text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -184,9 +166,9 @@ begin
     perform spanmq_core.lock(0, 'rights');
     if follow then
         insert into spanmq_core.following default values on conflict do nothing;
-        perform spanmq_core.close_lists();
+        perform spanmq_core.close_privileges(null);
         perform spanmq_core.follow(q) from spanmq_core.queue q
-            where q.queue_id in (select spanmq_core.queues_to_follow()) order by q.queue_id;
+            where q.queue_id in (select spanmq_core.queues_to_follow(null)) order by q.queue_id;
     else
         delete from spanmq_core.following;
         delete from spanmq_core.followed_grant f where f.was_granted;

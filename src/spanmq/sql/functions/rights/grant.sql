@@ -84,7 +84,8 @@ begin
 end $$;
 
 -- Allows a role (public: every role) to send to a queue, receive from it (which includes to look), look into it, or
--- manage it (which includes all). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.
+-- manage it (which includes all of these). bulk is send, and to write its rows straight into the log, as Spark and COPY
+-- do (bulk.sql). Repeating a grant has no effect. Raises MQ002 for an unknown role or verb.
 create or replace function spanmq_call.grant_queue(role text, queue text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -93,10 +94,12 @@ declare
     each text;
 begin
     perform spanmq_core.check_queue_verb(verb);
-    perform spanmq_core.raise_if(verb = 'manage' and role = 'public', 'not everybody can manage a queue',
+    perform spanmq_core.raise_if(verb in ('manage', 'bulk') and role = 'public',
+                                 format('not everybody can %s a queue', case verb when 'bulk' then 'write in bulk into'
+                                                                        else verb end),
                                  'Grant send, receive or look, or name a role.');
     -- A queue that is about to be dropped gets no wrappers, which would stay behind.
-    perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+    perform spanmq_core.lock_name('queue', this.folded_name);
     this := spanmq_core.find_queue(queue);
     -- Two that grant at once would make the same wrappers.
     perform spanmq_core.lock(this.queue_id, 'rights');
@@ -105,6 +108,10 @@ begin
                        array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
         if each = 'look' then
             perform spanmq_core.open_to(this, role, true);
+        elsif each = 'bulk' then
+            execute format('grant usage on schema spanmq_core to %s', grantee);
+            perform spanmq_core.open_segment(s.queue_id, s.log_name) from spanmq_core.segment s
+                where s.queue_id = this.queue_id;
         end if;
     end loop;
     update spanmq_core.followed_grant f set was_granted = true
@@ -115,7 +122,7 @@ end $$;
 create or replace function spanmq_core.check_queue_verb(verb text) returns void
 language plpgsql immutable as $$
 begin
-    if verb is null or verb not in ('send', 'receive', 'look', 'manage') then
+    if verb is null or verb not in ('send', 'bulk', 'receive', 'look', 'manage') then
         perform spanmq_core.raise_verb(case
                                        when verb in ('create', 'maintain', 'serve', 'admin') then verb ||
                                        ' on one queue' else verb end);
@@ -132,10 +139,10 @@ begin
         'Owners can do everything, and every call needs their rights. Change the owner instead.', 'MQ004');
 end $$;
 
--- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. What a
--- role has by another way (as a member of a role, by PUBLIC, on all queues) it keeps; false if it may still do it.
--- Where table grants are followed, revokes those that allow it, too. Raises what grant_queue() raises, and MQ004 for
--- the owner.
+-- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. Grants
+-- that the role has passed on by a grant option go, too. The role keeps rights that it has in another way (as a member
+-- of a role, by PUBLIC, on all queues); false if it may still do it. Where table grants are followed, revokes those
+-- that allow it, too. Raises what grant_queue() raises, and MQ004 for the owner.
 create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -144,22 +151,23 @@ declare
     each text;
 begin
     perform spanmq_core.check_queue_verb(verb);
-    perform spanmq_core.lock(0, 'queue ' || this.folded_name);
+    perform spanmq_core.lock_name('queue', this.folded_name);
     this := spanmq_core.find_queue(queue);
     perform spanmq_core.check_revocable(
         role, array['spanmq_core.queue'::regclass, this.queue_view, this.ids, spanmq_core.archive_of(this)]);
     perform spanmq_core.lock(this.queue_id, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
         if spanmq_core.has_wrappers(this.queue_id, each) then
-            execute format('revoke execute on function %s from %s',
+            execute format('revoke execute on function %s from %s cascade',
                            array_to_string(spanmq_core.make_wrappers(this, each), ', '), grantee);
             if each = 'look' and role not in (select g from spanmq_core.grantees_of('look', null) g) then
                 perform spanmq_core.open_to(this, role, false);
             end if;
         end if;
     end loop;
+    perform spanmq_core.close_privileges(this.queue_id);
     if spanmq_core.is_following() then
-        perform spanmq_core.close_privileges(this, grantee, spanmq_core.verbs_revoked_with(verb));
+        perform spanmq_core.close_verbs(this, grantee, spanmq_core.verbs_revoked_with(verb));
         perform spanmq_core.follow(this);
     end if;
     return not (has_function_privilege(role, format('spanmq_call.may_%s()', verb), 'execute')
@@ -184,7 +192,7 @@ begin
                   or q.queue_id = this_queue
                   union all select null, null) q
             join unnest(spanmq_core.all_verbs()) with ordinality v (verb, place)
-                on list_grants.queue is null or v.verb in ('send', 'receive', 'look', 'manage')
+                on list_grants.queue is null or v.verb in ('send', 'bulk', 'receive', 'look', 'manage')
             cross join lateral spanmq_core.grantees_of(v.verb, q.queue_id) g (role))
         select g.name, g.role, g.verb from given g
         where not exists (select from given o where o.name is not distinct from g.name and o.role = g.role
@@ -193,11 +201,11 @@ begin
         order by 1 nulls first, 2, g.place;
 end $$;
 
--- Allows a role (public: every role) to send to all queues, receive from them, look into them, manage them, also those
--- to come; or make queues (create), run maintenance (maintain), do what the HTTP service needs besides (serve), or
--- handle its tokens and keys (admin). Only the owner of the schema and superusers may call it. Raises MQ002 for an
--- unknown role or verb.
-create or replace function spanmq.grant_all(role text, verb text) returns void
+-- Allows a role (public: every role) to send to all queues, write into them in bulk, receive from them, look into them,
+-- manage them, also those to come; or make queues (create), run maintenance (maintain), do what the HTTP service needs
+-- besides (serve), or handle its tokens and keys (admin). Only the owner of the schema and superusers may call it.
+-- Raises MQ002 for an unknown role or verb.
+create or replace function spanmq_call.grant_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     grantee text := spanmq_core.role_name(role);
@@ -208,13 +216,17 @@ begin
         execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
         if each = 'look' then
             perform spanmq_core.open_to(q, role, true) from spanmq_core.queue q;
+        elsif each = 'bulk' then
+            perform spanmq_core.raise_if(role = 'public', 'not everybody can write in bulk', 'Name a role.');
+            execute format('grant usage on schema spanmq_core to %s', grantee);
+            perform spanmq_core.open_segment(s.queue_id, s.log_name) from spanmq_core.segment s;
         end if;
     end loop;
 end $$;
 
 -- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the
 -- owner.
-create or replace function spanmq.revoke_all(role text, verb text) returns void
+create or replace function spanmq_call.revoke_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     grantee text := spanmq_core.role_name(role);
@@ -223,7 +235,7 @@ begin
     perform spanmq_core.check_revocable(role, '{spanmq_core.queue}');
     perform spanmq_core.lock(0, 'rights');
     foreach each in array spanmq_core.verbs_revoked_with(verb) loop
-        execute format('revoke execute on function %s from %s', spanmq_core.functions_of(each), grantee);
+        execute format('revoke execute on function %s from %s cascade', spanmq_core.functions_of(each), grantee);
         if each = 'look' then
             perform spanmq_core.open_to(q, role, false) from spanmq_core.queue q
                 where role not in (select g from spanmq_core.grantees_of('look', q.queue_id) g);
@@ -235,11 +247,12 @@ begin
             execute format('grant execute on function %s to %s', spanmq_core.functions_of(each), grantee);
         end if;
     end loop;
+    perform spanmq_core.close_privileges(null);
 end $$;
 
 -- Allows a role to create queues, which it then manages.
-create or replace function spanmq.grant_create(role text) returns void
+create or replace function spanmq_call.grant_create(role text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform spanmq.grant_all(role, 'create');
+    perform spanmq_call.grant_all(role, 'create');
 end $$;

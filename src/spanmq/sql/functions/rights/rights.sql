@@ -9,6 +9,10 @@
 -- permitted, otherwise the wrapper of the queue. So PostgreSQL's executor checks the current role, whichever role
 -- connected, and whatever runs the code. An entry calls only by statements that start the executor: PL/pgSQL checks a
 -- scalar expression once a transaction. Entries and wrappers are made from the functions that they call.
+--
+-- A function whose calls are recorded has two forms. The one that is written in these files has no right of any role.
+-- The other one has one more argument, of_caller, and is made from it (recorder_text): it takes the proof of the role
+-- that calls, calls the first, and records the change. Verbs, wrappers and entries are about that one.
 
 -- The verbs that a verb includes, itself the last. Raises MQ002 for another word.
 create or replace function spanmq_core.verbs_of(verb text) returns text[]
@@ -16,6 +20,7 @@ language plpgsql immutable as $$
 begin
     return case verb
         when 'send' then '{send}'
+        when 'bulk' then '{send,bulk}'
         when 'look' then '{look}'
         when 'receive' then '{look,receive}'
         when 'manage' then '{send,look,receive,manage}'
@@ -28,7 +33,7 @@ begin
 end $$;
 
 create or replace function spanmq_core.all_verbs() returns text[]
-language sql immutable as $$ select '{send,look,receive,manage,create,maintain,serve,admin}'::text[] $$;
+language sql immutable as $$ select '{send,bulk,look,receive,manage,create,maintain,serve,admin}'::text[] $$;
 
 -- The verbs that go when a verb is revoked: those that it includes, and those that include it.
 create or replace function spanmq_core.verbs_revoked_with(verb text) returns text[]
@@ -42,7 +47,8 @@ language plpgsql immutable as $$
 begin
     raise exception 'verb % does not exist', coalesce(quote_literal(verb), 'NULL')
         using errcode = 'MQ002',
-        hint = 'On a queue a role may send, receive, look or manage; on all also create, maintain, serve or admin.';
+        hint = 'On a queue a role may send, bulk (write in bulk), receive, look or manage; on all also create,'
+               ' maintain, serve or admin.';
 end $$;
 
 -- All queues there are, for entries: their names are in PostgreSQL's catalogs, too.
@@ -69,26 +75,65 @@ language sql stable as $$
                pg_catalog.format('spanmq_call.may_%s_%s()', verb, queue_id)), 'execute'), false)
 $$;
 
--- Whether the caller has any right on the queue of that name.
+-- Whether the caller has any right on the queue of that name: a verb, or a privilege on its view.
 create or replace function spanmq_call.sees(queue_name text) returns boolean
 language sql stable as $$
     select exists (select from spanmq_call.known_queues() q
-                   where pg_catalog.lower(q.queue_name) operator(pg_catalog.=) pg_catalog.lower(sees.queue_name)
-                     and (spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look')))
+                   where pg_catalog.lower(q.queue_name collate pg_catalog."C")
+                         operator(pg_catalog.=) pg_catalog.lower(sees.queue_name collate pg_catalog."C")
+                     and (spanmq_call.may(q.queue_id, 'send') or spanmq_call.may(q.queue_id, 'look')
+                          or spanmq_call.has_table_privileges(q.queue_name, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE')))
 $$;
+
+-- Whether the caller has one of these table privileges on the view of a queue.
+create or replace function spanmq_call.has_table_privileges(queue_name text, privileges text) returns boolean
+language sql stable as $$
+    select coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass(pg_catalog.format(
+        'pgmq.%I', pg_catalog.lower(('q_' operator(pg_catalog.||) queue_name) collate pg_catalog."C"))), privileges),
+        false)
+$$;
+
+-- Whether the caller has one of the table privileges that the verb needs on the view of a queue.
+create or replace function spanmq_call.has_privilege_for(queue_name text, verb text) returns boolean
+language sql stable as $$
+    select spanmq_call.has_table_privileges(queue_name, case verb
+        when 'send' then 'INSERT' when 'look' then 'SELECT' when 'receive' then 'UPDATE,DELETE' else 'TRUNCATE' end)
+$$;
+
+-- Whether the caller, who lacks the verb on a queue, has it now by table privileges that were granted a moment ago.
+create or replace function spanmq_call.gains(queue_name text, queue_id int, verb text) returns boolean
+language plpgsql stable as $$
+begin
+    return spanmq_call.has_privilege_for(queue_name, verb) and spanmq_call.follow_now(queue_id)
+        and spanmq_call.may(queue_id, verb);
+end $$;
 
 -- The queues on which the caller has the verb, or those of them that are named.
 create or replace function spanmq_call.names_for(verb text, queues text[] default null) returns setof text
 language sql stable as $$
     select q.queue_name::pg_catalog.text from spanmq_call.known_queues() q
     where (queues is null
-           or pg_catalog.lower(q.queue_name) operator(pg_catalog.=) any
-           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
-      and spanmq_call.may(q.queue_id, verb)
+           or pg_catalog.lower(q.queue_name collate pg_catalog."C") operator(pg_catalog.=) any
+           (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
+      and (spanmq_call.may(q.queue_id, verb) or spanmq_call.gains(q.queue_name, q.queue_id, verb))
 $$;
 
+-- Raises 42501 for a caller without the verb on a queue. The hint names the function that makes verbs of the table
+-- privileges that the caller has, or grants the verb.
+create or replace function spanmq_call.refuse(queue_name text, verb text) returns void
+language plpgsql stable as $$
+begin
+    raise exception 'permission denied for queue %', queue_name
+        using errcode = '42501', hint = case
+            when spanmq_call.has_privilege_for(queue_name, verb)
+            then pg_catalog.format('The role has table privileges, which count as verbs by: select'
+                                   ' spanmq.follow_table_grants(); or: select spanmq.grant_queue(%L, %L, %L)',
+                                   current_user, queue_name, verb)
+            else pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user, queue_name, verb) end;
+end $$;
+
 -- The call of a queue's wrapper, with the parameters $1, $2, ... Raises what find_queue() raises, and 42501 for a
--- caller without the verb; to one without any right on it the queue is not there.
+-- caller without the verb; to one without any right on it, verb or table privilege, the queue does not exist.
 create or replace function spanmq_call.wrapper_call(
     queue_name text, function_name text, verb text, n_arguments int
 ) returns text
@@ -102,18 +147,14 @@ begin
                                                               current_user, verb);
     end if;
     select * into number from spanmq_call.number_of(queue_name);
-    if not spanmq_call.may(number, verb) then
-        if not spanmq_call.may(number, 'send') and not spanmq_call.may(number, 'look') then
+    if not (spanmq_call.may(number, verb) or spanmq_call.gains(queue_name, number, verb)) then
+        if not spanmq_call.sees(queue_name) then
             raise exception 'relation "pgmq.%" does not exist', pgmq.format_table_name(queue_name, 'q')
                 using errcode = '42P01',
                 hint = pg_catalog.format('Create the queue first: select pgmq.create(%L). If it exists, you have no'
-                                         ' right on it:'
-                                                             ' see spanmq.grant_queue() and'
-                                                             ' spanmq.follow_table_grants().', queue_name);
+                                         ' right on it: see spanmq.grant_queue().', queue_name);
         end if;
-        raise exception 'permission denied for queue %', queue_name
-            using errcode = '42501', hint = pg_catalog.format('select spanmq.grant_queue(%L, %L, %L)', current_user,
-                                                              queue_name, verb);
+        perform spanmq_call.refuse(queue_name, verb);
     end if;
     return pg_catalog.format('select * from spanmq_call.%I(%s)', pg_catalog.format('%s_%s', function_name, number),
                              (select pg_catalog.string_agg(pg_catalog.format('$%s', i), ', ')
@@ -144,17 +185,20 @@ begin
     return by_role;
 end $$;
 
--- The entry of a function in the schema where people look for it. Left out of its arguments are of_queue, which the
--- function of that name in `finder` finds by the first argument, by_role, which is the role that calls (a function that
--- believes it decides nothing by it), and of_caller, which proves that role (take_caller).
+-- The entry of a function in the schema where people look for it; inner_function is what roles may execute, which is
+-- `written` or records its calls. Left out of its arguments are of_queue, which the function of that name in `finder`
+-- finds by the first argument, by_role, which is the role that calls (a function that believes it, and is no recorded
+-- one, decides nothing by it), and of_caller, which proves that role (take_caller). Without a verb there are no
+-- wrappers: only roles that may execute the function itself may call it.
 create or replace function spanmq_core.entry_text(
-    inner_function regprocedure, schema_name text, verb text, finder text
+    written regprocedure, inner_function regprocedure, schema_name text, verb text, finder text
 ) returns text
 language plpgsql stable as $$
 declare
-    this pg_proc := (select p from pg_proc p where p.oid = inner_function);
+    this pg_proc := (select p from pg_proc p where p.oid = written);
     names text[] := coalesce(this.proargnames[1:this.pronargs], '{}');
-    result text := pg_get_function_result(inner_function);
+    result text := pg_get_function_result(written);
+    is_recorded boolean := written <> inner_function;
     -- The expression for each argument in the call; the call of a wrapper lacks the queue.
     given text[] := '{}';
     rest text[] := '{}';
@@ -173,6 +217,8 @@ begin
         end if;
         if names[i] = 'of_caller' then
             given := given || 'spanmq_call.prove_caller()'::text;
+        elsif names[i] = 'by_role' and is_recorded then
+            continue;
         elsif names[i] = 'by_role' then
             given := given || 'current_user::pg_catalog.text'::text;
         else
@@ -182,12 +228,16 @@ begin
         end if;
         if names[i] in ('queue', 'queue_name', 'table_name') then
             queue_name := '$' || n;
-        elsif names[i] = 'queues' then
+        elsif names[i] = 'queues' and verb is not null then
             queue_name := 'each_queue';
         else
             rest := rest || given[i];
         end if;
     end loop;
+    if is_recorded then
+        given := given || 'spanmq_call.prove_caller()'::text;
+        rest := rest || 'spanmq_call.prove_caller()'::text;
+    end if;
     call := format('select * from spanmq_call.%I(%s)', this.proname, array_to_string(given, ', '));
     otherwise := format('spanmq_call.wrapper_call(%s, %L, %L, %s)%s', queue_name, this.proname, verb, cardinality(rest),
                         ' using ' || nullif(array_to_string(rest, ', '), ''));
@@ -197,6 +247,8 @@ begin
     elsif is_void then
         call := replace(call, 'select * from', 'perform');
         otherwise := 'execute ' || otherwise;
+    elsif verb is null then
+        call := replace(call, '* from', '* into result from');
     else
         -- Here PostgreSQL would look at EXECUTE once a transaction: the entry asks at each call.
         call := replace(call, 'select * from', 'result :=');
@@ -206,19 +258,22 @@ begin
         otherwise := format('for each_queue in select * from spanmq_call.names_for(%L, queues) loop %s; end loop', verb,
                             otherwise);
     end if;
+    if verb is not null then
+        call := format($call$if pg_catalog.has_function_privilege(%L::pg_catalog.regprocedure, 'execute') then
+        %s;
+    else
+        %s;
+    end if$call$, inner_function::text, call, otherwise);
+    end if;
     return format(
         $entry$create or replace function %I.%I(%s) returns %s language plpgsql %s as $body$
 declare
 %sbegin
-    %sif pg_catalog.has_function_privilege(%L::pg_catalog.regprocedure, 'execute') then
-        %s;
-    else
-        %s;
-    end if;%s
+    %s%s;%s
 end $body$;
 comment on function %I.%I(%s) is %L$entry$,
         schema_name, this.proname,
-        regexp_replace(regexp_replace(pg_get_function_arguments(inner_function), '^of_queue text(, )?', ''),
+        regexp_replace(regexp_replace(pg_get_function_arguments(written), '^of_queue text(, )?', ''),
                        ',? ?(by_role text|of_caller uuid)( DEFAULT NULL::[a-z]+)?$', ''),
         result, case this.provolatile when 's' then 'stable' else 'volatile' end,
         -- Types with their schema: the caller's search path may have others of the same name first.
@@ -229,9 +284,70 @@ comment on function %I.%I(%s) is %L$entry$,
         else '' end,
         case when queue_name = 'of_queue' then format(E'select * into of_queue from spanmq_call.%I($1);\n    ', finder)
         else '' end,
-        inner_function::text, call, otherwise,
+        call,
         case when not this.proretset and not is_void then E'\n    return result;' else '' end,
-        schema_name, this.proname, array_to_string(types, ', '), obj_description(inner_function, 'pg_proc'));
+        schema_name, this.proname, array_to_string(types, ', '), obj_description(written, 'pg_proc'));
+end $$;
+
+-- The form of a function that records its calls; null until it is made.
+create or replace function spanmq_core.recorder_of(written regprocedure) returns regprocedure
+language sql stable as $$
+    select to_regprocedure(format('spanmq_call.%I(%s)', p.proname, array_to_string(array(
+        select format_type(t.type, null) from unnest(p.proargtypes) with ordinality t (type, place)
+        where p.proargnames[t.place] <> 'by_role' order by t.place) || 'uuid'::text, ', ')))
+    from pg_proc p where p.oid = written
+$$;
+
+-- Makes that form. It has the arguments of the function, without defaults, and of_caller in place of by_role, which is
+-- the role that this proves. It records the queue, and those of the other arguments that are not as by default and are
+-- neither secrets nor bodies. The record is in the transaction of the change, after it: one that fails leaves none.
+create or replace function spanmq_core.recorder_text(written regprocedure) returns text
+language plpgsql stable as $$
+declare
+    this pg_proc := (select p from pg_proc p where p.oid = written);
+    result text := pg_get_function_result(written);
+    arguments text[] := '{}';
+    given text[] := '{}';
+    details text[] := '{}';
+    queue_name text := 'null';
+    argument text;
+    call text;
+begin
+    for i in 1 .. this.pronargs loop
+        if this.proargnames[i] = 'by_role' then
+            given := given || 'by_role'::text;
+            continue;
+        end if;
+        argument := format('$%s', cardinality(arguments) + 1);
+        arguments := arguments || format('%I %s', this.proargnames[i], format_type(this.proargtypes[i - 1], null));
+        given := given || argument;
+        if this.proargnames[i] in ('of_queue', 'queue', 'queue_name', 'table_name', 'source') then
+            queue_name := argument;
+        elsif this.proargnames[i] <> all ('{secret,secret_hash,message,body,headers,payload,patch,new_messages}') then
+            details := details || format('%L, spanmq_core.shown(%s)', this.proargnames[i],
+                coalesce('nullif(' || argument || ', ' || (
+                    select d from pg_get_function_arg_default(written, i) d where not starts_with(d, 'NULL::')) || ')',
+                    argument));
+        end if;
+    end loop;
+    call := format('spanmq_call.%I(%s)', this.proname, array_to_string(given, ', '));
+    return format(
+        $recorder$create or replace function spanmq_call.%I(%s) returns %s
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+-- Made by spanmq_core.recorder_text().
+declare
+    by_role text := spanmq_core.take_caller(of_caller);
+%sbegin
+    %s;
+    perform spanmq_core.record_change(by_role, %L, %s, jsonb_build_object(%s));%s
+end $body$ $recorder$,
+        this.proname, array_to_string(arguments || 'of_caller uuid'::text, ', '), result,
+        case when not this.proretset and result <> 'void' then format(E'    result %s;\n', result) else '' end,
+        case when this.proretset then 'return query select * from ' || call
+             when result = 'void' then 'perform ' || call
+             else 'result := ' || call end,
+        this.proname, queue_name, array_to_string(details, ', '),
+        case when not this.proretset and result <> 'void' then E'\n    return result;' else '' end);
 end $$;
 
 -- The wrapper of a function for one queue.
@@ -300,19 +416,23 @@ language sql stable as $$ select to_regprocedure(format('spanmq_call.may_%s_%s()
 create or replace function spanmq_core.drop_wrappers(this_queue int) returns void
 language plpgsql as $$
 declare
-    wrappers text;
-begin
-    select string_agg(w.wrapper::text, ', ') into wrappers
+    wrappers regprocedure[] := array(
+        select w.wrapper
         from (select spanmq_core.wrapper_of(f.inner_function, this_queue) as wrapper
               from spanmq_core.functions_on_queues() f
               where spanmq_core.has_wrappers(this_queue, f.verb)) w
-        where w.wrapper is not null;
-    if wrappers is not null then
-        begin
-            execute 'drop function ' || wrappers;
-        exception when dependent_objects_still_exist then
-            -- A view of any role may call them. They stay without a right: no other queue gets this number.
-            perform spanmq_core.close_functions(string_to_array(wrappers, ', ')::regprocedure[]);
-        end;
+        where w.wrapper is not null);
+begin
+    perform spanmq_core.drop_functions(wrappers);
+end $$;
+
+-- Drops wrappers. A view of any role may call them: then they stay without a right. No other queue gets their number.
+create or replace function spanmq_core.drop_functions(wrappers regprocedure[]) returns void
+language plpgsql as $$
+begin
+    if wrappers <> '{}' then
+        execute 'drop function ' || array_to_string(wrappers, ', ');
     end if;
+exception when dependent_objects_still_exist then
+    perform spanmq_core.close_functions(wrappers);
 end $$;

@@ -65,8 +65,8 @@ $$;
 
 -- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of
 -- a queue can match, an unknown verb, a time in the past.
-create or replace function spanmq.create_token(name text, secret_hash text, queues text[], verbs text[],
-                                               expires_at timestamptz default null)
+create or replace function spanmq_call.create_token(name text, secret_hash text, queues text[], verbs text[],
+                                                    expires_at timestamptz default null)
 returns spanmq.token
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -96,7 +96,7 @@ begin
 end $$;
 
 -- Ends a token; false if there was none of that name. Services that listen notice at once, others within seconds.
-create or replace function spanmq.revoke_token(name text) returns boolean
+create or replace function spanmq_call.revoke_token(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     delete from spanmq_core.token t where t.name = revoke_token.name;
@@ -105,7 +105,7 @@ end $$;
 
 -- Replaces the secret of a token. The previous one is valid for `overlap` more seconds; older ones end at once. False
 -- if none of that name exists. Raises MQ002 for an invalid hash or time.
-create or replace function spanmq.rotate_token(
+create or replace function spanmq_call.rotate_token(
     name text, secret_hash text, overlap double precision default 0
 ) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

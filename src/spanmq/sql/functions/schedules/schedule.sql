@@ -9,13 +9,12 @@
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null,
     catch_up boolean default false,
-    of_caller uuid default null
+    by_role text default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_target(queue);
     before spanmq_core.schedule;
-    by_role name := spanmq_core.take_caller(of_caller);
 begin
     perform spanmq_core.raise_if(name is null or octet_length(name) not between 1 and 255,
         'the name of a schedule must have 1 to 255 bytes', 'Choose another name.');
@@ -34,7 +33,7 @@ begin
             hint = 'One is Europe/Berlin.';
     end;
     perform spanmq_core.hold_queue(this);
-    perform spanmq_core.lock(0, 'schedule ' || name);
+    perform spanmq_core.lock_name('schedule', name);
     before := spanmq_core.find_schedule(queue, name, false);
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
         raise exception 'schedule % sends into another queue', name
@@ -71,8 +70,9 @@ declare
     this spanmq_core.schedule;
 begin
     select * into this from spanmq_core.schedule s
-        where s.name = schedule_name and s.queue_id = (select q.queue_id from spanmq_core.queue q
-                                                       where q.folded_name = lower(of_queue)) for no key update;
+        where s.name = schedule_name and s.queue_id = (
+            select q.queue_id from spanmq_core.queue q where q.folded_name = lower(of_queue collate "C"))
+        for no key update;
     perform spanmq_core.raise_if(not found and needed, format('there is no schedule %L', schedule_name),
                                  'spanmq.list_schedules() lists them.', 'MQ007');
     return this;
@@ -145,7 +145,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     from spanmq_core.schedule s join spanmq_core.queue q on q.queue_id = s.queue_id
     where (queues is null
            or q.folded_name operator(pg_catalog.=) any
-           (array(select pg_catalog.lower(n) from pg_catalog.unnest(queues) n)))
+           (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
       and (names is null or s.name operator(pg_catalog.=) any (names))
     order by s.name
 $$;
@@ -159,7 +159,7 @@ returns table (name text, cron text, time_zone text, planned_until timestamptz, 
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at_ timestamptz := clock_timestamp();
-    folded_names text[] := array(select lower(n) from unnest(queues) n);
+    folded_names text[] := array(select lower(n collate "C") from unnest(queues) n);
 begin
     return query
         select s.name, s.cron, s.time_zone, s.planned_until,
@@ -229,7 +229,7 @@ begin
                 for no key update skip locked;
             continue when not found;
             select * into of_queue from spanmq_core.queue q where q.queue_id = this.queue_id;
-            if not spanmq_core.role_may(this.made_by, of_queue.queue_id, 'send') then
+            if not spanmq_core.role_may(this.made_by::text, of_queue.queue_id, 'send') then
                 this.pause_reason := format('role %I may not send into queue %s', this.made_by, of_queue.name);
                 update spanmq_core.schedule s set is_paused = true, pause_reason = this.pause_reason
                     where s.schedule_id = candidate;

@@ -1,9 +1,9 @@
 -- Batches: a message is sent, once, when all messages of a batch are settled.
 --
--- A message is settled when it is in no run: so nothing is counted, and no row is hot. A settlement that finds no other
--- message of the batch ends it. Two that commit at the same time each find the other's message: then maintain() ends
--- the batch, as it does where messages leave a queue in other ways. A transaction that ends a batch has locked its row,
--- and checks again under the lock. No transaction waits for that row.
+-- A message is settled when it has left its queue: so nothing is counted, and no row is hot. An ack, nack or reject
+-- that finds no other message of the batch ends it. Two that commit at the same time each find the other's message:
+-- then maintain() ends the batch, as it does where messages leave a queue in other ways. A transaction that ends a
+-- batch has locked its row, and checks again under the lock. No transaction waits for that row.
 
 -- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same
 -- transaction are settled. Its header x-spanmq-batch has the id of the batch, and how many messages there were, and
@@ -77,11 +77,12 @@ begin
         from spanmq_core.queue q cross join lateral (
             select * from spanmq_core.batch n where n.queue_id = q.queue_id and (before is null or n.batch_id < before)
                 order by n.batch_id desc limit qty) b
-        where queues is null or q.folded_name = any (array(select lower(n) from unnest(queues) n))
+        where queues is null or q.folded_name = any (array(select lower(n collate "C") from unnest(queues) n))
         order by b.batch_id desc;
 end $$;
 
--- Whether a message of a batch is in a run. In one statement: a message that moves from run to run is in one of them.
+-- Whether a message of a batch is in its queue. In one statement: a message that moves from state to later is in one of
+-- them.
 create or replace function spanmq_core.has_unsettled(this_batch bigint) returns boolean
 language plpgsql volatile as $$
 begin
@@ -89,42 +90,24 @@ begin
     return exists (
         select from spanmq_core.batch_part p
         where p.batch_id = this_batch and (
-            (select true from spanmq_core.fresh f
-             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
-               and f.lo >= greatest(lower(p.ids) / 256 * 256, (select b.fresh_from from spanmq_core.bound b
-                                                               where b.queue_id = p.queue_id
-                                                                order by b.queue_id desc, b.number desc limit 1))
-             order by f.queue_id desc, f.lo desc limit 1)
-            or (select true from spanmq_core.held h
-                where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids)
-                and h.lo >= lower(p.ids) / 256 * 256
-                  and spanmq_core.count_left_among(h, p.ids) > 0
-                order by h.queue_id desc, h.lo desc limit 1)));
+            (select true from spanmq_core.state s
+             where s.queue_id = p.queue_id and s.msg_id < upper(p.ids)
+               and s.msg_id >= greatest(lower(p.ids), (select b.from_id from spanmq_core.bound b
+                                                       where b.queue_id = p.queue_id
+                                                       order by b.queue_id desc, b.number desc limit 1))
+             order by s.queue_id desc, s.msg_id desc limit 1)
+            or (select true from spanmq_core.later s
+                where s.queue_id = p.queue_id and s.msg_id < upper(p.ids) and s.msg_id >= lower(p.ids)
+                order by s.queue_id desc, s.msg_id desc limit 1)));
 end $$;
-
--- How many of these messages a held run has: see count_left(). In SQL, so that it is a part of the statement.
-create or replace function spanmq_core.count_left_among(this spanmq_core.held, ids int8range) returns bigint
-language sql stable as $$
-    select least(this.lo + this.n, upper(ids)) - greatest(this.lo, lower(ids))
-           - case when this.n = 1 or this.lease_id = 0 then 0
-                  else (select count(*) from spanmq_core.done d where d.queue_id = this.queue_id
-                        and d.msg_id >= greatest(this.lo, lower(ids))
-                            and d.msg_id < least(this.lo + this.n, upper(ids))) end
-$$;
 
 create or replace function spanmq_core.count_unsettled(this_batch bigint) returns bigint
 language plpgsql stable as $$
 begin
     return (
-        select coalesce(sum(
-            (select coalesce(sum(least(f.lo + f.n, upper(p.ids)) - greatest(f.lo, lower(p.ids))), 0)
-             from spanmq_core.fresh f
-             where f.queue_id = p.queue_id and f.lo < upper(p.ids) and f.lo + f.n > lower(p.ids)
-             and f.lo >= lower(p.ids) / 256 * 256)
-            + (select coalesce(sum(spanmq_core.count_left_among(h, p.ids)), 0) from spanmq_core.held h
-               where h.queue_id = p.queue_id and h.lo < upper(p.ids) and h.lo + h.n > lower(p.ids)
-               and h.lo >= lower(p.ids) / 256 * 256)), 0)
-        from spanmq_core.batch_part p where p.batch_id = this_batch);
+        select count(*) from spanmq_core.batch_part p
+        join spanmq_core.unsettled u on u.queue_id = p.queue_id and u.msg_id >= lower(p.ids) and u.msg_id < upper(p.ids)
+        where p.batch_id = this_batch);
 end $$;
 
 -- Ends a batch if all its messages are settled: sends its message. False if it is open, another transaction is ending
@@ -190,25 +173,42 @@ begin
     end if;
 end $$;
 
--- Consequences of the settlement of messages of a queue that is watched: runs are those that were taken out.
-create or replace function spanmq_core.note_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
+-- Notifies the clients that wait for messages of a queue that is watched, of which these have left it.
+create or replace function spanmq_core.note_settled(this spanmq_core.queue, ids bigint[]) returns void
+language plpgsql as $$
+declare
+    settled int8range;
+begin
+    if ids = '{}' then
+        return;
+    end if;
+    settled := (select int8range(min(id), max(id), '[]') from unnest(ids) id);
+    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id
+               and w.until > clock_timestamp()) then
+        perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
+    end if;
+end $$;
+
+-- For what workers do: ends batches whose last messages these may have been, which have left the queue.
+create or replace function spanmq_core.end_batches_of(this spanmq_core.queue, ids bigint[]) returns void
 language plpgsql as $$
 declare
     settled int8range;
     this_batch bigint;
 begin
-    if runs = '{}' then
+    if not this.is_watched or ids = '{}' then
         return;
     end if;
-    settled := (select int8range(min(r.lo), max(r.lo + r.n)) from unnest(runs) r);
-    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id
-               and w.until > clock_timestamp()) then
-        perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
-    end if;
+    settled := (select int8range(min(id), max(id), '[]') from unnest(ids) id);
+    -- A few of them: a sender may have added these messages to any number of batches. maintain() ends the others.
     for this_batch in
-        select distinct p.batch_id from spanmq_core.batch_part p
-        where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]')
-        and p.ids && settled
+        select b.batch_id from (
+            select distinct n.batch_id from (
+                select p.batch_id from spanmq_core.batch_part p
+                where int4range(p.queue_id, p.queue_id, '[]') && int4range(this.queue_id, this.queue_id, '[]')
+                  and p.ids && settled
+                limit 100) n) b
+        order by random() limit 20
     loop
         perform spanmq_core.end_batch(this_batch);
     end loop;

@@ -1,13 +1,12 @@
--- Sending by COPY. A role that may write into the log itself has its ids drawn (copy_begin), copies the messages
--- straight into the segments, and makes runs of them (copy_publish), in one transaction. Until the last step there are
--- rows in the log but no run, so they are invisible, and if the transaction is rolled back before, they are ordinary
--- dead rows.
+-- Sending by COPY. A role that may write into the log itself (the verb bulk) has its ids drawn (copy_begin), copies the
+-- messages straight into the segments, and makes messages of them (copy_publish), in one transaction. Until the last
+-- step there are rows in the log but no state, so they are invisible, and if the transaction is rolled back before,
+-- they are ordinary dead rows.
 
 -- Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message,
 -- headers), and says where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows
--- are to have. No row means "not for you: use send_batch": the caller lacks INSERT on a segment or USAGE on schema
--- spanmq_core. Locks these segments to commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that
--- is null or not of 1 to 1,000,000.
+-- are to have. No row means "not for you: use send_batch": the caller lacks the verb bulk. Locks these segments to
+-- commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -22,12 +21,12 @@ begin
     -- Looked at before any id is drawn: the usual refusal leaves no gap.
     select * into segment from spanmq_core.segment s where s.queue_id = this.queue_id order by s.queue_id desc,
         s.lo desc limit 1;
-    if not spanmq_core.may_copy(by_role, coalesce(segment.log_name, 'log_' || this.queue_id)) then
+    if not spanmq_core.may_copy(by_role, this.queue_id, coalesce(segment.log_name, 'log_' || this.queue_id)) then
         return;
     end if;
     blocks := array(select b from spanmq_core.draw_blocks(this, n) b);
     sent_at := clock_timestamp();
-    if exists (select from unnest(blocks) b where not spanmq_core.may_copy(by_role, b.log_name)) then
+    if exists (select from unnest(blocks) b where not spanmq_core.may_copy(by_role, this.queue_id, b.log_name)) then
         return;
     end if;
     -- The lock that COPY takes, but now: the caller may be slow, and maintain() must not truncate what is empty as yet.
@@ -53,7 +52,7 @@ begin
     end if;
     -- Before the ids: see send.sql.
     perform pg_current_xact_id();
-    ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
+    ids := spanmq_core.draw_ids(this.ids, n);
     for run in
         select ids[1] as lo, ids[n] as hi where ids[n] - ids[1] + 1 = n
         union all
@@ -73,18 +72,39 @@ begin
     end loop;
 end $$;
 
-create or replace function spanmq_core.may_copy(by_role text, log_name text) returns boolean
-language sql stable as $$
-    select has_schema_privilege(by_role, 'spanmq_core', 'usage')
-           and has_table_privilege(by_role, format('spanmq_core.%I', log_name), 'insert')
-$$;
+-- Whether a role may write into a segment itself, by the verb bulk: if so, it gets INSERT on the segment.
+create or replace function spanmq_core.may_copy(by_role text, this_queue int, log_name text) returns boolean
+language plpgsql as $$
+begin
+    if not spanmq_core.role_may(by_role, this_queue, 'bulk')
+       or not has_schema_privilege(by_role, 'spanmq_core', 'usage') then
+        return false;
+    elsif not has_table_privilege(by_role, format('spanmq_core.%I', log_name), 'insert') then
+        perform spanmq_core.lock(this_queue, 'rights');
+        execute format('grant insert on spanmq_core.%I to %I', log_name, by_role);
+    end if;
+    return true;
+end $$;
+
+-- Grants INSERT on a segment to the roles that have the verb themselves; may_copy() does so for their members.
+create or replace function spanmq_core.open_segment(this_queue int, log_name text) returns void
+language plpgsql as $$
+declare
+    roles text := (select string_agg(quote_ident(g.role), ', ')
+                   from (select spanmq_core.grantees_of('bulk', this_queue) as role
+                         union select spanmq_core.grantees_of('bulk', null)) g);
+begin
+    if roles is not null then
+        execute format('grant insert on spanmq_core.%I to %s', log_name, roles);
+    end if;
+end $$;
 
 -- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs,
 -- each in one segment, as copy_begin returned them. delay null: visible at once. Returns the ids. Raises MQ002, and
 -- publishes nothing, unless each id has a row that this very transaction wrote (savepoints make no difference) and that
--- no run holds yet. So a role cannot publish rows of another transaction, or messages that were settled before.
--- Messages that the same transaction has published and settled are in no run any more: publishing them again sends them
--- again. It is not checked whether a role that may write to the log used ids that it had not drawn, where no row
+-- is no message yet. So a role cannot publish rows of another transaction, or messages that were settled before.
+-- Messages that the same transaction has published and settled are no messages any more: publishing them again sends
+-- them again. It is not checked whether a role that may write to the log used ids that it had not drawn, where no row
 -- exists: it can only damage its own messages by that, and block others.
 create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[],
                                                     delay timestamptz default null)
@@ -150,8 +170,8 @@ begin
         'Copy and publish in one transaction; nothing of it may have been rolled back.');
     perform spanmq_core.raise_if(
         exists (select from spanmq_core.queues_of(this.queue_id) q,
-                    lateral spanmq_core.runs_with(q.queue_id, int8multirange(int8range(first_id, last_id, '[]')), null)
-                    r),
+                    spanmq_core.unsettled u
+                where u.queue_id = q.queue_id and u.msg_id between first_id and last_id),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
     return case when has_headers then spanmq_core.groups_of(segment.log_name, first_id, last_id) end;
 end $$;

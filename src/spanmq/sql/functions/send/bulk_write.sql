@@ -1,5 +1,5 @@
 -- Writing by many tasks: rows first, published by one transaction. Tasks reserve blocks of ids and copy their rows into
--- the log under them; no run points at these rows, so no receiver sees them. One call then makes the blocks that it
+-- the log under them; these rows have no state, so no receiver sees them. One call then makes the blocks that it
 -- names visible, all at one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
 
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids
@@ -40,10 +40,9 @@ begin
     end loop;
     write_id := this_write;
     for block in select * from spanmq_core.draw_blocks(this, n) loop
-        perform spanmq_core.raise_if(not spanmq_core.may_copy(by_role, block.log_name),
+        perform spanmq_core.raise_if(not spanmq_core.may_copy(by_role, this.queue_id, block.log_name),
             format('permission denied for the log of queue %s', this.name),
-            format('grant usage on schema spanmq_core to %1$I; grant insert on spanmq_core.%2$I to %1$I'
-                   ' (and on the segments to come, by alter default privileges)', by_role, block.log_name), '42501');
+            format('select spanmq.grant_queue(%L, %L, ''bulk'')', by_role, this.name), '42501');
         enqueued_at := coalesce(enqueued_at, clock_timestamp());
         log_table := block.log_name;
         first_id := block.lo;
@@ -91,11 +90,15 @@ begin
 end $$;
 
 -- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published.
--- Returns how many it made visible; -1 if that epoch was published before, with whichever blocks. Raises MQ050, and
--- publishes nothing, if the write was closed; MQ002 if a block is not sealed or misses a row (a crash empties unlogged
--- queues).
+-- Returns how many it made visible; -1 if that epoch was published before, with whichever blocks. An epoch without rows
+-- has no write (write_id null). A writer with `records_all` records each of its epochs, also those: then one is refused
+-- with MQ055 unless the one before it is recorded, and none is after it, since this database or the checkpoint was set
+-- back to an earlier time; so is one that was published with another number of rows than `expected`. Raises MQ050,
+-- and publishes nothing, if the write was closed; MQ002 if a block is not sealed
+-- or misses a row (a crash empties unlogged queues).
 create or replace function spanmq_call.bulk_publish(
-    queue text, writer text, epoch bigint, write_id bigint, block_ids bigint[]
+    queue text, writer text, epoch bigint, write_id bigint default null, block_ids bigint[] default '{}',
+    records_all boolean default false, expected bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -105,6 +108,7 @@ declare
     published bigint := 0;
     blocks int := 0;
     has_limits boolean := false;
+    is_open boolean;
 begin
     -- As for single sends when ids are drawn: no subscription is created or dropped until this is committed.
     perform spanmq_core.lock_shared(this.queue_id, 'subscriptions');
@@ -112,12 +116,10 @@ begin
     perform from spanmq_core.bulk_write w
         where w.write_id = bulk_publish.write_id and w.queue_id = this.queue_id and w.writer = bulk_publish.writer
           and w.epoch = bulk_publish.epoch for update;
-    if not found then
-        if exists (select from spanmq_core.bulk_ledger l
-                   where l.queue_id = this.queue_id and l.writer = bulk_publish.writer
-                   and l.epoch = bulk_publish.epoch) then
-            return -1;
-        end if;
+    is_open := found;
+    if not spanmq_core.may_publish(this, writer, epoch, records_all, expected) then
+        return -1;
+    elsif not is_open and bulk_publish.write_id is not null then
         perform spanmq_core.raise_closed(this);
     end if;
     for block in
@@ -144,15 +146,55 @@ begin
     if has_limits then
         perform spanmq_core.note_use(this, false, true);
     end if;
-    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n)
-        values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published);
+    insert into spanmq_core.bulk_ledger (queue_id, writer, epoch, n, records_all)
+        values (this.queue_id, bulk_publish.writer, bulk_publish.epoch, published, bulk_publish.records_all)
+        on conflict do nothing;
+    if not found then
+        -- Two recorded an epoch without rows at the same time.
+        perform spanmq_core.raise_if(published > 0, 'an epoch without rows was recorded meanwhile',
+            'Run the write again.');
+        return -1;
+    end if;
     delete from spanmq_core.bulk_ledger l
         where l.queue_id = this.queue_id and l.writer = bulk_publish.writer and l.epoch <= bulk_publish.epoch - 1000;
-    perform spanmq_core.close_write(bulk_publish.write_id, coalesce(block_ids, '{}'));
+    if is_open then
+        perform spanmq_core.close_write(bulk_publish.write_id, coalesce(block_ids, '{}'));
+    end if;
     if published > 0 then
         perform spanmq_core.announce(this, null);
     end if;
     return published;
+end $$;
+
+-- Whether an epoch is still to be published; false: it was. Raises MQ055 for a writer that records all of its epochs,
+-- if the one before is missing, or a later one is there. Releases before 0.2.0 did not record those without rows.
+create or replace function spanmq_core.may_publish(
+    this spanmq_core.queue, by_writer text, this_epoch bigint, records_all boolean, expected bigint
+) returns boolean
+language plpgsql as $$
+declare
+    newest spanmq_core.bulk_ledger;
+begin
+    select * into newest from spanmq_core.bulk_ledger l
+        where l.queue_id = this.queue_id and l.writer = by_writer order by l.epoch desc limit 1;
+    if records_all and (newest.epoch > this_epoch
+                        or coalesce(newest.epoch, -1) < this_epoch - 1 and coalesce(newest.records_all, true)) then
+        raise exception 'queue % has %, not the epoch before %', this.name,
+            coalesce('epoch ' || newest.epoch || ' as the newest of the stream', 'no epoch of the stream'), this_epoch
+            using errcode = 'MQ055',
+            detail = case when newest.epoch > this_epoch
+                     then 'The checkpoint was set back to an earlier time, or another driver has taken it.'
+                     else 'This database was restored to an earlier time, or the stream wrote elsewhere before.' end,
+            hint = '`spanmq pipeline restored --checkpoint` names the missing epochs, and has them run again.';
+    end if;
+    if records_all and newest.epoch = this_epoch and newest.n <> expected then
+        raise exception 'queue % has epoch % of the stream with % messages, not %', this.name, this_epoch, newest.n,
+            expected using errcode = 'MQ055',
+            detail = 'The checkpoint was set back to an earlier time, or the query gives other rows each time.',
+            hint = 'Use a newer copy of the checkpoint. With failOnDataLoss=false the epoch stays as it was published.';
+    end if;
+    return not exists (select from spanmq_core.bulk_ledger l where l.queue_id = this.queue_id and l.writer = by_writer
+                       and l.epoch = this_epoch);
 end $$;
 
 -- Abandons a write: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if
@@ -182,6 +224,16 @@ begin
             where l.queue_id = this.queue_id and l.writer = bulk_published.writer and l.epoch = bulk_published.epoch);
 end $$;
 
+-- The epochs that a writer has published, of the newest thousand.
+create or replace function spanmq_call.published_epochs(queue text, writer text) returns setof bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_target(queue);
+begin
+    return query select l.epoch from spanmq_core.bulk_ledger l
+        where l.queue_id = this.queue_id and l.writer = published_epochs.writer order by 1;
+end $$;
+
 create or replace function spanmq_core.raise_closed(this spanmq_core.queue) returns void
 language plpgsql as $$
 begin
@@ -190,13 +242,17 @@ begin
                                         ' sent: run it again.';
 end $$;
 
--- Closes the writes of a queue that were not continued for a day; returns their number.
+-- Closes the writes of a queue that were not continued for a day, and forgets those that were published without a
+-- name before that; returns the number of the former.
 create or replace function spanmq_core.close_abandoned(this_queue int) returns bigint
 language plpgsql as $$
 declare
     abandoned bigint;
     n bigint := 0;
 begin
+    -- Of a write without a name of its own only its driver, which retries, asks whether it is published.
+    delete from spanmq_core.bulk_ledger l
+        where l.queue_id = this_queue and l.writer like 'write:%' and l.published_at < now() - interval '1 day';
     for abandoned in
         select w.write_id from spanmq_core.bulk_write w
         where w.queue_id = this_queue and w.opened_at < now() - interval '1 day'
@@ -211,7 +267,7 @@ begin
 end $$;
 
 -- Whether a write or a receiver still needs ids of this range in the log. Volatile, a statement each: what leaves a
--- block is in a run first, and what leaves a run is in a batch first, so a look in this order misses nothing.
+-- block is in state first, and what leaves state is in later or a batch first: a look in this order misses nothing.
 create or replace function spanmq_core.is_reserved(this_queue int, first_id bigint, last_id bigint) returns boolean
 language plpgsql as $$
 begin

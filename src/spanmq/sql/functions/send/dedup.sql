@@ -37,7 +37,7 @@ begin
     -- Messages that were sent before draw no id.
     candidates := array(select u.position::int from unnest(is_first) with ordinality u (is_first, position)
                         where u.is_first order by u.position);
-    drawn := spanmq_core.draw_ids(this.queue_id, this.ids, cardinality(candidates));
+    drawn := spanmq_core.draw_ids(this.ids, cardinality(candidates));
     for i in 1 .. cardinality(candidates) loop
         ids[candidates[i]] := drawn[i];
     end loop;

@@ -43,7 +43,7 @@ create or replace function spanmq_core.find_queue_to_notify(
 ) returns spanmq_core.queue
 language plpgsql stable as $$
 begin
-    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name)) then
+    if not exists (select from spanmq_core.queue q where q.folded_name = lower(queue_name collate "C")) then
         perform pgmq.format_table_name(queue_name, 'q');
         raise exception '%', format(text_of_unknown, queue_name)
             using errcode = 'P0001', constraint = '42P01', hint = 'pgmq.list_queues() lists the queues.';
@@ -62,13 +62,14 @@ begin
     perform spanmq_core.check_throttle(throttle_interval_ms, 'throttle_interval_ms must be non-negative');
     this := spanmq_core.find_queue_to_notify(queue_name,
                                              'Queue "%s" does not exist. Create it first using pgmq.create()');
-    perform spanmq_core.lock(0, 'queue ' || lower(queue_name));
+    perform spanmq_core.lock_name('queue', lower(queue_name collate "C"));
     -- A new statement: the last holder of the lock may have dropped it.
     this := spanmq_core.find_queue(queue_name);
     -- Created before the queue's row refers to it: a sender that reads notify_ms finds the sequence. An existing one
     -- stays, because a sender may be using it.
     if to_regclass(format('spanmq_core.notified_%s', this.queue_id)) is null then
         execute format('create sequence spanmq_core.notified_%s minvalue 0', this.queue_id);
+        perform spanmq_core.close_relation(format('spanmq_core.notified_%s', this.queue_id)::regclass, '{}');
     end if;
     perform setval(format('spanmq_core.notified_%s', this.queue_id)::regclass, 0);
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
@@ -79,7 +80,7 @@ create or replace function spanmq_call.disable_notify_insert(queue_name text) re
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     -- The sequence stays: a sender that read the queue a moment ago may look at it.
-    update spanmq_core.queue q set notify_ms = null where q.folded_name = lower(queue_name);
+    update spanmq_core.queue q set notify_ms = null where q.folded_name = lower(queue_name collate "C");
     if not found then
         -- As in PGMQ, no error: what tidies up may come after drop_queue.
         raise notice 'relation "pgmq.%" does not exist, skipping', pgmq.format_table_name(queue_name, 'q')

@@ -25,7 +25,7 @@ begin
     select q.queue_id, q.notify_ms, q.bells, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies
         into this_queue, notify_ms, bells, log_name, log_lo, log_hi, lane, ids, room, checks_bodies
         from spanmq_core.queue q
-        where q.folded_name = lower(queue_name)
+        where q.folded_name = lower(queue_name collate "C")
           and has_table_privilege(q.queue_view, 'select')
           and not q.is_subscription;
     if not found or room is not null or checks_bodies then
@@ -39,17 +39,16 @@ begin
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it to determine that no
     -- transaction can still write to a segment.
     if (visible_at > sent_at) is not true then
-        insert into spanmq_core.sending (queue_id, lo, n, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1,
+        insert into spanmq_core.sending (queue_id, msg_id, vt, group_hash, group_key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, sent_at,
                     hashtextextended(key, 0), key)
-            returning lo into id;
+            returning msg_id into id;
     else
         perform spanmq_core.heed_clock(this_queue);
-        insert into spanmq_core.held (queue_id, lo, n, attempts, vt, group_hash, group_key)
-            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end, 1, 0,
-                    greatest(visible_at, clock_timestamp()),
-                    hashtextextended(key, 0), key)
-            returning lo into id;
+        insert into spanmq_core.later (queue_id, msg_id, vt, group_hash, group_key)
+            values (this_queue, case when pg_current_xact_id() is not null then nextval(ids) end,
+                    greatest(visible_at, clock_timestamp()), hashtextextended(key, 0), key)
+            returning msg_id into id;
     end if;
     if lane is not null and id > log_lo and id <= log_hi then
         id := spanmq_core.append_by_lane(lane, id, sent_at, message, headers);
@@ -69,10 +68,17 @@ begin
         perform spanmq_core.sees_subscriptions(this_queue);
     end if;
     if has_subscriptions then
-        perform spanmq_core.publish_runs(q.queue_id, array[
-                (id, 1, 0, 0, case when visible_at > sent_at then visible_at end, null, hashtextextended(key, 0), key,
-                 null, 0, 0)::spanmq_core.run])
-            from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
+        insert into spanmq_core.state (queue_id, msg_id, vt, group_hash, group_key)
+            select q.queue_id, id, sent_at, hashtextextended(key, 0), key
+            from spanmq_core.queues_of(this_queue) q
+            where q.queue_id <> this_queue and (visible_at > sent_at) is not true;
+        if visible_at > sent_at then
+            perform spanmq_core.heed_clock(q.queue_id)
+                from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
+            insert into spanmq_core.later (queue_id, msg_id, vt, group_hash, group_key)
+                select q.queue_id, id, greatest(visible_at, clock_timestamp()), hashtextextended(key, 0), key
+                from spanmq_core.queues_of(this_queue) q where q.queue_id <> this_queue;
+        end if;
     end if;
     if notify_ms is not null or bells <> 0 or has_subscriptions then
         if notify_ms is not null or has_subscriptions then
@@ -100,7 +106,7 @@ begin
     if this.room is not null or this.checks_bodies then
         perform spanmq_core.check_sent(this, messages);
     end if;
-    ids := coalesce(ids, spanmq_core.draw_ids(this.queue_id, this.ids, n));
+    ids := coalesce(ids, spanmq_core.draw_ids(this.ids, n));
     sent_at := clock_timestamp();
     perform spanmq_core.append_and_publish(this, ids, messages, headers, sent_at, visible_at);
     if this.notify_ms is not null or this.bells <> 0 or this.has_subscriptions then
@@ -129,7 +135,7 @@ begin
         groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position)
                         order by position);
     end if;
-    perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority);
+    perform spanmq_core.publish(this.queue_id, first_id, last_id, ids, groups, visible_at, priority, sent_at);
 end $$;
 
 create or replace function spanmq_core.check_batch(messages jsonb[], headers jsonb[]) returns void
@@ -222,10 +228,11 @@ declare
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.bells into this
         from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and not q.is_subscription and q.room is null and not q.checks_bodies
+        where q.folded_name = lower(queue_name collate "C")
+          and not q.is_subscription and q.room is null and not q.checks_bodies
           and n > 0 and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select');
     if found then
-        ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
+        ids := spanmq_core.draw_ids(this.ids, n);
         first_id := ids[1];
         last_id := ids[n];
         sent_at := clock_timestamp();
@@ -240,8 +247,8 @@ begin
                                ' select generate_series($1, $2), $3, unnest($4)', this.log_name)
                     using first_id, last_id, sent_at, msgs;
             end if;
-            insert into spanmq_core.fresh (queue_id, lo, n)
-                select this.queue_id, t.lo, t.n from spanmq_core.tens(first_id, last_id) t;
+            insert into spanmq_core.state (queue_id, msg_id, vt)
+                select this.queue_id, generate_series(first_id, last_id), sent_at;
             if this.notify_ms is not null or this.bells <> 0 then
                 perform spanmq_core.announce(spanmq_core.find_target(queue_name), null);
             end if;

@@ -6,8 +6,7 @@
 
 -- Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message
 -- that was sent first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
---   delay, expires_in   seconds from now; expires_in null: never. What is not taken by then is dead-lettered, or
---                       dropped.
+--   delay, expires_in   seconds from now; expires_in null: never. Later the message is dead-lettered, or dropped.
 --   priority            0 to 9, higher first within what is visible
 --   max_attempts        1 to 1000; null: as the queue's policy says
 --   dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under
@@ -69,7 +68,7 @@ begin
     -- Before the ids: see send.sql.
     perform pg_current_xact_id();
     if dedup_ids is null then
-        ids := spanmq_core.draw_ids(this.queue_id, this.ids, n);
+        ids := spanmq_core.draw_ids(this.ids, n);
         perform spanmq_core.append_and_publish(this, ids, messages, headers, clock_timestamp(), visible_at, priority);
     else
         select d.ids, d.is_first into ids, is_first

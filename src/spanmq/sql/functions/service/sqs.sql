@@ -39,7 +39,7 @@ end $$;
 -- Adds attributes and tags to what is known of a queue, and forgets those that are null. Raises 42P01 also for the
 -- dead-letter queue that a RedrivePolicy names, MQ002 for what is not an object. Notifies the services, which cache
 -- them.
-create or replace function spanmq.set_sqs_queue(
+create or replace function spanmq_call.set_sqs_queue(
     queue text, attributes jsonb default '{}', tags jsonb default '{}'
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

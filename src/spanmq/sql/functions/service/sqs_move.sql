@@ -14,7 +14,8 @@ create or replace function spanmq_core.sqs_sources_of(this spanmq_core.queue) re
 language sql stable as $$
     select q.* from spanmq_core.sqs_queue s join spanmq_core.queue q using (queue_id)
     where s.attributes operator(pg_catalog.?) 'RedrivePolicy'
-    and pg_catalog.lower(spanmq_core.sqs_redrive_to(s.attributes)) operator(pg_catalog.=) this.folded_name
+    and pg_catalog.lower(spanmq_core.sqs_redrive_to(s.attributes) collate pg_catalog."C")
+        operator(pg_catalog.=) this.folded_name
 $$;
 
 create or replace function spanmq_core.raise_not_redriven(source text, destination text) returns void
@@ -28,7 +29,7 @@ end $$;
 -- Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if
 -- a task of that source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination that does not name
 -- the source so, MQ002 for a rate out of range. Notifies the services.
-create or replace function spanmq.start_sqs_move(
+create or replace function spanmq_call.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null,
     access_key_id text default null
 ) returns text
@@ -78,7 +79,7 @@ $$;
 
 -- Stops the task, and returns how many messages were moved; null if no such task runs. Waits for a step that is under
 -- way.
-create or replace function spanmq.cancel_sqs_move(handle text) returns bigint
+create or replace function spanmq_call.cancel_sqs_move(handle text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.sqs_move;
@@ -233,8 +234,8 @@ begin
     return query select unnest(acked);
 end $$;
 
--- Where messages of a dead-letter queue come from (`source` is the name in SQS); no row for one that was not moved
--- there.
+-- Returns the queues from which messages of a dead-letter queue come (`source` is the name in SQS); no row for one that
+-- was not moved there.
 create or replace function spanmq.list_sqs_moved(queue text, msg_ids bigint[])
 returns table (msg_id bigint, source text, first_queue text, first_id bigint, sent_at timestamptz, received int)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -1,44 +1,5 @@
 -- Functions on messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which changes nothing.
 
--- The ids of runs, ascending.
-create or replace function spanmq_core.expand_runs(runs spanmq_core.run[]) returns setof bigint
-language plpgsql immutable rows 100 as $$
-declare
-    range spanmq_core.run := spanmq_core.as_range(runs, false);
-begin
-    if range.lo is not null then
-        return query select generate_series(range.lo, range.lo + range.n - 1);
-    else
-        -- Runs of different groups lie between each other.
-        return query select e.id from unnest(runs) r, generate_series(r.lo, r.lo + r.n - 1) e (id) order by e.id;
-    end if;
-end $$;
-
--- Takes messages out of the queue (see take_out), and wakes receivers that wait for messages they blocked, and clients
--- that wait for their end. first_id, next_id: see take_rest().
-create or replace function spanmq_core.remove(
-    this spanmq_core.queue, msg_ids bigint[], fence bigint, first_id bigint default null, next_id bigint default null
-) returns spanmq_core.run[]
-language plpgsql as $$
-declare
-    runs spanmq_core.run[] := spanmq_core.take_rest(this.queue_id, msg_ids, fence, first_id, next_id);
-begin
-    perform spanmq_core.tell_settled(this, runs);
-    return runs;
-end $$;
-
--- Wakes and ends what waits for these messages, which have left the queue.
-create or replace function spanmq_core.tell_settled(this spanmq_core.queue, runs spanmq_core.run[]) returns void
-language plpgsql as $$
-begin
-    if not this.has_plain_policy and this.bells <> 0 then
-        perform spanmq_core.wake_behind(this, runs);
-    end if;
-    if this.is_watched then
-        perform spanmq_core.note_settled(this, runs);
-    end if;
-end $$;
-
 -- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the
 -- queue.
 create or replace function spanmq_call.delete(queue_name text, msg_id bigint) returns boolean
@@ -47,18 +8,24 @@ declare
     this_queue int;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
+        where q.folded_name = lower(queue_name collate "C")
+          and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
     if found then
-        -- The usual cases: the message is a run of its own, or in a leased run of several.
-        delete from spanmq_core.held h where h.queue_id = this_queue and h.lo = delete.msg_id and h.n = 1
-            and h.lease_id >= 0;
+        delete from spanmq_core.state s
+            where s.queue_id = this_queue and s.msg_id = delete.msg_id and s.lease_id >= 0;
         if found then
             return true;
-        elsif (spanmq_core.note_one(this_queue, delete.msg_id, null)).lo is not null then
+        end if;
+        delete from spanmq_core.later s
+            where s.queue_id = this_queue and s.msg_id = delete.msg_id and s.lease_id >= 0;
+        if found then
             return true;
         end if;
+        -- Raises if the queue was dropped meanwhile.
+        perform spanmq_core.find_queue(queue_name);
+        return false;
     end if;
-    return spanmq_core.remove(spanmq_core.find_queue(queue_name), array[msg_id], null) <> '{}';
+    return spanmq_core.remove(spanmq_core.find_queue(queue_name), array[msg_id], null::bigint) <> '{}';
 end $$;
 
 -- Deletes messages and returns the ids of those that were in the queue.
@@ -66,59 +33,38 @@ create or replace function spanmq_call.delete(queue_name text, msg_ids bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
-    n int := cardinality(msg_ids);
-    first_id bigint := msg_ids[1];
-    last_id bigint := msg_ids[n];
-    is_series boolean := n = 1;
-    next_id bigint := first_id;
-    n_gone int;
-    lease bigint;
-    has_leased boolean := false;
+    n int;
 begin
     select q.queue_id into this_queue from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
-    -- The distance first: the series may be of any length.
-    if n > 1 and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
-        is_series := msg_ids = array(select generate_series(first_id, last_id));
-    end if;
-    if is_series and this_queue is not null then
-        -- The usual case: ids that follow each other, and whole runs of them.
-        while next_id <= last_id loop
-            delete from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id and h.lease_id >= 0
-                returning h.n, h.lease_id into n_gone, lease;
-            exit when not found;
-            has_leased := has_leased or n_gone > 1 and lease > 0;
-            next_id := next_id + n_gone;
-        end loop;
-        if n = 1 and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, null)).lo is not null) then
-            return next first_id;
-            return;
-        -- A new statement, under the locks: messages may have been deleted from these runs one by one.
-        elsif next_id > last_id and not (has_leased and (not spanmq_core.sees_now() or exists (
-                select from spanmq_core.done d
-                where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
-            return query select generate_series(first_id, last_id);
-            return;
+        where q.folded_name = lower(queue_name collate "C")
+          and q.settles_quietly and has_table_privilege(q.queue_view, 'select');
+    if found then
+        return query
+            delete from spanmq_core.state s
+                where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id >= 0 returning s.msg_id;
+        get diagnostics n = row_count;
+        if n < cardinality(msg_ids) then
+            return query
+                delete from spanmq_core.later s
+                    where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id >= 0 returning s.msg_id;
+            -- Raises if the queue was dropped meanwhile.
+            perform spanmq_core.find_queue(queue_name);
         end if;
+    else
+        return query select unnest(spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null::bigint));
     end if;
-    return query select spanmq_core.expand_runs(
-        spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null, first_id, next_id));
 end $$;
 
-create or replace function spanmq_core.archive_messages(queue_name text, msg_ids bigint[]) returns spanmq_core.run[]
+create or replace function spanmq_core.archive_messages(queue_name text, msg_ids bigint[]) returns bigint[]
 language plpgsql as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
-    runs spanmq_core.run[] := spanmq_core.take_out(this.queue_id, msg_ids, null, true);
+    ids bigint[] := spanmq_core.lock_ids(this.queue_id, msg_ids, null::bigint, '{}'::bigint[]);
 begin
-    if runs <> '{}' then
-        perform spanmq_core.copy_to_archive(this, runs);
+    if ids <> '{}' then
+        perform spanmq_core.copy_to_archive(this, ids), spanmq_core.remove(this, ids, null::bigint);
     end if;
-    if not this.settles_quietly then
-        perform spanmq_core.tell_settled(this, runs);
-    end if;
-    return runs;
+    return ids;
 end $$;
 
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
@@ -126,22 +72,21 @@ create or replace function spanmq_call.archive(queue_name text, msg_id bigint) r
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this record;
-    run spanmq_core.run;
+    gone record;
 begin
     select q.queue_id, q.log_name, q.folded_name, q.archive into this from spanmq_core.queue q
-        where q.folded_name = lower(queue_name) and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
+        where q.folded_name = lower(queue_name collate "C")
+          and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
           and archive.msg_id > q.log_lo and archive.msg_id <= q.log_hi
           and q.archive = to_regclass(spanmq_core.archive_name(q.folded_name));
     if found then
-        -- As in delete().
-        delete from spanmq_core.held h
-            where h.queue_id = this.queue_id and h.lo = archive.msg_id and h.n = 1 and h.lease_id >= 0
-            returning h.lo, h.n, h.attempts, h.lease_id, h.vt, h.last_read_at into run;
-        if not found then
-            run := spanmq_core.note_one(this.queue_id, archive.msg_id, null);
-        end if;
-        if run.lo is not null then
-            perform spanmq_core.archive_range(this.folded_name, this.archive, this.log_name, run);
+        delete from spanmq_core.state s
+            where s.queue_id = this.queue_id and s.msg_id = archive.msg_id and s.lease_id >= 0
+            returning s.attempts, s.last_read_at, s.vt into gone;
+        if found then
+            perform spanmq_core.hold_archive(this.folded_name, this.archive, '{trigger}');
+            perform spanmq_core.archive_one(this.folded_name, this.archive, this.log_name, msg_id, gone.attempts,
+                                            gone.last_read_at, gone.vt);
             perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, this.archive);
             return true;
         end if;
@@ -159,30 +104,64 @@ begin
         end if;
         return;
     end if;
-    return query select spanmq_core.expand_runs(spanmq_core.archive_messages(queue_name, msg_ids));
+    return query select id from unnest(spanmq_core.archive_messages(queue_name, msg_ids)) id order by id;
 end $$;
 
--- Hides messages until a time (or shows them at once). They leave the lease that they were in. read_ct stays.
+-- Hides messages until a time (or shows them at once), where they are; those far behind the front of state go to later.
+-- They leave the lease that they were in. read_ct stays.
+create or replace function spanmq_core.hide_until(
+    this spanmq_core.queue, msg_ids bigint[], until timestamptz
+) returns bigint[]
+language plpgsql as $$
+declare
+    ids bigint[];
+    ids_later bigint[];
+    far bigint[];                  -- those that go to later
+begin
+    perform spanmq_core.raise_if(until is null or not isfinite(until),
+        'vt cannot be NULL or infinite', 'Pass a time; a past time makes the messages visible at once.');
+    with hidden as (
+        update spanmq_core.state s set vt = until, lease_id = 0
+            where s.queue_id = this.queue_id and s.msg_id = any (msg_ids) and s.lease_id >= 0
+            returning s.msg_id)
+    select coalesce(array_agg(h.msg_id), '{}') into ids from hidden h;
+    if until > clock_timestamp() then
+        far := array(select id from unnest(ids) id where id >= spanmq_core.front_end(this));
+    end if;
+    if cardinality(ids) < cardinality(msg_ids) then
+        perform spanmq_core.heed_clock(this.queue_id);
+        with hidden as (
+            update spanmq_core.later l
+                set vt = greatest(until, clock_timestamp()), lease_id = 0, alone = l.alone & 1
+                where l.queue_id = this.queue_id and l.msg_id = any (msg_ids) and l.lease_id >= 0
+                returning l.msg_id)
+        select array_agg(h.msg_id) into ids_later from hidden h;
+        ids := ids || ids_later;
+    end if;
+    if far <> '{}' then
+        perform spanmq_core.move_to_later(this.queue_id, far);
+    end if;
+    if ids <> '{}' and this.bells <> 0 and not spanmq_core.is_foreseen(until) then
+        perform spanmq_core.wake(this);
+    end if;
+    return ids;
+end $$;
+
+-- From which id on a hidden message must be in later, for claims of groups look for it there and among the first 1,000
+-- of state: see hidden_of(). 0 where claims lease nothing in place.
+create or replace function spanmq_core.front_end(this spanmq_core.queue) returns bigint
+language plpgsql stable as $$
+begin
+    return case when this.is_plain then (spanmq_core.bound_of(this.queue_id)).from_id + 1000 else 0 end;
+end $$;
+
 create or replace function spanmq_core.hide(
     this spanmq_core.queue, msg_ids bigint[], until timestamptz
 ) returns setof pgmq.message_record
 language plpgsql rows 10 as $$
-declare
-    runs spanmq_core.run[];
 begin
-    perform spanmq_core.raise_if(until is null or not isfinite(until),
-        'vt cannot be NULL or infinite', 'Pass a time; a past time makes the messages visible at once.');
-    runs := spanmq_core.take_out(this.queue_id, msg_ids, null);
-    if runs = '{}' then
-        return;
-    end if;
-    perform spanmq_core.give_back(this.queue_id, array(
-        select (r.lo, r.n, r.attempts, 0, until, r.last_read_at, r.group_hash, r.group_key, r.priority, r.lost,
-                r.alone)::spanmq_core.run from unnest(runs) r));
-    if this.bells <> 0 and not spanmq_core.is_foreseen(until) then
-        perform spanmq_core.wake(this);
-    end if;
-    return query select * from spanmq_core.fetch(this.queue_id, runs, 0, null, until, true);
+    return query select * from spanmq_core.fetch(
+        this.queue_id, spanmq_core.hide_until(this, msg_ids, until), until, true);
 end $$;
 
 -- Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
@@ -191,7 +170,24 @@ create or replace function spanmq_call.set_vt(
     queue_name text, msg_id bigint, vt integer
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    until timestamptz := clock_timestamp() + make_interval(secs => vt);
+    this record;
+    hidden record;
 begin
+    select q.queue_id, q.lane into this from spanmq_core.queue q
+        where q.folded_name = lower(queue_name collate "C") and q.bells = 0 and q.is_plain
+          and set_vt.msg_id > q.log_lo and set_vt.msg_id <= q.log_hi and q.lane is not null
+          and has_table_privilege(q.queue_view, 'select') and set_vt.msg_id < spanmq_core.front_end(q);
+    if found and until is not null then
+        update spanmq_core.state s set vt = until, lease_id = 0
+            where s.queue_id = this.queue_id and s.msg_id = set_vt.msg_id and s.lease_id >= 0
+            returning s.attempts, s.last_read_at into hidden;
+        if found then
+            return next spanmq_core.fetch_one_by_lane(this.lane, msg_id, hidden.attempts, hidden.last_read_at, until);
+            return;
+        end if;
+    end if;
     return query select *
         from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
 end $$;
@@ -230,65 +226,43 @@ create or replace function spanmq_call.ack(
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this_queue int;
-    n int := cardinality(msg_ids);
-    first_id bigint := msg_ids[1];
-    last_id bigint := msg_ids[n];
-    is_series boolean := n = 1;
-    next_id bigint := first_id;
-    n_gone int;
-    has_several boolean := false;
+    gone bigint[];
+    gone_later bigint[];
+    this spanmq_core.queue;
 begin
-    if lease_id > 0 then
+    if lease_id > 0 and msg_ids is not null then
         select q.queue_id into this_queue from spanmq_core.queue q
-            where q.folded_name = lower(queue) and q.settles_quietly and not q.archive_on_ack
+            where q.folded_name = lower(queue collate "C") and q.settles_quietly and not q.archive_on_ack
               and has_table_privilege(q.queue_view, 'select');
     end if;
-    -- As in delete().
-    if n > 1 and greatest(last_id, 0) - greatest(first_id, 0) = n - 1 then
-        is_series := msg_ids = array(select generate_series(first_id, last_id));
-    end if;
-    if is_series and this_queue is not null then
-        while next_id <= last_id loop
-            delete from spanmq_core.held h
-                where h.queue_id = this_queue and h.lo = next_id and h.lo + h.n - 1 <= last_id
-                  and h.lease_id = ack.lease_id
-                returning h.n into n_gone;
-            exit when not found;
-            has_several := has_several or n_gone > 1;
-            next_id := next_id + n_gone;
-        end loop;
-        if n = 1
-            and (next_id > last_id or (spanmq_core.note_one(this_queue, first_id, ack.lease_id)).lo is not null) then
-            msg_id := first_id;
-            outcome := 'acked';
-            return next;
-            return;
-        elsif next_id > last_id and not (has_several and (not spanmq_core.sees_now() or exists (
-                select from spanmq_core.done d
-                where d.queue_id = this_queue and d.msg_id >= first_id and d.msg_id < next_id))) then
-            return query select generate_series(first_id, last_id), 'acked';
-            return;
+    if this_queue is not null then
+        with d as (
+            delete from spanmq_core.state s
+                where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
+                returning s.msg_id)
+        select coalesce(array_agg(d.msg_id), '{}') into gone from d;
+        if cardinality(gone) < cardinality(msg_ids) then
+            with d as (
+                delete from spanmq_core.later s
+                    where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
+                    returning s.msg_id)
+            select array_agg(d.msg_id) into gone_later from d;
+            gone := gone || gone_later;
         end if;
     end if;
-    return query select * from spanmq_core.ack_any(queue, lease_id, msg_ids, first_id, next_id);
-end $$;
-
--- Goes on with ack() in every case but the usual one. first_id, next_id: see take_rest().
-create or replace function spanmq_core.ack_any(queue text, lease_id bigint, msg_ids bigint[], first_id bigint,
-                                               next_id bigint)
-returns table (msg_id bigint, outcome text)
-language plpgsql as $$
-declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue);
-    runs spanmq_core.run[];
-begin
-    perform spanmq_core.check_lease(lease_id, msg_ids);
-    runs := spanmq_core.take_rest(this.queue_id, msg_ids, lease_id, first_id, next_id);
-    if this.archive_on_ack and runs <> '{}' then
-        perform spanmq_core.copy_to_archive(this, runs);
+    if gone is null then
+        this := spanmq_core.find_queue(queue);
+        perform spanmq_core.check_lease(lease_id, msg_ids);
+        if this.archive_on_ack then
+            gone := spanmq_core.lock_ids(this.queue_id, msg_ids, lease_id, '{}'::bigint[]);
+            if gone <> '{}' then
+                perform spanmq_core.copy_to_archive(this, gone);
+            end if;
+        end if;
+        gone := spanmq_core.remove(this, coalesce(gone, msg_ids), lease_id);
+        perform spanmq_core.end_batches_of(this, gone);
     end if;
-    perform spanmq_core.tell_settled(this, runs);
-    return query select * from spanmq_core.outcomes(msg_ids, runs, '{}', 'acked');
+    return query select * from spanmq_core.outcomes(msg_ids, gone, '{}'::bigint[], 'acked');
 end $$;
 
 -- Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the
@@ -298,29 +272,24 @@ create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) retu
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    runs spanmq_core.run[];
-    cancelled int8multirange;
-    known int8multirange := '{}';
+    -- Fence 0: only those that no lease holds.
+    cancelled bigint[] := spanmq_core.lock_ids(this.queue_id, msg_ids, 0::bigint, '{}'::bigint[]);
+    others bigint[] := '{}';
 begin
-    -- Fence 0: only from runs that no lease holds.
-    runs := spanmq_core.remove(this, msg_ids, 0);
-    cancelled := coalesce(spanmq_core.ids_of_runs(runs), '{}');
-    -- For state(): these are not completed.
-    perform spanmq_core.note_failure(this.queue_id, runs, clock_timestamp(), 'cancelled',
-                                     ('UNKNOWN', null, null, null, null)::spanmq_core.reason);
+    if cancelled <> '{}' then
+        perform spanmq_core.end_as_cancelled(this, cancelled);
+    end if;
     -- Finding out where a message is costs more than taking it: only for those that could not be taken.
-    if spanmq_core.count_runs(runs) < cardinality(msg_ids) then
+    if cardinality(cancelled) < cardinality(msg_ids) then
         -- Raises if the queue was dropped meanwhile.
         this := spanmq_core.find_queue(queue);
-        known := coalesce((
-            select range_agg(int8range(id, id, '[]')) from unnest(msg_ids) id
-            where not id <@ cancelled and exists (select from spanmq_core.find_run(this.queue_id, id))), '{}');
-        perform spanmq_core.cancel_held(this, array(select distinct id from unnest(msg_ids) id where id <@ known
-                                                    order by id));
+        others := array(select u.msg_id from spanmq_core.unsettled u
+                        where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) order by u.msg_id);
+        perform spanmq_core.cancel_held(this, others);
     end if;
     return query
-        select distinct id, case when id <@ cancelled then 'cancelled' when id <@ known then 'cancelling'
-        else 'unknown' end
+        select distinct id, case when id in (select unnest(cancelled)) then 'cancelled'
+                                 when id in (select unnest(others)) then 'cancelling' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
 end $$;
 
@@ -342,8 +311,8 @@ begin
         and this.queue_id = any (l.queue_ids);
 end $$;
 
--- Those of these messages that the holder of the lease is not to go on with: they were cancelled or have ended, or they
--- are taken, which says that they are there still and the lease no longer holds them.
+-- Returns the messages with which the holder of the lease is not to go on: they were cancelled or have ended, or they
+-- are taken, which says that they exist still and the lease no longer holds them.
 create or replace function spanmq_call.cancelled(
     queue text, lease_id bigint, msg_ids bigint[]
 ) returns table (msg_id bigint, is_taken boolean)
@@ -353,9 +322,10 @@ declare
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     return query
-        select id, r.lo is not null and r.lease_id is distinct from cancelled.lease_id
-        from (select distinct unnest(msg_ids)) m (id) left join lateral spanmq_core.find_run(this.queue_id, id) r
-        on true
+        select id, r.msg_id is not null and r.lease_id is distinct from cancelled.lease_id
+        from (select distinct unnest(msg_ids)) m (id)
+        left join lateral (select u.msg_id, u.lease_id from spanmq_core.unsettled u
+                           where u.queue_id = this.queue_id and u.msg_id = id offset 0) r on true
         where r.lease_id is distinct from cancelled.lease_id
            or exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = id
                       and e.is_cancelled) order by id;
@@ -383,22 +353,55 @@ begin
     return purged;
 end $$;
 
--- The first qty messages with an id over `after`, in any state, without taking them. Walks along the runs: what it
--- costs grows with qty and not with the queue. Bodies and headers of more than body_bytes_max bytes are left out (see
--- cut()).
+-- The first qty messages with an id over `after`, in any state, without taking them; with newest_first the last qty
+-- with an id below `after` (0: of all), the newest one first. Its cost grows with qty, not with the queue.
+-- Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.peek(queue text, qty integer default 10, after bigint default 0,
-                                            body_bytes_max integer default null)
+                                            body_bytes_max integer default null, newest_first boolean default false)
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     from_id bigint := least(greatest(after, 0), 9223372036854775550) + 1;
     to_id bigint;
+    last_id bigint;
+    wider_id bigint;
+    step bigint;
     n int;
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.check_body_bytes(body_bytes_max);
-    while qty > 0 loop
+    perform spanmq_core.raise_if(newest_first is null, 'newest_first cannot be NULL', 'Pass true or false.');
+    if newest_first then
+        last_id := spanmq_core.drawn_from(this.ids);
+        last_id := case when after > 0 then least(after - 1, last_id) else last_id end;
+    end if;
+    while newest_first and qty > 0 and last_id > 0 loop
+        -- From which block on there are about qty messages up to last_id: the steps double while there are fewer.
+        from_id := last_id / 256 * 256;
+        step := 256;
+        while from_id > 0 and step >= 256 loop
+            wider_id := greatest(from_id - step, 0);
+            -- There are fewer if no message is left between where these qty ids end and last_id.
+            if exists (select from spanmq_core.reach(this.queue_id, wider_id, qty) r
+                       cross join lateral spanmq_core.reach(this.queue_id, r.to_id + 1, 1) next
+                       where r.to_id < last_id and next.from_id <= last_id) then
+                step := step / 2;
+            else
+                from_id := wider_id;
+                step := step * 2;
+            end if;
+        end loop;
+        -- Those are at most a block more than qty.
+        return query
+            select * from spanmq_call.peek(queue, least(qty + 512::bigint, 2147483647)::int, from_id - 1,
+                                                  body_bytes_max) p
+            where p.msg_id <= last_id order by p.msg_id desc limit qty;
+        get diagnostics n = row_count;
+        qty := qty - n;
+        last_id := from_id - 1;
+    end loop;
+    while not newest_first and qty > 0 loop
         select r.from_id, r.to_id into from_id, to_id from spanmq_core.reach(this.queue_id, from_id, qty) r;
         exit when from_id is null;
         -- One segment at a time.

@@ -25,15 +25,17 @@ begin
     return spanmq_core.settled_channel(this);
 end $$;
 
--- Those of these messages that are not settled: pending, delayed, or being processed. Raises MQ002 for null.
+-- Returns the messages among these that are not settled: pending, delayed, or being processed. Raises MQ002 for null.
 create or replace function spanmq_call.unsettled(queue text, msg_ids bigint[]) returns setof bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
     perform spanmq_core.raise_if(msg_ids is null, 'msg_ids cannot be NULL', 'Pass the ids of messages.');
-    -- In one statement: a message that moves from run to run is in one of them.
-    return query select id from unnest(msg_ids) id where exists (select from spanmq_core.find_run(this.queue_id, id));
+    -- In one statement: a message that moves from table to table is in one of them.
+    return query
+        select id from unnest(msg_ids) id
+        where exists (select from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = id offset 0);
 end $$;
 
 -- Stores what the handler of a message returned, for keep_for seconds, up to 30 days; call it in the transaction of the
@@ -97,9 +99,9 @@ begin
     return query select * from unnest(acked_ids, outcomes);
 end $$;
 
--- What became of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored` (its
--- result is kept), `dead` (it is a dead letter, with its error) or `missing` (no result is kept: none was stored, it
--- has expired, or the message is not settled). Raises MQ002 for null and for more ids.
+-- Returns the outcome of these messages, at most 10,000, a row for each id in the order of msg_ids. state is `stored`
+-- (its result is kept), `dead` (it is a dead letter, with its error) or `missing` (no result is kept: none was stored,
+-- it has expired, or the message is not settled). Raises MQ002 for null and for more ids.
 create or replace function spanmq_call.list_results(queue text, msg_ids bigint[])
 returns table (msg_id bigint, state text, result jsonb, error text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -3,7 +3,7 @@
 -- A message whose id was drawn before a purge may be committed after the purge has looked for the last time: it stays,
 -- and is a message like any other.
 
--- Whether a message that has a row in the log, written by this transaction, and is in no run was purged, or settled
+-- Whether a message that has a row in the log, written by this transaction, and no state was purged, or settled
 -- before a purge. Of what was written under a savepoint the transaction is not known: it counts as purged if its
 -- savepoint was older than the purge's look.
 create or replace function spanmq_core.was_purged(this_queue int, id bigint, written_by xid) returns boolean
@@ -31,28 +31,31 @@ end $$;
 --   dead         among the dead letters
 --   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the
 --                archive has it
---   unknown      never sent, cancelled, purged (as a dead letter too), or completed long ago
+--   cancelled    cancelled; expired: it expired, where the policy drops such messages; discarded: it was discarded as a
+--                dead letter; each for as long as its row is in the log
+--   unknown      never sent, purged (as a dead letter too), or completed or cancelled long ago
+-- explain() has the reasons for which a pending message waits.
 create or replace function spanmq_call.state(queue text, msg_id bigint) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     id bigint := msg_id;
     at_ timestamptz := clock_timestamp();
-    this_run spanmq_core.run;
+    unsettled record;
     is_there boolean;
     segment spanmq_core.segment;
     written_by xid;
 begin
     perform spanmq_core.raise_if(id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
-    select * into this_run from spanmq_core.find_run(this.queue_id, id);
-    if this_run.vt > at_ then
+    select u.* into unsettled from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = id;
+    if unsettled.vt > at_ then
         return case
-            when this_run.lease_id <> 0 then 'processing'
-            when this_run.attempts > 0 and exists (
+            when unsettled.lease_id <> 0 then 'processing'
+            when unsettled.attempts > 0 and exists (
                 select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'retrying'
-                    and f.retry_at = this_run.vt) then 'failed'
+                    and f.retry_at = unsettled.vt) then 'failed'
             else 'delayed' end;
-    elsif this_run.lo is not null then
+    elsif unsettled.msg_id is not null then
         return 'pending';
     end if;
     if exists (select from spanmq_core.dead_letter d where d.queue_id = this.queue_id and d.msg_id = id
@@ -70,9 +73,11 @@ begin
     if segment.lo is not null then
         execute format('select xmin from spanmq_core.%I where msg_id = $1', segment.log_name) into written_by using id;
     end if;
-    if written_by is not null and not spanmq_core.was_purged(this.queue_id, id, written_by)
-       and not exists (select from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'cancelled') then
-        return 'completed';
+    if written_by is not null and not spanmq_core.was_purged(this.queue_id, id, written_by) then
+        return coalesce((
+            select case f.category when 'EXPIRED' then 'expired' when 'DISCARDED' then 'discarded' else 'cancelled' end
+            from spanmq_core.failures_of(this.queue_id, id) f where f.outcome = 'cancelled'
+            order by f.failed_at desc limit 1), 'completed');
     end if;
     return 'unknown';
 end $$;

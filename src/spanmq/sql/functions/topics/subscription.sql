@@ -1,5 +1,5 @@
 -- Subscriptions: a queue that gets every message of another queue, whatever happens to it there, and without a second
--- copy of it. It shares the other's log and has runs, an archive, a policy and dead letters of its own, so all
+-- copy of it. It shares the other's log and has a state, an archive, a policy and dead letters of its own, so all
 -- functions but those that send take it for any queue. spanmq_core.log_<its id> is a view of the log that it shares.
 --
 -- A sender publishes to a queue and its subscriptions in one statement, which begins after the sender has drawn its
@@ -10,7 +10,7 @@
 -- Lock order: the names of the queues, ascending -> bulk publishing of the queue -> the queue's row -> its sequence.
 -- All to commit.
 
--- A queue and its subscriptions. What publishes calls this in the statement that inserts the runs.
+-- A queue and its subscriptions. What publishes calls this in the statement that inserts the rows of state.
 create or replace function spanmq_core.queues_of(log_id int) returns table (queue_id int)
 language sql stable as $$
     select log_id
@@ -68,7 +68,7 @@ end $$;
 -- Raises MQ060 for a name that is another queue's and for a subscription of a subscription, MQ064 if the log does not
 -- have all since then, MQ002 for more than one of waiting, since and since_id, and for a since_id below 1 or behind the
 -- next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
-create or replace function spanmq.create_subscription(
+create or replace function spanmq_call.create_subscription(
     name text, queue text, waiting boolean default false, since timestamptz default null, since_id bigint default null
 ) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -92,11 +92,12 @@ begin
     end if;
     perform pgmq.validate_queue_name(create_subscription.name);
     perform pgmq.format_table_name(create_subscription.name, 'q');
-    perform spanmq_core.lock(0, 'queue ' || n)
-        from (select n from unnest(array[lower(create_subscription.name), parent.folded_name]) n order by n) names;
+    perform spanmq_core.lock_name('queue', n)
+        from (select n from unnest(array[lower(create_subscription.name collate "C"), parent.folded_name]) n
+              order by n) names;
     -- New statements: the last holder of the locks may have created the one or dropped the other.
     parent := spanmq_core.find_queue(queue);
-    select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name);
+    select * into this from spanmq_core.queue q where q.folded_name = lower(create_subscription.name collate "C");
     if exists (select from spanmq_core.subscription s where s.queue_id = this.queue_id
                and s.log_id = parent.queue_id) then
         raise notice 'subscription "%" already exists, skipping', this.name using errcode = '42P07';
@@ -118,10 +119,7 @@ begin
         -- It never got any message before the first one that it holds.
         drawn
             :=
-            coalesce((select least((select f.lo from spanmq_core.fresh f where f.queue_id = this.queue_id
-                                    order by f.queue_id, f.lo limit 1),
-                                        (select h.lo from spanmq_core.held h where h.queue_id = this.queue_id
-                                         order by h.queue_id, h.lo limit 1))) - 1, drawn);
+            coalesce((select min(u.msg_id) from spanmq_core.unsettled u where u.queue_id = this.queue_id) - 1, drawn);
     end if;
     insert into spanmq_core.upkeep (queue_id, purged_to) values (this.queue_id, drawn);
 end $$;
@@ -134,19 +132,16 @@ create or replace function spanmq_core.subscribe_to_waiting(
 language plpgsql as $$
 begin
     -- As a sender holds it: what is settled there from now on must neither be truncated nor left out of a rewrite
-    -- before these runs are seen.
+    -- before these messages are seen.
     execute format('lock table spanmq_core.log_%s in row exclusive mode', parent.queue_id);
     -- Messages delivered there are new here. Those delayed there are delayed here.
-    perform spanmq_core.publish_runs(this.queue_id, array(
-        select spanmq_core.run_of(f) from spanmq_core.fresh f where f.queue_id = parent.queue_id
-        union all
-        select (piece.lo, piece.n, 0, 0,
-                case when h.lease_id = 0 and h.attempts = 0 and h.vt > clock_timestamp() then h.vt end, null,
-                h.group_hash, h.group_key, h.priority, 0, 0)::spanmq_core.run
-        from spanmq_core.held h
-        cross join lateral unnest(spanmq_core.pieces(spanmq_core.run_of(h), (
-            select coalesce(range_agg(int8range(id, id, '[]')), '{}') from spanmq_core.left_of(h) id))) piece
-        where h.queue_id = parent.queue_id));
+    perform spanmq_core.heed_clock(this.queue_id);
+    insert into spanmq_core.later (queue_id, msg_id, vt, group_hash, group_key, priority)
+        select this.queue_id, u.msg_id,
+               case when u.lease_id = 0 and u.attempts = 0 then greatest(u.vt, clock_timestamp())
+                    else clock_timestamp() end,
+               u.group_hash, u.group_key, u.priority
+        from spanmq_core.unsettled u where u.queue_id = parent.queue_id;
     insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
         select this.queue_id, e.msg_id, e.expires_at from spanmq_core.expiry e where e.queue_id = parent.queue_id
         and not e.is_cancelled;
@@ -182,8 +177,8 @@ begin
     end if;
     for other in select q.* from spanmq_core.queues_of(log_id) o join spanmq_core.queue q on q.queue_id = o.queue_id
         where q.queue_id <> this.queue_id loop
-        -- In the order in which a message goes: from a run it becomes a dead letter, and a batch keeps it for a replay.
-        if exists (select from spanmq_core.find_run(other.queue_id, id))
+        -- In the order in which a message goes: it becomes a dead letter, and a batch keeps it for a replay.
+        if exists (select from spanmq_core.unsettled u where u.queue_id = other.queue_id and u.msg_id = id)
            or exists (select from spanmq_core.dead_letter d where d.queue_id = other.queue_id and d.msg_id = id
                       and d.redriven_at is null)
            or spanmq_core.is_kept(other.queue_id, id, id) then

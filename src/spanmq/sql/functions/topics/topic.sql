@@ -43,8 +43,9 @@ begin
     end if;
 end $$;
 
--- Only roles with EXECUTE may call it (see entries.sql): a binding copies what other roles send.
-create or replace function pgmq.bind_topic(pattern text, queue_name text) returns void
+-- Needs manage on all queues, because a binding copies what other roles send. Not by EXECUTE on this function: programs
+-- written for PGMQ grant that on all functions of this schema.
+create or replace function spanmq_call.bind_topic(pattern text, queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare
     this spanmq_core.queue;
@@ -53,12 +54,12 @@ begin
     perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001',
                                       'queue_name cannot be NULL or empty', 'Name the queue.');
     perform spanmq_core.raise_as_pgmq(not exists (select from spanmq_core.queue q
-                                                  where q.folded_name = lower(queue_name)), '42P01',
+                                                  where q.folded_name = lower(queue_name collate "C")), '42P01',
         format('Queue "%s" does not exist. Create the queue first using pgmq.create()', queue_name),
         'pgmq.list_queues() lists the queues.');
     this := spanmq_core.find_target(queue_name);
     perform spanmq_core.hold_queue(this);
-    insert into pgmq.topic_bindings (pattern, queue_name) values (bind_topic.pattern, this.name)
+    insert into spanmq_core.topic_binding (pattern, queue_name) values (bind_topic.pattern, this.name)
         on conflict on constraint topic_bindings_unique_pattern_queue do nothing;
 end $$;
 
@@ -70,8 +71,8 @@ begin
         'pattern cannot be NULL or empty', 'Use words separated by dots, * for one word and # for any number.');
     perform spanmq_core.raise_as_pgmq(queue_name is null or queue_name = '', 'MQ001',
                                       'queue_name cannot be NULL or empty', 'Name the queue.');
-    delete from pgmq.topic_bindings b using spanmq_core.queue q
-        where q.folded_name = lower(unbind_topic.queue_name) and b.queue_name = q.name
+    delete from spanmq_core.topic_binding b using spanmq_core.queue q
+        where q.folded_name = lower(unbind_topic.queue_name collate "C") and b.queue_name = q.name
         and b.pattern = unbind_topic.pattern;
     return found;
 end $$;
@@ -110,7 +111,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp a
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from pgmq.topic_bindings b
+    return query select b.pattern, b.queue_name, b.bound_at, b.compiled_regex from spanmq_core.topic_binding b
         where b.queue_name = this.name;
 end $$;
 
@@ -122,7 +123,7 @@ set plan_cache_mode = force_generic_plan as $$
 begin
     return query
         select distinct b.queue_name from (
-            select t.queue_name, t.compiled_regex from pgmq.topic_bindings t
+            select t.queue_name, t.compiled_regex from spanmq_core.topic_binding t
             where (case when split_part(t.pattern, '.', 1) ~ '[*#]' then '*' else split_part(t.pattern, '.', 1) end)
                   = any (array[split_part(routing_key, '.', 1), '*'])
             -- A fence: the planner assumes that the regex is cheaper than the lookup, and would evaluate it first.

@@ -1,0 +1,165 @@
+"""The calls of the clients of one queue, written as they begin and end.
+
+Each client has a file of JSON lines in a folder. A line is the beginning of a call or its end; a call without an end
+is one whose answer never came: it may have taken effect, and at any time since. Times are nanoseconds of the system's
+monotonic clock, so the processes of one machine share them.
+
+| verb | argument | answer (`got`) |
+|---|---|---|
+| send | groups: one for each message, null without one | ids, in that order |
+| receive | seconds: of the lease | pairs of id and lease (null: the call has none) |
+| settle | ids, lease, into: gone, dead or archived; error | ids that it settled |
+| free | ids, lease: nack, release, a delay that may be shorter than the lease | ids that it freed |
+| extend | ids, lease, seconds | whether it holds all of them |
+| count | | how many messages the metrics counted |
+| look | | left: ids; dead: pairs of id and error; archived: ids or null. After all other calls |
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import psycopg
+
+NEVER = 1 << 62
+
+
+class Call(msgspec.Struct, eq=False, omit_defaults=True):
+    """One call of a client, and a line of its file: the beginning has a verb, the end has the answer.
+
+    `wal`, `wal_after`: positions of the log before it began and after it ended, if the client asked.
+    """
+
+    verb: str = ""
+    began: int = 0
+    ended: int = NEVER
+    ids: list[int] = []
+    groups: list[str | None] = []
+    seconds: float = 0.0
+    lease: int | None = None
+    into: str = "gone"
+    error: str | None = None
+    wal: int = 0
+    wal_after: int = NEVER
+    got: Any = None
+    number: int = 0
+    # It surely had no effect.
+    failed: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether its answer came."""
+        return self.ended != NEVER
+
+
+_LINES = msgspec.json.Decoder(list[Call])
+
+
+class Recorder:
+    """Writes the calls of one client."""
+
+    __slots__ = ("_file", "_number")
+
+    def __init__(self, folder: Path, client: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(folder / f"{client}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._number = 0
+
+    def call(self, verb: str, **arguments: Any) -> "Pending":
+        """Write the beginning of a call. Its end is written at the end of a `with`, or by `end()`."""
+        self._number += 1
+        self._write(Call(number=self._number, began=time.monotonic_ns(), verb=verb, **arguments))
+        return Pending(self, self._number)
+
+    def _write(self, line: Call) -> None:
+        # At once: what a killed process has in a buffer is lost.
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class Pending:
+    """A call under way; set `got` to its answer."""
+
+    recorder: Recorder
+    number: int
+    got: Any = None
+    wal_after: int = NEVER
+
+    def end(self) -> None:
+        """Write the answer: in a transaction, after its commit."""
+        now = time.monotonic_ns()
+        self.recorder._write(Call(number=self.number, ended=now, got=self.got, wal_after=self.wal_after))
+
+    def fail(self) -> None:
+        """Write that the call surely had no effect."""
+        self.recorder._write(Call(number=self.number, failed=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.end()
+        # Without a state the connection is lost; a session that is ended (57P) may have committed before.
+        elif isinstance(error, psycopg.Error) and error.sqlstate and not error.sqlstate.startswith("57P"):
+            self.fail()
+
+
+def read(folder: Path) -> list[Call]:
+    """Read the calls of all clients, in the order in which they began, without those that had no effect."""
+    calls: list[Call] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        begun: dict[int, Call] = {}
+        for line in _lines(path):
+            if line.verb:
+                begun[line.number] = line
+            elif line.failed:
+                del begun[line.number]
+            else:
+                call = begun[line.number]
+                call.ended, call.got, call.wal_after = line.ended, line.got, line.wal_after
+        calls += begun.values()
+    calls.sort(key=lambda call: call.began)
+    return calls
+
+
+def _lines(path: Path) -> Iterator[Call]:
+    with path.open("rb") as file:
+        while lines := file.readlines(1 << 20):
+            # A kill may have cut off the last line.
+            if not lines[-1].endswith(b"\n"):
+                lines.pop()
+            yield from _LINES.decode(b"[" + b",".join(lines) + b"]")
+
+
+def kept(calls: list[Call], position: int) -> list[Call]:
+    """Return what is left of a history that was cut at a position of the log, as by the promotion of a standby.
+
+    Calls that ended before it are as they were, those that began after it are gone; of the others nobody knows.
+    """
+    result = []
+    for call in calls:
+        if call.wal_after <= position:
+            result.append(call)
+        elif call.wal < position:
+            result.append(msgspec.structs.replace(call, ended=NEVER, got=None))
+    return result

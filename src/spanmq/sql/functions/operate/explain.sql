@@ -1,0 +1,681 @@
+-- Why a message is not delivered, and what would release it. Reads what a claim reads, in the order in which a claim
+-- decides, and locks nothing: so it is a view of this moment. Each part returns rows of the public function.
+
+-- The reasons for which no receive returns the message now, a row each, the ones that are decided first coming first; a
+-- row `visible` if a receive returns it; and what is known of the workers of the queue. sentence: the reason in words.
+-- until: when it ends by itself, null if that is not known. object: what is in the way, or facts about it. call: the
+-- statement that would end it; another reason may follow.
+--   unknown, unpublished, dead, completed, cancelled, expired, discarded
+--                    the message is not in the queue (as state() says); unpublished: its bulk write is not published
+--   delayed, retry   it is hidden until then; retry: after a failure
+--   leased, reserved, stream  a receiver has it; reserved: a worker, which has not begun; stream: a batch of a stream
+--   ends             the next claim that meets it ends it: it expired, was cancelled, or has no attempt left
+--   locked           an open transaction has locked it, or its group
+--   alone            it must be delivered alone, and another such message comes first
+--   behind           an earlier message of its group comes first, and has the reason that is named
+--   dead_letter      a dead letter blocks its group
+--   group_full, queue_full  as many messages are in flight as the policy allows
+--   rate             the rate limit allows no message before then
+--   in_line          other messages come first, more than the limits allow
+--   paused           the queue is paused
+--   visible          receives of this moment return it: the next one, or after the messages that come first
+--   breaker_open     a worker receives nothing until then
+--   no_worker, workers_busy  no worker reports; all slots of the workers are taken
+-- Costs a number of index look-ups that does not grow with the queue. Raises MQ002 without an id.
+create or replace function spanmq_call.explain(queue text, msg_id bigint)
+returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+#variable_conflict use_column
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    id bigint := msg_id;
+    at_ timestamptz := clock_timestamp();
+    policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
+    run spanmq_core.unsettled;
+    ends boolean;
+    n int;
+    is_kept boolean := false;
+begin
+    perform spanmq_core.raise_if(id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
+    select * into run from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = id;
+    if not found then
+        return query select * from spanmq_core.explain_gone(this, id);
+        return;
+    end if;
+    -- As receive() counts.
+    this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(policy));
+    ends := run.vt <= at_ and id = any (spanmq_core.ended_among(this, array[id], at_));
+    return query
+        select * from spanmq_core.explain_hidden(this, run, at_) where run.vt > at_
+        union all
+        select * from spanmq_core.explain_end(this, run, policy) where ends;
+    is_kept := run.vt > at_ or ends;
+    return query select * from spanmq_core.explain_lock(this, run, policy);
+    get diagnostics n = row_count;
+    is_kept := is_kept or n > 0;
+    return query select * from spanmq_core.explain_group(this, run, policy, at_);
+    get diagnostics n = row_count;
+    is_kept := is_kept or n > 0;
+    return query select * from spanmq_core.explain_queue(this, run, policy, at_);
+    get diagnostics n = row_count;
+    if not is_kept and n = 0 then
+        return query select * from spanmq_core.explain_visible(this, run, policy, at_);
+    end if;
+    return query select * from spanmq_core.explain_workers(this, at_);
+end $$;
+
+-- A message that is not in the queue.
+create or replace function spanmq_core.explain_gone(this spanmq_core.queue, id bigint)
+returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    drawn bigint := spanmq_core.drawn_from(this.ids);
+    state text;
+    letter spanmq_core.dead_letter;
+    write_ record;
+    archived_at timestamptz;
+begin
+    if id > drawn then
+        return query select 'unknown', format('No message has this id yet: the last one is %s.', drawn),
+                            null::timestamptz, jsonb_build_object('last_id', drawn), null::text;
+        return;
+    end if;
+    select w.* into write_ from spanmq_core.bulk_block b join spanmq_core.bulk_write w on w.write_id = b.write_id
+        where b.queue_id = this.queue_id and b.lo <= id and b.hi >= id order by b.queue_id desc, b.lo desc limit 1;
+    if found then
+        return query select 'unpublished', 'A bulk write has reserved its id, and is not published.',
+                            null::timestamptz,
+                            jsonb_build_object('writer', write_.writer, 'epoch', write_.epoch, 'since',
+                                               write_.opened_at), null::text;
+        return;
+    end if;
+    select * into letter from spanmq_core.dead_letter d
+        where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null;
+    if found then
+        return query select 'dead', format('It is a dead letter (%s).', concat_ws(
+                                ': ', letter.category, letter.error_class, nullif(left(letter.error, 200), ''))),
+                            null::timestamptz,
+                            jsonb_strip_nulls(jsonb_build_object(
+                                'dead_letter_id', letter.dead_letter_id, 'since', letter.dead_at, 'category',
+                                letter.category, 'error_class', letter.error_class, 'error', left(letter.error, 200),
+                                'attempts', letter.attempts, 'worker', letter.worker)),
+                            format('select spanmq.redrive_message(%L, %s)', this.name, id);
+        return;
+    end if;
+    state := spanmq_call.state(this.name, id);
+    if state = 'completed' and spanmq_core.archive_of(this) is not null then
+        execute format('select a.archived_at from %s a where a.msg_id = $1 limit 1', spanmq_core.archive_of(this))
+            into archived_at using id;
+    end if;
+    return query
+        select state, case
+                   when archived_at is not null then 'It was archived.'
+                   when state = 'completed' then 'It was acked, deleted or popped.'
+                   when state = 'cancelled' then 'It was cancelled.'
+                   when state = 'expired' then 'It expired, and was dropped as the policy says.'
+                   when state = 'discarded' then 'It was a dead letter, and was discarded.'
+                   else 'No message with this id is stored: the transaction of its sender is open or was rolled back,'
+                        ' or the message was purged, or it ended long ago.' end,
+               null::timestamptz,
+               nullif(jsonb_strip_nulls(jsonb_build_object('since', coalesce(archived_at, (
+                   select max(f.failed_at) from spanmq_core.failures_of(this.queue_id, id) f
+                   where state in ('cancelled', 'expired', 'discarded') and f.outcome = 'cancelled')))), '{}'),
+               null::text;
+end $$;
+
+-- A hidden message: what hides it. A row.
+create or replace function spanmq_core.explain_hidden(
+    this spanmq_core.queue, run spanmq_core.unsettled, at_ timestamptz
+)
+returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    failure spanmq_core.failure;
+    batch record;
+    facts jsonb := jsonb_build_object('message_id', run.msg_id, 'attempts', run.attempts);
+    show text := format('select pgmq.set_vt(%L, %s, 0)', this.name, run.msg_id);
+begin
+    if run.lease_id < 0 then
+        select r.receiver_id, r.label, r.seen_at into batch
+            from spanmq_core.receiver r join spanmq_core.receiver_batch b on b.receiver_id = r.receiver_id
+            where r.queue_id = this.queue_id and b.lease_id = run.lease_id limit 1;
+        return query select 'stream', format('A batch of the stream %s holds it.', coalesce(batch.label,
+                                                                                          batch.receiver_id::text)),
+                            null::timestamptz,
+                            jsonb_strip_nulls(facts || jsonb_build_object('receiver', batch.receiver_id, 'seen_at',
+                                                                          batch.seen_at)),
+                            format('select spanmq.release_receiver(%L, %L)', this.name,
+                                   coalesce(batch.label, batch.receiver_id::text));
+    elsif run.lease_id <> 0 then
+        return query
+            select case when run.alone = 1 then 'reserved' else 'leased' end,
+                   case when run.alone = 1
+                   then 'A worker has reserved it to deliver it alone, after what it handles now.'
+                   else format('A receiver holds it for attempt %s.', run.attempts) end, run.vt,
+                   jsonb_strip_nulls(facts || jsonb_build_object(
+                       'since', run.last_read_at, 'worker', w.worker, 'seen_at', w.seen_at, 'cancelled', nullif(
+                           exists (select from spanmq_core.expiry e where e.queue_id = this.queue_id
+                                   and e.msg_id = run.msg_id and e.is_cancelled), false))), show
+            -- A worker is known by the progress that its handler reports.
+            from (select) one left join lateral (
+                select w.worker, w.seen_at from spanmq_core.worker w
+                where w.queue_id = this.queue_id and w.seen_at > at_ - interval '60 seconds'
+                  and w.progress @> jsonb_build_array(jsonb_build_object('msg_id', run.msg_id)) limit 1) w on true;
+    else
+        select * into failure from spanmq_core.failures_of(this.queue_id, run.msg_id) f
+            where run.attempts > 0 and f.outcome = 'retrying' and f.retry_at = run.vt
+            order by f.failed_at desc limit 1;
+        if found then
+            return query select 'retry', format('It failed (%s), and waits for attempt %s.', concat_ws(
+                                    ': ', failure.category, failure.error_class,
+                                    nullif(left(failure.error, 200), '')), run.attempts + 1),
+                                run.vt, facts || jsonb_build_object('since', failure.failed_at),
+                                format('select spanmq.retry_failing(%L, msg_ids => ''{%s}'')', this.name, run.msg_id);
+        else
+            return query select 'delayed', 'It is delayed.'::text, run.vt, facts, show;
+        end if;
+    end if;
+end $$;
+
+-- Those of these visible messages that the next claim of them ends: see screen().
+create or replace function spanmq_core.ended_among(this spanmq_core.queue, ids bigint[], at_ timestamptz)
+returns bigint[]
+language plpgsql as $$
+begin
+    if ids = '{}' or this.max_attempts is null and not this.uses_limits then
+        return '{}';
+    end if;
+    return array(select e.msg_id from spanmq_core.expiry e
+                 where this.uses_limits and e.queue_id = this.queue_id and e.msg_id = any (ids) and e.expires_at <= at_)
+           || spanmq_core.spent(this, ids, case when this.uses_limits then 1 else this.max_attempts end)
+           || spanmq_core.exhausted(this, array(
+                  select u.msg_id from spanmq_core.unsettled u
+                  where u.queue_id = this.queue_id and u.msg_id = any (ids)
+                    and spanmq_core.was_alone(u.lease_id, u.alone, u.attempts)), this.max_attempts, 0, false);
+end $$;
+
+-- A visible message that the next claim of it ends. A row.
+create or replace function spanmq_core.explain_end(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy
+) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+begin
+    return query
+        select 'ends'::text,
+               case when e.is_cancelled then 'It was cancelled. The next claim that meets it ends it.'
+                    when e.msg_id is null
+                    then format('It has no attempt left after %s. The next claim that meets it makes it a dead letter.',
+                                run.attempts)
+                    when policy.drop_expired then 'It expired. The next claim that meets it drops it.'
+                    else 'It expired. The next claim that meets it makes it a dead letter.' end,
+               null::timestamptz,
+               jsonb_strip_nulls(jsonb_build_object('message_id', run.msg_id, 'attempts', run.attempts, 'since',
+                                                    e.expires_at)), null::text
+        from (select) one left join spanmq_core.expiry e
+            on e.queue_id = this.queue_id and e.msg_id = run.msg_id and e.expires_at <= clock_timestamp();
+end $$;
+
+-- The other session, or the prepared transaction, that has this transaction id: a row if it is open.
+create or replace function spanmq_core.holder_of(holder xid)
+returns table (pid int, application text, prepared text)
+language sql volatile as $$
+    -- pg_stat_activity shows these to every role.
+    select l.pid, nullif(a.application_name, ''), p.gid
+    from pg_locks l
+    left join pg_stat_activity a on a.pid = l.pid
+    left join pg_prepared_xacts p on p.transaction = l.transactionid and l.pid is null
+    where holder <> '0'::xid and l.locktype = 'transactionid' and l.transactionid = holder and l.granted
+      and l.mode = 'ExclusiveLock' and l.pid is distinct from pg_backend_pid() limit 1
+$$;
+
+-- A message, or a group, that an open transaction has locked: claims skip it.
+create or replace function spanmq_core.explain_lock(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy
+) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+begin
+    return query
+        select 'locked'::text,
+               format('An open transaction of %s has locked %s.',
+                      case when h.pid is null then format('%L, which is prepared,', h.prepared)
+                      else concat_ws(' of ', 'session ' || h.pid, h.application) end, held.what),
+               null::timestamptz,
+               jsonb_strip_nulls(jsonb_build_object('pid', h.pid, 'application', h.application, 'prepared',
+                                                    h.prepared)),
+               case when h.pid is null then format('rollback prepared %L', h.prepared)
+               else format('select pg_terminate_backend(%s)', h.pid) end
+        from (select 'it' as what, s.xmax as holder from spanmq_core.state s
+              where s.queue_id = this.queue_id and s.msg_id = run.msg_id
+              union all
+              select 'it', h.xmax from spanmq_core.later h where h.queue_id = this.queue_id and h.msg_id = run.msg_id
+              union all
+              select 'its group', l.xmax from spanmq_core.group_lock l
+              where l.queue_id = this.queue_id
+                and l.slot = (hashint8extended(coalesce(run.group_hash, 0), this.queue_id) & 4095)::int
+                and (policy.ordered or policy.max_in_flight_per_group is not null)
+              union all
+              -- The first claim of groups: see has_group_locks().
+              select 'the groups of the queue', l.xmax from spanmq_core.lock l
+              where l.queue_id = this.queue_id and l.what = 'groups'
+                and (policy.ordered or policy.max_in_flight_per_group is not null)
+                and not exists (select from spanmq_core.group_lock g where g.queue_id = this.queue_id and g.slot = 0)
+             ) held
+        cross join lateral spanmq_core.holder_of(held.holder) h;
+end $$;
+
+-- The visible messages of a group (hash null: without one) with lower ids: the first 1,000.
+create or replace function spanmq_core.first_of_group(this_queue int, hash bigint, id bigint, at_ timestamptz)
+returns bigint[]
+language plpgsql as $$
+declare
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
+begin
+    return array(
+        select c.msg_id from (
+            (select f.msg_id from spanmq_core.state f
+             where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null
+               and f.msg_id >= bound.from_id and f.msg_id < id and f.vt <= at_
+             order by f.queue_id + 0, f.group_hash, f.msg_id limit 1000)
+            union all
+            (select f.msg_id from (
+                 select * from spanmq_core.state s
+                 where hash is null and s.queue_id = this_queue and s.msg_id >= bound.from_id and s.msg_id < id
+                   and s.vt <= at_
+                 order by s.queue_id, s.msg_id limit 5000) f
+             where f.group_hash is null)
+            union all
+            (select h.msg_id from spanmq_core.later h
+             where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
+               and h.vt >= bound.due_from and h.vt <= at_ and h.msg_id < id
+             order by h.queue_id + 0, h.group_hash, h.vt limit 1000)
+            union all
+            (select h.msg_id from (
+                 select * from spanmq_core.later l
+                 where hash is null and l.queue_id + 0 = this_queue and l.vt >= bound.due_from and l.vt <= at_
+                   and l.msg_id < id
+                 order by l.queue_id + 0, l.vt, l.msg_id limit 5000) h
+             where h.group_hash is null)) c
+        order by c.msg_id limit 1000);
+end $$;
+
+-- Those of these visible messages that an open transaction has locked.
+create or replace function spanmq_core.locked_among(this_queue int, ids bigint[]) returns setof bigint
+language plpgsql rows 1 as $$
+begin
+    return query
+        select l.msg_id
+        from (select s.msg_id, s.xmax as holder from spanmq_core.state s
+              where s.queue_id = this_queue and s.msg_id = any (ids) and s.xmax <> '0'::xid
+              union all
+              select h.msg_id, h.xmax from spanmq_core.later h
+              where h.queue_id = this_queue and h.msg_id = any (ids) and h.xmax <> '0'::xid) l
+        where exists (select from spanmq_core.holder_of(l.holder));
+end $$;
+
+-- Those of these visible messages that are delivered alone: marked, or to be marked by the next claim of them.
+create or replace function spanmq_core.alone_among(this spanmq_core.queue, ids bigint[]) returns bigint[]
+language plpgsql as $$
+begin
+    if ids = '{}' or this.max_attempts is null and not this.uses_limits then
+        return '{}';
+    end if;
+    return spanmq_core.suspects_among(this, array(
+        select u.msg_id from spanmq_core.unsettled u
+        where u.queue_id = this.queue_id and u.msg_id = any (ids) and (u.lease_id <> 0 or u.alone > 0)));
+end $$;
+
+-- What a message waits for in its group, where the policy orders or limits groups.
+create or replace function spanmq_core.explain_group(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    id bigint := run.msg_id;
+    is_visible boolean := run.vt <= at_;
+    hidden record;
+    dead bigint;
+    blocker spanmq_core.unsettled;
+    first_ids bigint[];
+    tried bigint[];
+    ended bigint[];
+    alone bigint[];
+    self bigint[] := '{}';   -- the message, if it is delivered alone
+    locked bigint[];
+    first_id bigint;
+    first_code text;
+    most int;
+begin
+    if not policy.ordered and policy.max_in_flight_per_group is null then
+        return;
+    end if;
+    if policy.dead_letter_blocks_group then
+        select min(b.msg_id) into dead from spanmq_core.blocked_group b
+            where b.queue_id = this.queue_id and b.group_hash = run.group_hash;
+    end if;
+    if dead is not null then
+        return query select 'dead_letter', format('Message %s of its group is a dead letter, which blocks the group.',
+                                                  dead),
+                            null::timestamptz,
+                            jsonb_build_object('message_id', dead, 'group', run.group_key),
+                            format('select spanmq.redrive_message(%L, %s)', this.name, dead);
+    end if;
+    hidden := spanmq_core.hidden_of(this.queue_id, run.group_hash, at_);
+    first_ids := spanmq_core.first_of_group(this.queue_id, run.group_hash, id, at_);
+    most := policy.max_in_flight_per_group;
+    tried := array(select u.msg_id from spanmq_core.unsettled u
+                   where u.queue_id = this.queue_id and u.msg_id = any (first_ids)
+                     and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
+    ended := spanmq_core.ended_among(this, tried, at_);
+    if policy.ordered then
+        if hidden.blocks or hidden.delayed_id < id then
+            -- The first one; others may follow.
+            select b.* into blocker
+                from spanmq_core.hidden_in_group(this.queue_id, run.group_hash, at_) b
+                where b.msg_id <> id and (b.lease_id <> 0 or b.attempts > 0 or b.msg_id < id)
+                order by b.msg_id limit 1;
+        end if;
+        if blocker.msg_id is not null then
+            return query
+                select 'behind', format('Message %s of its group comes first. %s', blocker.msg_id, h.sentence), h.until,
+                       h.object || jsonb_build_object('code', h.code, 'group', run.group_key), h.call
+                from spanmq_core.explain_hidden(this, blocker, at_) h;
+            return;
+        end if;
+        alone := spanmq_core.alone_among(this, tried);
+        locked := array(select spanmq_core.locked_among(this.queue_id, first_ids));
+        if is_visible and first_ids <> '{}' then
+            self := spanmq_core.alone_among(this, array[id]);
+        end if;
+        select f.id, case when f.id = any (locked) then 'locked' when f.id = any (alone) then 'alone'
+                     when f.id = any (ended) then 'ends' else 'visible' end into first_id, first_code
+            from unnest(first_ids) f (id)
+            where f.id = any (locked) or f.id = any (alone) or policy.dead_letter_blocks_group and f.id = any (ended)
+               or self <> '{}' and f.id <> all (ended)
+            order by f.id limit 1;
+    else
+        if hidden.in_flight >= most then
+            return query
+                select 'group_full', format('%s of %s messages of its group are in flight.', hidden.in_flight, most),
+                       min(h.vt), jsonb_build_object('in_flight', hidden.in_flight, 'max_in_flight_per_group', most,
+                                                     'group', run.group_key, 'message_ids', jsonb_agg(h.msg_id)),
+                       format('select pgmq.set_vt(%L, %s, 0)', this.name, min(h.msg_id))
+                from (select * from spanmq_core.hidden_in_group(this.queue_id, run.group_hash, at_) b
+                      where b.lease_id <> 0 order by b.vt, b.msg_id limit 10) h;
+            return;
+        end if;
+        most := most - hidden.in_flight;
+        if policy.dead_letter_blocks_group then
+            select f.id, 'ends' into first_id, first_code from unnest(first_ids) f (id) where f.id = any (ended)
+                order by f.id limit 1;
+        end if;
+    end if;
+    if first_id is not null then
+        return query
+            select 'behind', format('Message %s of its group comes first%s', first_id, case first_code
+                       when 'locked' then ', and an open transaction has locked it.'
+                       when 'alone' then ', and is delivered alone.'
+                       when 'ends' then ', and the next claim makes it a dead letter.' else '.' end),
+                   null::timestamptz,
+                   jsonb_build_object('message_id', first_id, 'code', first_code, 'group', run.group_key), null::text;
+    elsif is_visible and most <= (select count(*) from unnest(first_ids) f (id) where f.id <> all (ended)) then
+        return query
+            select 'in_line', format('%s messages of its group come first, and %s more may be in flight.',
+                                     cardinality(first_ids), most), null::timestamptz,
+                   jsonb_build_object('message_id', first_ids[1], 'ahead', cardinality(first_ids), 'group',
+                                      run.group_key), null::text;
+    end if;
+end $$;
+
+-- The hidden messages of a group, up to 1,000; see hidden_of().
+create or replace function spanmq_core.hidden_in_group(this_queue int, hash bigint, at_ timestamptz)
+returns setof spanmq_core.unsettled
+language plpgsql rows 10 as $$
+begin
+    return query
+        select * from spanmq_core.unsettled u
+        where u.queue_id = this_queue and u.vt > at_ and u.msg_id = any (array(
+            (select h.msg_id from spanmq_core.later h
+             where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt > at_
+             order by h.queue_id + 0, h.group_hash, h.vt limit 1000)
+            union all
+            (select h.msg_id from (select * from spanmq_core.later l
+                                   where hash is null and l.queue_id + 0 = this_queue and l.vt > at_
+                                   order by l.queue_id + 0, l.vt, l.msg_id limit 5000) h
+             where h.group_hash is null)
+            union all
+            (select s.msg_id from spanmq_core.state s
+             where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null
+             order by s.queue_id + 0, s.group_hash, s.msg_id limit 100)
+            union all
+            (select f.msg_id from (select * from spanmq_core.state s where hash is null and s.queue_id = this_queue
+                                   order by s.queue_id, s.msg_id limit 100) f
+             where f.group_hash is null)));
+end $$;
+
+-- What a message waits for in its queue: the policy, and messages that come first under its limits, or alone.
+create or replace function spanmq_core.explain_queue(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    paused record;
+    other record;
+    tried bigint[];
+    near bigint[];
+    ids bigint[];
+    n int;
+    room int;
+    seconds double precision;
+begin
+    if run.vt <= at_ and run.msg_id <> all (spanmq_core.ended_among(this, array[run.msg_id], at_))
+       and run.msg_id = any (spanmq_core.alone_among(this, array[run.msg_id])) then
+        return query
+            select 'locked', 'An open transaction delivers another message alone.', null::timestamptz,
+                   jsonb_strip_nulls(jsonb_build_object('pid', h.pid, 'application', h.application)),
+                   format('select pg_terminate_backend(%s)', h.pid)
+            from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
+            where l.queue_id = this.queue_id and l.what = 'alone';
+        select h.msg_id, h.vt into other from spanmq_core.later h
+            where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id <> run.msg_id and h.lease_id > 0
+              and h.vt > at_
+            order by h.queue_id - 0, h.msg_id limit 1;
+        if not found then
+            -- Those that no claim has marked yet, mostly of one lost lease, are near each other.
+            tried := array(select u.msg_id from spanmq_core.unsettled u
+                           where u.queue_id = this.queue_id and u.msg_id >= run.msg_id - 1000 and u.msg_id < run.msg_id
+                             and u.vt <= at_ and u.lease_id > 0);
+            near := spanmq_core.without(spanmq_core.alone_among(this, tried),
+                                        spanmq_core.ended_among(this, tried, at_));
+            ids := array(select h.msg_id from spanmq_core.later h
+                         where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id < run.msg_id and h.vt <= at_
+                         order by h.queue_id - 0, h.msg_id limit 100)
+                   || near;
+            -- Not those whose group is blocked: the claim passes these.
+            select min(u.msg_id) as msg_id, at_ as vt into other
+                from spanmq_core.unsettled u
+                where u.queue_id = this.queue_id and u.msg_id = any (ids)
+                  and u.msg_id <> all (array(select spanmq_core.locked_among(this.queue_id, ids)))
+                  and not ((policy.ordered or policy.max_in_flight_per_group is not null)
+                           and spanmq_core.is_blocked(
+                               this.queue_id, u.group_hash, case when policy.ordered then 'fair' else 'free' end,
+                               policy.max_in_flight_per_group, at_))
+                having count(*) > 0;
+        end if;
+        if found then
+            return query
+                select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
+                           when other.vt > at_ then ', which is being delivered alone' else '' end),
+                       case when other.vt > at_ then other.vt end, jsonb_build_object('message_id', other.msg_id),
+                       case when other.vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other.msg_id)
+                       end;
+        end if;
+    end if;
+    if policy.paused then
+        select c.role, c.actor, c.changed_at into paused
+            from (select * from spanmq_core.change c
+                  where lower(c.queue_name collate "C") = lower(this.name collate "C")
+                  order by lower(c.queue_name collate "C") desc, c.change_id desc limit 100) c
+            where c.action = 'pause' order by c.change_id desc limit 1;
+        return query
+            select 'paused', concat('The queue is paused', ' by ' || coalesce(paused.actor, paused.role), '.'),
+                   null::timestamptz,
+                   nullif(jsonb_strip_nulls(jsonb_build_object('role', paused.role, 'actor', paused.actor, 'since',
+                                                               paused.changed_at)), '{}'),
+                   format('select spanmq.resume(%L)', this.name);
+    end if;
+    if policy.max_in_flight is not null then
+        n := spanmq_core.count_in_flight(this.queue_id, at_);
+        room := policy.max_in_flight - n;
+        if room <= 0 then
+            return query
+                select 'queue_full', format('%s of %s messages of the queue are in flight.', n, policy.max_in_flight),
+                       min(h.vt), jsonb_build_object('in_flight', n, 'max_in_flight', policy.max_in_flight),
+                       format('select spanmq.set_policy(%L, ''{"max_in_flight": null}'')', this.name)
+                from (select * from spanmq_core.later l where l.queue_id + 0 = this.queue_id and l.vt > at_
+                      order by l.queue_id + 0, l.vt, l.msg_id limit 1000) h
+                where h.lease_id <> 0;
+        end if;
+    end if;
+    if policy.rate_limit is not null then
+        seconds := spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst);
+        if seconds is not null then
+            return query
+                select 'rate', format('The rate limit of %s a second allows no message before then.',
+                                      policy.rate_limit),
+                       at_ + make_interval(secs => seconds),
+                       jsonb_build_object('rate_limit', policy.rate_limit, 'rate_burst', policy.rate_burst),
+                       format('select spanmq.set_policy(%L, ''{"rate_limit": null}'')', this.name);
+        else
+            room := least(room, spanmq_core.tokens(this.queue_id, policy.rate_limit, policy.rate_burst));
+        end if;
+    end if;
+    if room > 0 and run.vt <= at_ and not policy.ordered and policy.max_in_flight_per_group is null then
+        n := spanmq_core.count_ahead(this, run, policy, at_, least(room, 1000));
+        if n >= room then
+            return query
+                select 'in_line', format('%s or more messages come first, and the limits allow %s more now.', n, room),
+                       null::timestamptz, jsonb_build_object('ahead', n), null::text;
+        end if;
+    end if;
+end $$;
+
+-- How many visible messages a claim of a queue without groups takes before this one, up to `most` (by priority 200).
+create or replace function spanmq_core.count_ahead(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, most int
+) returns int
+language plpgsql as $$
+declare
+    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
+begin
+    if not this.uses_priority then
+        return least(most,
+            (select count(*) from (
+                 select from spanmq_core.state s
+                 where s.queue_id = this.queue_id and s.msg_id >= bound.from_id and s.msg_id < run.msg_id
+                   and s.vt <= at_
+                 order by s.queue_id, s.msg_id limit most) s)
+            + (select count(*) from (
+                   select h.msg_id from spanmq_core.later h
+                   where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_
+                   order by h.queue_id + 0, h.vt, h.msg_id limit 1000) h
+               where h.msg_id < run.msg_id));
+    end if;
+    -- See take_by_priority().
+    return least(most, (
+        with candidates as (
+            select u.msg_id, u.priority,
+                   min(u.vt) over (partition by coalesce(u.priority, 0) order by u.msg_id desc) as since
+            from ((select s.msg_id, s.priority, s.vt from spanmq_core.state s
+                   where s.queue_id = this.queue_id and s.msg_id >= bound.from_id and s.vt <= at_
+                   order by s.queue_id, s.msg_id limit 200)
+                  union
+                  (select s.msg_id, s.priority, s.vt from generate_series(1, 9) level cross join lateral (
+                      select * from spanmq_core.state s
+                      where s.queue_id + 0 = this.queue_id and s.priority = level and s.priority > 0
+                        and s.msg_id >= bound.from_id and s.vt <= at_
+                      order by s.queue_id + 0, s.priority, s.msg_id limit 200) s)
+                  union
+                  (select h.msg_id, h.priority, h.vt from spanmq_core.later h
+                   where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_
+                   order by h.queue_id + 0, h.vt, h.msg_id limit 1000)
+                  union
+                  (select run.msg_id, run.priority, run.vt)) u),
+        ranked as (
+            select c.msg_id,
+                   row_number() over (order by coalesce(c.priority, 0)
+                                               + extract(epoch from at_ - c.since) / policy.priority_aging desc,
+                                      c.msg_id) as place
+            from candidates c)
+        select r.place - 1 from ranked r where r.msg_id = run.msg_id));
+end $$;
+
+-- A message that receives of this moment return. A row.
+create or replace function spanmq_core.explain_visible(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+declare
+    in_groups boolean := policy.ordered or policy.max_in_flight_per_group is not null;
+    ahead int := case when in_groups
+                 then cardinality(spanmq_core.first_of_group(this.queue_id, run.group_hash, run.msg_id, at_))
+                 else spanmq_core.count_ahead(this, run, policy, at_, 1000) end;
+begin
+    return query
+        select 'visible'::text, case
+                   when ahead = 0 and in_groups then 'It is the first of its group, and receives return it.'
+                   when ahead = 0 then 'The next receive returns it.'
+                   else format('Receives return it, after %s message%s%s.', case
+                                   when ahead >= (case when this.uses_priority and not in_groups then 200 else 1000 end)
+                                   then ahead || ' or more' else ahead::text end,
+                               case when ahead <> 1 then 's' end, case when in_groups then ' of its group' end) end,
+               null::timestamptz, jsonb_strip_nulls(jsonb_build_object('ahead', ahead, 'priority', run.priority)),
+               null::text;
+end $$;
+
+-- What is known of the workers of a queue. They do not decide what a receive returns.
+create or replace function spanmq_core.explain_workers(this spanmq_core.queue, at_ timestamptz)
+returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    open_until timestamptz := spanmq_core.breaker_open_until(this.queue_id);
+    workers record;
+begin
+    if open_until is not null then
+        return query
+            select 'breaker_open', concat('A worker has stopped receiving after failures',
+                                          ': ' || left(spanmq_core.breaker_error(this.queue_id), 200), '.'),
+                   open_until, null::jsonb, format('select spanmq.close_breaker(%L)', this.name);
+    end if;
+    select count(*) as n, count(*) filter (where w.slots > w.held) as n_free, sum(w.held) as held,
+           (array_agg(w.worker order by w.worker))[1:10] as names
+        into workers
+        from (select w.worker, w.slots,
+                     (select coalesce(sum(o.held), 0) from spanmq_core.worker o where o.worker = w.worker) as held
+              from spanmq_core.worker w
+              where w.queue_id = this.queue_id and w.seen_at > at_ - interval '60 seconds' limit 1000) w;
+    if workers.n = 0 then
+        -- Other receivers do not report: they are known by what they hold.
+        return query
+            select 'no_worker', 'No worker receives from the queue.', null::timestamptz, null::jsonb, null::text
+            where not exists (
+                      select from (select s.lease_id from spanmq_core.state s
+                                   where s.queue_id = this.queue_id
+                                     and s.msg_id >= (spanmq_core.bound_of(this.queue_id)).from_id
+                                   order by s.queue_id, s.msg_id limit 100) s where s.lease_id <> 0)
+              and not exists (
+                      select from (select h.lease_id from spanmq_core.later h
+                                   where h.queue_id + 0 = this.queue_id and h.vt > at_
+                                   order by h.queue_id + 0, h.vt, h.msg_id limit 100) h where h.lease_id <> 0);
+    elsif workers.n_free = 0 then
+        return query
+            select 'workers_busy', format('All slots of %s are taken.',
+                                          case when workers.n = 1 then 'the worker'
+                                          else format('the %s workers', workers.n) end),
+                   null::timestamptz, jsonb_build_object('workers', workers.names, 'held', workers.held), null::text;
+    end if;
+end $$;

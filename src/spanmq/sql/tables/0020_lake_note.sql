@@ -1,0 +1,11 @@
+-- The newest export of a lake that this database has noted: a lake that lacks it was set back to an earlier time, or is
+-- a copy that was left behind. chain is the line of positions that token belongs to: copies of a lake share it.
+alter table spanmq_core.archive_export add column number bigint, add column token uuid, add column chain uuid;
+
+-- What a lake had when it was refused. Retention waits for its ids, which are none then.
+alter table spanmq_core.archive_export_ids add column refused_ids int8multirange not null default '{}';
+
+-- Whether the writer records each of its epochs, also those without rows; and since when it has been published.
+alter table spanmq_core.bulk_ledger
+    add column records_all boolean not null default false,
+    add column published_at timestamptz not null default now();

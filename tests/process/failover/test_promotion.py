@@ -1,0 +1,93 @@
+"""A standby is promoted under load: it has all that was answered, or, asynchronous, what it had heard of."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from bench.history import Call, kept, problems, read
+from bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
+from tests.patience import wait_until
+from tests.process.servers import Servers, serving
+
+from spanmq import schema
+
+# Calls of each client before something is done to its server.
+ENOUGH = 60
+
+
+def work(clients: list[Client]) -> None:
+    """Return when each client has had enough answers more."""
+    targets = [client.answers + ENOUGH for client in clients]
+    wait_until(lambda: all(one.answers >= target for one, target in zip(clients, targets, strict=True)))
+
+
+@contextmanager
+def pair() -> Iterator[tuple[Servers, str]]:
+    """Run a primary with a queue, and a standby."""
+    with serving() as servers:
+        with psycopg.connect(servers.dsn) as connection:
+            schema.install(connection)
+            create(connection, "jobs")
+        yield servers, servers.add_standby()
+
+
+def end_of_first_timeline(dsn: str) -> int:
+    """Return the position up to which a promoted standby had the log of its primary."""
+    with psycopg.connect(dsn) as connection:
+        [(history,)] = connection.execute("select pg_read_file('pg_wal/00000002.history')").fetchall()
+        position = history.split()[1]
+        row = connection.execute("select (%s::pg_lsn - '0/0')::bigint", [position]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def go_on(dsn: str, before: list[Call], folder: Path) -> list[str]:
+    """Have clients at work on the promoted server; return what the history of both servers shows."""
+    with load(dsn, folder, "jobs") as clients:
+        work(clients)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return problems([*before, *told(folder, connection, "jobs")], ordered=True, max_attempts=MAX_ATTEMPTS)
+
+
+def test_synchronous_standby_has_all_that_was_answered(tmp_path: Path) -> None:
+    with pair() as (servers, standby):
+        with psycopg.connect(servers.dsn, autocommit=True) as connection:
+            connection.execute("alter system set synchronous_standby_names = '*'")
+            connection.execute("select pg_reload_conf()")
+        servers.until(servers.dsn, "select sync_state = 'sync' from pg_stat_replication")
+        with load(servers.dsn, tmp_path / "before", "jobs", positions=True) as clients:
+            work(clients)
+            servers.stop(mode="immediate")
+        servers.promote(standby)
+        with psycopg.connect(standby, autocommit=True) as connection:
+            connection.execute("alter system reset synchronous_standby_names")
+            connection.execute("select pg_reload_conf()")
+        assert go_on(standby, read(tmp_path / "before"), tmp_path / "after") == []
+
+
+def test_asynchronous_standby_lacks_exactly_what_it_had_not_heard_of(tmp_path: Path) -> None:
+    with pair() as (servers, standby):
+        with load(servers.dsn, tmp_path / "before", "jobs", positions=True) as clients:
+            work(clients)
+            with psycopg.connect(standby, autocommit=True) as connection:
+                connection.execute("alter system set primary_conninfo = 'host=/nowhere'")
+                connection.execute("select pg_reload_conf()")
+            servers.until(standby, "select not exists (select from pg_stat_wal_receiver)")
+            work(clients)
+            servers.stop(mode="immediate")
+        servers.promote(standby)
+        before = read(tmp_path / "before")
+        left = kept(before, end_of_first_timeline(standby))
+        assert go_on(standby, left, tmp_path / "after") == []
+        answered = {True: Counter[str](), False: Counter[str]()}
+        for call in before:
+            answered[call in left][call.verb] += call.is_answered
+        for verb in ("send", "receive", "settle"):
+            assert answered[True][verb], f"no {verb} was kept"
+            assert answered[False][verb], f"no {verb} was lost"
+        # Of what was under way when the standby heard the last word, one call for each client is unknown at most.
+        assert sum(not call.is_answered for call in left) <= len(clients)
+        # A check that does not know of the promotion sees the loss.
+        assert problems([*before, *read(tmp_path / "after")], ordered=True, max_attempts=MAX_ATTEMPTS)

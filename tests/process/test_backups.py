@@ -1,0 +1,112 @@
+"""What a server holds after a recovery to a point in time and after pg_upgrade, and what a hot standby answers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from bench.history import kept, problems, read
+from bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
+from psycopg.conninfo import make_conninfo
+from tests.patience import wait_until
+from tests.process.servers import Servers, serving
+from tests.service.running import service
+from tests.sql.model.invariants import broken_invariants
+
+from spanmq import Client as SpanmqClient
+from spanmq import embedded, schema
+from spanmq.errors import EmbeddedError
+
+ENOUGH = 40
+
+
+def prepare(servers: Servers) -> None:
+    with psycopg.connect(servers.dsn) as connection:
+        schema.install(connection)
+        create(connection, "jobs")
+
+
+def work(clients: list[Client]) -> None:
+    """Return when each client has had enough answers more."""
+    targets = [client.answers + ENOUGH for client in clients]
+    wait_until(lambda: all(one.answers >= target for one, target in zip(clients, targets, strict=True)))
+
+
+def is_sound(servers: Servers, folder: Path, before: list[Any]) -> None:
+    """Have clients go on, and check the history of all."""
+    with load(servers.dsn, folder, "jobs") as clients:
+        work(clients)
+    with psycopg.connect(servers.dsn, autocommit=True) as connection:
+        calls = [*before, *told(folder, connection, "jobs")]
+        assert problems(calls, ordered=True, max_attempts=MAX_ATTEMPTS) == []
+        assert broken_invariants(connection) == []
+
+
+def test_recovery_to_a_point_in_time_has_what_was_done_until_then(tmp_path: Path) -> None:
+    with serving() as servers:
+        prepare(servers)
+        with load(servers.dsn, tmp_path / "before", "jobs", positions=True) as clients:
+            work(clients)
+            go_back = servers.back_up()
+            work(clients)
+        go_back()
+        calls = read(tmp_path / "before")
+        left = kept(calls, servers.restore_point)
+        assert 0 < len(left) < len(calls)
+        is_sound(servers, tmp_path / "after", left)
+
+
+def test_queues_go_on_after_pg_upgrade(tmp_path: Path) -> None:
+    try:
+        embedded.find_binaries(16)
+    except EmbeddedError:
+        pytest.skip("there is no PostgreSQL 16 here")
+    with serving(16) as servers:
+        prepare(servers)
+        with load(servers.dsn, tmp_path / "before", "jobs") as clients:
+            work(clients)
+        servers.upgrade(18)
+        is_sound(servers, tmp_path / "after", read(tmp_path / "before"))
+
+
+READS = {
+    "metrics": "select queue_length from pgmq.metrics('jobs')",
+    "metrics of all": "select queue_length from pgmq.metrics_all()",
+    "peek": "select count(*) from spanmq.peek('jobs')",
+    "queue": "select count(*) from pgmq.q_jobs",
+    "archive": "select count(*) + 2 from pgmq.a_jobs",
+    "dead letters": "select count(*) + 1 from spanmq.dead_letters('jobs')",
+    "count of dead letters": "select n + 1 from spanmq.count_dead_letters('jobs')",
+}
+
+
+@pytest.fixture(scope="module")
+def standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A standby of a server with two messages in a queue and a dead letter."""
+    with serving() as servers:
+        prepare(servers)
+        with SpanmqClient(servers.dsn) as client:
+            client.send_batch("jobs", [1, 2, 3])
+            client.reject(client.receive("jobs"), error="no")
+        yield servers.add_standby()
+
+
+@pytest.mark.parametrize("what", READS)
+def test_hot_standby_answers(standby: str, what: str) -> None:
+    with psycopg.connect(standby, autocommit=True) as connection:
+        assert connection.execute(READS[what].encode()).fetchall() == [(2,)]
+
+
+def test_dashboard_reads_a_hot_standby(standby: str, tmp_path: Path) -> None:
+    dsn = make_conninfo(standby, target_session_attrs="any")
+    with service(dsn, tmp_path) as running, running.client() as http:
+        for page in (
+            "/",
+            "/queue",
+            "/queue/messages",
+            "/queue/dead-letters",
+            "/queue/failing",
+            "/dead-letters",
+        ):
+            assert http.get(page, params={"queue": "jobs"}).status_code == 200, page

@@ -1,0 +1,238 @@
+"""Lakes of each format where the database, the lake or the catalogue goes back in time: refused and repaired."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow.parquet
+import pytest
+from tests.spark.restored import copied
+from tests.spark.without_spark import Session
+
+from spanmq.client import Client
+from spanmq.errors import PositionUnknownError
+from spanmq.spark.jobs import export as jobs
+from spanmq.spark.jobs.export import ExportReport, export
+from spanmq.spark.jobs.lake import lake_at
+from spanmq.spark.jobs.lake_format import known_table
+from spanmq.spark.jobs.restored import RestoredTable, restored
+
+FORMATS = ["parquet", "delta", "iceberg"]
+SESSION = cast(Any, Session())
+Bodies = Counter[Any]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*_: object, **__: object) -> None:
+    raise Killed
+
+
+def archived(dsn: str, word: str, quantity: int) -> None:
+    with Client(dsn) as client:
+        client.archive("orders", client.send_batch("orders", [f"{word} {n}" for n in range(quantity)]))
+
+
+def run(dsn: str, lake: Path, kind: str) -> ExportReport:
+    return export(SESSION, dsn, "orders", lake, format=kind)
+
+
+def retained(dsn: str) -> None:
+    """Delete from the archive what retention may."""
+    with Client(dsn) as client:
+        client.queues.set_policy("orders", archive_retention="1 microsecond")
+        while client.admin.maintain():
+            pass
+        client.queues.set_policy("orders", archive_retention=None)
+
+
+def words(bodies: list[str]) -> Bodies:
+    return Counter(json.loads(body).split()[0] for body in bodies)
+
+
+def rows_of(lake: Path, dsn: str) -> Bodies:
+    """Return the first words of the bodies that the table of a lake has."""
+    place = lake_at(lake)
+    names = known_table(dsn, place, "archive").read("orders")
+    return words([body for name in names for body in column(lake / name)])
+
+
+def lost_of(lake: Path) -> Bodies:
+    return words([body for path in (lake / "lost").rglob("*.parquet") for body in column(path)])
+
+
+def column(path: Path) -> list[str]:
+    return list(pyarrow.parquet.ParquetFile(path).read(["body"])["body"].to_pylist())
+
+
+def repaired(dsn: str, lake: Path) -> RestoredTable:
+    [seen] = restored(dsn, "orders", lake=lake, dry_run=True).tables
+    [table] = restored(dsn, "orders", lake=lake).tables
+    counts = ("only_in_lake", "only_in_database", "gone", "gone_ids", "exports")
+    assert {name: getattr(table, name) for name in counts} == {name: getattr(seen, name) for name in counts}
+    assert restored(dsn, "orders", lake=lake).tables == []
+    return table
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("cut", ["verify", "_write", "write_manifest"])
+def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
+    client: Client,
+    database: str,
+    spanmq_server: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,  # noqa: A002
+    cut: str,
+) -> None:
+    client.close()
+    archived(database, "before", 20)
+    assert run(database, tmp_path, format).exported == 20
+    went_back = copied(database, spanmq_server)
+    archived(database, "lost", 10)
+    run(database, tmp_path, format)
+    archived(database, "late", 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "verify", killed)
+        with pytest.raises(Killed):
+            run(database, tmp_path, format)
+    went_back()
+    archived(database, "after", 30)
+    with pytest.raises(PositionUnknownError):
+        run(database, tmp_path, format)
+    if cut != "verify":
+        with monkeypatch.context() as patch:
+            patch.setattr(f"spanmq.spark.jobs.restored.{cut}", killed)
+            with pytest.raises(Killed):
+                restored(database, "orders", lake=tmp_path)
+    if cut != "write_manifest":
+        table = repaired(database, tmp_path)
+        assert (table.only_in_lake, table.only_in_database, table.gone) == (10, 30, 0)
+    else:
+        # The table may have the commit of the repair.
+        restored(database, "orders", lake=tmp_path)
+    assert run(database, tmp_path, format).exported == 30
+    assert rows_of(tmp_path, database) == {"before": 20, "after": 30}
+    assert lost_of(tmp_path) == {"lost": 10}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_lake_that_was_set_back_is_refused_and_what_is_gone_is_named(
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    format: str,  # noqa: A002
+) -> None:
+    client.close()
+    lake, backup = tmp_path / "lake", tmp_path / "backup"
+    archived(database, "one", 30)
+    run(database, lake, format)
+    shutil.copytree(lake, backup)
+    archived(database, "two", 30)
+    run(database, lake, format)
+    retained(database)
+    archived(database, "two", 4)
+    run(database, lake, format)
+    shutil.rmtree(lake)
+    shutil.copytree(backup, lake)
+    archived(database, "three", 20)
+    for message in ("lacks exports of queue orders that this database has noted", "has been refused since"):
+        with pytest.raises(PositionUnknownError, match=message):
+            run(database, lake, format)
+    retained(database)
+    table = repaired(database, lake)
+    assert (table.only_in_lake, table.only_in_database, table.exports) == (0, 24, 0)
+    assert (table.gone, table.gone_ids) == (30, "31-60")
+    [named] = (lake / "lost").rglob("*.gone.json")
+    assert json.loads(named.read_bytes()) == [[31, 60]]
+    assert run(database, lake, format).exported == 24
+    assert rows_of(lake, database) == {"one": 30, "two": 4, "three": 20}
+    archived(database, "four", 1)
+    assert run(database, lake, format).exported == 1
+
+
+@pytest.mark.parametrize("format", FORMATS[:2])
+def test_copy_of_a_lake_that_was_left_behind_is_refused(
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    format: str,  # noqa: A002
+) -> None:
+    client.close()
+    archived(database, "one", 3)
+    run(database, tmp_path / "lake", format)
+    shutil.copytree(tmp_path / "lake", tmp_path / "copy")
+    archived(database, "two", 3)
+    # It goes on as the first does, from where that was.
+    shutil.copytree(tmp_path / "lake", tmp_path / "other")
+    assert run(database, tmp_path / "other", format).exported == 3
+    run(database, tmp_path / "lake", format)
+    retained(database)
+    with pytest.raises(PositionUnknownError, match="it has 1 of 2, or others"):
+        run(database, tmp_path / "copy", format)
+    assert repaired(database, tmp_path / "copy").gone == 3
+
+
+@pytest.mark.parametrize("format", FORMATS[1:])
+def test_table_that_lacks_the_last_export_takes_no_other_and_is_made_anew(
+    client: Client,
+    database: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,  # noqa: A002
+) -> None:
+    client.close()
+    catalogue = Catalogue(format, database, tmp_path)
+    archived(database, "one", 3)
+    run(database, tmp_path, format)
+    went_back = catalogue.copied()
+    archived(database, "two", 3)
+    run(database, tmp_path, format)
+    went_back()
+    archived(database, "three", 3)
+    with pytest.raises(PositionUnknownError, match="has export 1 of queue orders as its newest, not 2"):
+        run(database, tmp_path, format)
+    table = repaired(database, tmp_path)
+    assert (table.only_in_lake, table.only_in_database, table.exports) == (0, 3, 0)
+    assert run(database, tmp_path, format).exported == 3
+    assert rows_of(tmp_path, database) == {"one": 3, "two": 3, "three": 3}
+
+
+class Catalogue:
+    """The catalogue of a table: Delta's log in the lake, Iceberg's row in the database."""
+
+    def __init__(self, kind: str, dsn: str, lake: Path) -> None:
+        self.kind, self.dsn, self.lake = kind, dsn, lake
+
+    def copied(self) -> Callable[[], None]:
+        """Copy it; return what puts the copy in its place."""
+        import psycopg
+
+        if self.kind == "parquet":
+            return lambda: None
+        if self.kind == "delta":
+            log, copy = self.lake / "archive" / "_delta_log", self.lake.with_name(f"{self.lake.name}_log")
+            shutil.copytree(log, copy)
+
+            def put() -> None:
+                shutil.rmtree(log)
+                copy.rename(log)
+
+            return put
+        with psycopg.connect(self.dsn) as connection:
+            found = connection.execute("select metadata_location, table_name from iceberg_tables").fetchall()
+
+        def update() -> None:
+            with psycopg.connect(self.dsn) as connection:
+                for place, name in found:
+                    connection.execute(
+                        "update iceberg_tables set metadata_location = %s where table_name = %s",
+                        [place, name],
+                    )
+
+        return update

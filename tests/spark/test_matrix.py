@@ -1,0 +1,201 @@
+"""A generated matrix: what goes back in time, when, and where exports and repairs are cut off; for each format.
+
+Whatever happens, a message is in the table of the lake once, or among the rows that were kept beside it, or counted as
+gone; or all that had it went back to a time before it.
+"""
+
+import itertools
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.spark.restored import copied
+from tests.spark.test_goes_back import (
+    FORMATS,
+    Bodies,
+    Catalogue,
+    Killed,
+    archived,
+    column,
+    lost_of,
+    retained,
+    rows_of,
+    run,
+    words,
+)
+
+from spanmq.client import Client
+from spanmq.errors import PositionUnknownError
+from spanmq.spark.jobs.lake import lake_at
+from spanmq.spark.jobs.lake_format import FORMATS as CLASSES
+from spanmq.spark.jobs.manifest import files_of, size_of, union
+from spanmq.spark.jobs.restored import restored
+
+JOBS = "spanmq.spark.jobs"
+# What goes back: alone, and in pairs.
+SUBJECTS = ["database", "lake", "catalogue"]
+SETS = [*((each,) for each in SUBJECTS), *itertools.combinations(SUBJECTS, 2)]
+MOMENTS = ["before", "during", "after"]
+# Between each two steps of an export: it is killed before the call of this name, or after it.
+STEPS = [
+    f"{JOBS}.run.write_draft",
+    f"{JOBS}.export.verify",
+    "spanmq.spark.calls.note_position",
+    "commit",
+    f"{JOBS}.export.write_manifest",
+    f"{JOBS}.run.write_exported",
+    f"{JOBS}.run.drop_draft",
+    f"{JOBS}.export.note",
+]
+# And of a repair.
+REPAIR_STEPS = [
+    f"{JOBS}.run.write_draft",
+    "spanmq.spark.rows.count_others",
+    "spanmq.spark.calls.note_position",
+    "remove",
+    "remake",
+    "commit",
+    f"{JOBS}.run.write_manifest",
+    f"{JOBS}.restored.write_manifest",
+    f"{JOBS}.run.write_exported",
+    f"{JOBS}.run.drop_draft",
+    f"{JOBS}.restored.accept",
+]
+CUTS = [(step, is_after) for step in STEPS for is_after in (False, True)]
+REPAIR_CUTS = [(step, is_after) for step in REPAIR_STEPS for is_after in (False, True)]
+# Each case copies databases: a run has some of them, which its seed chooses. SPANMQ_TEST_CASES=108 runs all.
+QUANTITY = int(os.environ.get("SPANMQ_TEST_CASES") or (24 if os.environ.get("SPANMQ_TEST_DEEP") else 3))
+CASES = random.Random(int(os.environ.get("SPANMQ_TEST_SEED", "1"))).sample(
+    list(enumerate(itertools.product(FORMATS, SETS, MOMENTS, range(2)))), QUANTITY
+)
+
+
+@contextmanager
+def cut(kind: str, step: str, *, is_after: bool) -> Iterator[None]:
+    """Kill what runs in the block at a step, if it takes it."""
+    name = step.rpartition(".")[2]
+    owner: Any = import_module(step.rpartition(".")[0]) if "." in step else CLASSES[kind]
+    act = getattr(owner, name)
+
+    def killing(*given: Any, **named: Any) -> Any:
+        if is_after:
+            act(*given, **named)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, killing)
+        with suppress(Killed):
+            yield
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "subjects", "moment"),
+    [
+        pytest.param(n, kind, subjects, moment, id=f"{kind}-{'+'.join(subjects)}-{moment}-{turn}")
+        for n, (kind, subjects, moment, turn) in CASES
+    ],
+)
+def test_nothing_is_lost_or_doubled_without_a_word(
+    client: Client,
+    database: str,
+    spanmq_server: str,
+    tmp_path: Path,
+    number: int,
+    kind: str,
+    subjects: tuple[str, ...],
+    moment: str,
+) -> None:
+    client.close()
+    lake = tmp_path / "lake"
+    export = partial(run, database, lake, kind)
+    archived(database, "first", 8)
+    export()
+    took = cut(kind, *CUTS[number * 7 % len(CUTS)][:1], is_after=CUTS[number * 7 % len(CUTS)][1])
+    backups: list[Callable[[], None]] = []
+
+    def back_up() -> None:
+        for subject in subjects:
+            if subject == "database":
+                backups.append(copied(database, spanmq_server))
+            elif subject == "lake":
+                shutil.copytree(lake, tmp_path / "backup")
+                backups.append(lambda: swap(tmp_path / "backup", lake))
+            else:
+                backups.append(Catalogue(kind, database, lake).copied())
+
+    if moment == "before":
+        back_up()
+    archived(database, "cut", 6)
+    with took:
+        export()
+    if moment == "during":
+        back_up()
+    export()
+    if moment == "after":
+        back_up()
+    archived(database, "later", 5)
+    export()
+    if number % 2:
+        retained(database)
+    archived(database, "last", 3)
+    step, is_after = CUTS[number * 5 % len(CUTS)]
+    with cut(kind, step, is_after=is_after):
+        export()
+    # The catalogue is in the database that goes back, and the lake has Delta's log.
+    for went_back in backups:
+        went_back()
+    there = archive_of(database)
+    in_lake = bodies_before_repair(lake, kind)
+    archived(database, "new", 4)
+    try:
+        export()
+    except PositionUnknownError:
+        step, is_after = REPAIR_CUTS[number * 3 % len(REPAIR_CUTS)]
+        with cut(kind, step, is_after=is_after):
+            restored(database, "orders", lake=lake)
+        restored(database, "orders", lake=lake)
+        export()
+    assert export().exported == 0
+    table, kept = rows_of(lake, database), lost_of(lake)
+    assert table["new"] == 4
+    sent = Bodies({"first": 8, "cut": 6, "later": 5, "last": 3, "new": 4})
+    assert table - sent == Bodies()
+    missing = sent - table - kept
+    # What the database has, and what the lake had, is somewhere.
+    assert all(there[word] == 0 and in_lake[word] == 0 for word in missing)
+    if "lake" in subjects and "database" not in subjects:
+        assert gone_of(lake) == missing.total()
+    elif "database" not in subjects:
+        assert missing == Bodies()
+
+
+def gone_of(lake: Path) -> int:
+    """Return how many messages are named as gone."""
+    found = [json.loads(path.read_bytes()) for path in (lake / "lost").rglob("*.gone.json")]
+    return size_of(union([], [(first, last) for ranges in found for first, last in ranges]))
+
+
+def swap(backup: Path, lake: Path) -> None:
+    shutil.rmtree(lake)
+    backup.rename(lake)
+
+
+def archive_of(dsn: str) -> Bodies:
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("select message #>> '{}' from pgmq.a_orders").fetchall()
+    return Bodies(str(body).split()[0] for (body,) in found)
+
+
+def bodies_before_repair(lake: Path, kind: str) -> Bodies:
+    """Return what the manifests of a lake name."""
+    names = files_of(lake_at(lake), "orders")
+    return words([body for name in names if (lake / name).exists() for body in column(lake / name)])

@@ -1,0 +1,117 @@
+"""The verbs of a queue, statement by statement in every order: nothing is lost, delivered twice or out of order."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from tests.sql.interleave import scenes
+from tests.sql.interleave.scenes import Scene
+from tests.sql.interleave.search import Search
+from tests.sql.interleave.stepped import install_steps, places_of, plant
+
+DEEP = bool(os.environ.get("SPANMQ_TEST_DEEP"))
+SEED = int(os.environ.get("SPANMQ_TEST_SEED", "1"))
+# Runs of each kind of scene; `python -m tests.sql.interleave` has no such bound.
+RUNS = 600 if DEEP else 30
+KINDS: dict[str, Callable[[], list[Scene]]] = {
+    "pairs": scenes.pairs,
+    "grouped": scenes.grouped,
+    "three": scenes.three,
+    "dropped": scenes.dropped,
+}
+
+
+@pytest.fixture
+def search(database: str) -> Iterator[Search]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        assert install_steps(connection) > 100
+    with Search(database) as search:
+        yield search
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_order_of_statements_breaks_a_promise(kind: str, search: Search) -> None:
+    chance = random.Random(SEED)
+    everything = KINDS[kind]()
+    while search.runs < RUNS and not search.violations:
+        search.scene(chance.choice(everything), 2, RUNS // 10, chance)
+    assert "\n".join(map(str, search.violations)) == ""
+
+
+# A fault: function, what is replaced in it by what, and a scene that has the two sessions it takes.
+FAULTS = {
+    "the lock of a group is not taken": (
+        # The look behind the lock would find it out, too.
+        [("lock_group", "for update skip locked", ""), ("take_group", "hidden.blocks or ", "")],
+        scenes.grouped,
+        "groups: receive / receive, visible",
+    ),
+    "the head of a group is chosen under an old snapshot": (
+        [
+            (
+                "take_group",
+                "or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then",
+                "then",
+            ),
+            ("take_group", "hidden.blocks or ", ""),
+        ],
+        scenes.grouped,
+        "groups: receive / receive, visible",
+    ),
+    "a message that moved while a delete waited is not looked for again": (
+        [("delete", "if n < cardinality(msg_ids) then", "if false then")],
+        scenes.pairs,
+        "receive and nack / delete, visible",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_fault_is_found(fault: str, database: str) -> None:
+    changes, kind, name = FAULTS[fault]
+    with psycopg.connect(database, autocommit=True) as connection:
+        for function, old, new in changes:
+            plant(connection, function, old, new)
+        install_steps(connection)
+    [scene] = [each for each in kind() if each.name == name]
+    with Search(database) as search:
+        search.scene(scene, 1, 300)
+        assert search.violations, f"not found in {search.runs} runs"
+
+
+def test_steps_stand_before_statements_on_shared_tables() -> None:
+    source = """
+    #variable_conflict use_column
+    declare
+        a int := case when true then 1 else 2 end;
+    begin
+        -- select from spanmq_core.state
+        a := 'begin; then';
+        if exists (select from spanmq_core.state) then
+            delete from spanmq_core.later;
+        elsif a = case when a = 1 then 2 end then
+            <<rows>>
+            for a in select msg_id from spanmq_core.state loop
+                exit rows when a = 1;
+            end loop rows;
+        end if;
+        case a when 1 then
+            begin
+                perform f(a);
+            exception when others then
+                insert into spanmq_core.failure values (1);
+            end;
+        else
+            return;
+        end case;
+    end
+    """
+    lines = [source[place:].split("\n", maxsplit=1)[0] for place in places_of(source)]
+    assert lines == [
+        "if exists (select from spanmq_core.state) then",
+        "delete from spanmq_core.later;",
+        "<<rows>>",
+        "insert into spanmq_core.failure values (1);",
+    ]

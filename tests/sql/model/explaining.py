@@ -1,0 +1,132 @@
+"""What explain() says of the messages of a queue, held against what receives of the same moment return."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tests.sql.race.sessions import Session
+
+# How many messages of a long queue are looked at, at its ends.
+FIRST, LAST = 40, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    message_id: int
+    code: str
+    until: datetime | None
+    object: dict[str, Any]
+    call: str | None
+
+    @property
+    def key(self) -> tuple[int, str, Any]:
+        """What must change when the reason ends: itself, or what is in the way."""
+        return self.message_id, self.code, self.object.get("message_id")
+
+
+def explain(session: Session, queue: str, ids: Sequence[int]) -> list[Reason]:
+    found = session.rows(
+        "select m.id, e.code, e.until, coalesce(e.object, '{}'), e.call from unnest(%s::bigint[]) m (id)"
+        " cross join lateral spanmq.explain(%s, m.id) e",
+        list(ids),
+        queue,
+    )
+    return [Reason(*row) for row in found]
+
+
+@contextmanager
+def undone(session: Session, queue_id: int, *, in_transaction: bool) -> Iterator[None]:
+    """Roll back what is done, and what the claims took of the rate limit."""
+    bucket = f"spanmq_core.rate_{queue_id}"
+    tokens = None
+    if session.value("select to_regclass(%s) is not null", bucket):
+        tokens = session.rows(f"select last_value, is_called from {bucket}")[0]
+    session.rows("savepoint proof" if in_transaction else "begin")
+    try:
+        yield
+    finally:
+        session.rows("rollback to savepoint proof" if in_transaction else "rollback")
+        if tokens is not None:
+            session.rows("select setval(%s, %s, %s)", bucket, *tokens)
+
+
+def received(session: Session, queue: str) -> set[int]:
+    """Receive until nothing comes, and return the ids."""
+    ids: set[int] = set()
+    while found := session.column("select msg_id from spanmq.receive(%s, 1000, 3600)", queue):
+        assert not ids & set(found)
+        ids |= set(found)
+    return ids
+
+
+def sample(ids: Sequence[int]) -> list[int]:
+    """Return all of a few ids, and those at both ends of many."""
+    ordered = sorted(ids)
+    return ordered if len(ordered) <= FIRST + LAST else ordered[:FIRST] + ordered[-LAST:]
+
+
+def visible_of(reasons: Sequence[Reason]) -> set[int]:
+    return {each.message_id for each in reasons if each.code == "visible"}
+
+
+def check_explained(
+    session: Session,
+    queue: str,
+    queue_id: int,
+    ids: Sequence[int],
+    *,
+    in_transaction: bool,
+    is_shared: bool = False,
+) -> None:
+    """Check what explain() says of these messages.
+
+    `is_shared`: groups share what a limit leaves, so which of the visible messages come is not determined.
+    """
+    chosen = sample(ids)
+    reasons = explain(session, queue, chosen)
+    assert {each.message_id for each in reasons} == set(chosen), "a reason for each"
+    with undone(session, queue_id, in_transaction=in_transaction):
+        came = received(session, queue) & set(chosen)
+    said = visible_of(reasons)
+    if is_shared:
+        assert came <= said, f"not visible, and received: {sorted(came - said)}"
+        assert bool(came) == bool(said)
+    else:
+        wrong = [each for each in reasons if each.message_id in came ^ said]
+        assert came == said, (
+            f"received {sorted(came - said)}, not received {sorted(said - came)}: {wrong} {came}"
+        )
+    for reason in distinct(reasons):
+        check_ends(session, queue, queue_id, reason, in_transaction=in_transaction)
+
+
+def distinct(reasons: Sequence[Reason]) -> list[Reason]:
+    """Return a reason of each code that names a time or a call."""
+    by_code = {
+        each.code: each
+        for each in reversed(reasons)
+        if (each.until or each.call) and each.code not in ("locked", "rate")
+    }
+    return list(by_code.values())
+
+
+def check_ends(session: Session, queue: str, queue_id: int, reason: Reason, *, in_transaction: bool) -> None:
+    """Check that the time, and the call, that a reason names ends it."""
+    for way in ("until", "call"):
+        if getattr(reason, way) is None:
+            continue
+        with undone(session, queue_id, in_transaction=in_transaction):
+            if way == "call":
+                session.rows(str(reason.call))
+            else:
+                for table in ("state", "later"):
+                    session.rows(
+                        f"update spanmq_core.{table} set vt = clock_timestamp()"
+                        " where queue_id = %s and vt > clock_timestamp() and vt <= %s",
+                        queue_id,
+                        reason.until,
+                    )
+            after = explain(session, queue, [reason.message_id])
+        assert reason.key not in [each.key for each in after], f"{way} of {reason} leaves {after}"

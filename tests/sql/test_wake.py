@@ -208,9 +208,14 @@ SILENT = {
     "a retry for later": ((SEND, take()), LATER),
     "a redrive for later": ((SEND, take(), REJECT), "select spanmq.redrive('MyOrders', delay => 60)"),
     **{f"{name} in a plain queue": ((batch("a", "b"), take()), act) for name, act in SETTLEMENTS.items()},
+    # Of a group whose messages wait, and are not this lease's.
+    **{
+        f"{name} of what another lease holds": ((ORDERED, batch("a", "a"), take(), batch("b"), take()), act)
+        for name, act in SETTLEMENTS.items()
+    },
     # What is ready is of another group, and was announced.
     **{
-        f"{name} of the last of a group": ((ORDERED, batch("a", "b"), take()), act)
+        f"{name} of the last of a group": ((ORDERED, batch("a"), take(), batch("b")), act)
         for name, act in SETTLEMENTS.items()
     },
     **{

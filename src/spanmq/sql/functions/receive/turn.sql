@@ -11,7 +11,8 @@ begin
     if kept ~ '^-?[0-9]{1,18}$' then
         return ((kept::bigint >> 1) << 5) | 30 | (ascii(right(kept, 1)) & 1);
     end if;
-    return ((random() * 2 - 1) * 9.2e18)::bigint;
+    -- The lowest bits of so large a product are zeros.
+    return ((random() * 2 - 1) * 9.2e18)::bigint | (random() < 0.5)::int;
 end $$;
 
 -- `place` is the hash of the group that was looked at last. (Groups whose hashes differ in the last five bits only

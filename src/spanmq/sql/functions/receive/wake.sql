@@ -323,8 +323,8 @@ begin
 end $$;
 
 -- For transactions that are about to take messages out of a queue that orders or limits: other messages may have waited
--- for them. Wakes waiting receivers, if there are any.
-create or replace function spanmq_core.wake_behind(this spanmq_core.queue, ids bigint[]) returns void
+-- for them. Wakes waiting receivers, if there are any. fence: as in lock_ids().
+create or replace function spanmq_core.wake_behind(this spanmq_core.queue, ids bigint[], fence bigint) returns void
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
@@ -332,7 +332,13 @@ declare
     bound spanmq_core.bound;
     candidate record;
 begin
-    if this.has_plain_policy or ids = '{}' or not spanmq_core.is_awaited(this) then
+    if not spanmq_core.is_awaited(this) then
+        return;
+    end if;
+    ids := array(select u.msg_id from spanmq_core.unsettled u
+                 where u.queue_id = this.queue_id and u.msg_id = any (ids)
+                   and (u.lease_id = fence or fence is null and u.lease_id >= 0));
+    if ids = '{}' then
         return;
     end if;
     policy := spanmq_core.policy_of(this.queue_id);

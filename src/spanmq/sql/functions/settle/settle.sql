@@ -62,7 +62,7 @@ declare
     gone bigint[];
 begin
     if not this.has_plain_policy and this.bells <> 0 then
-        perform spanmq_core.wake_behind(this, msg_ids);
+        perform spanmq_core.wake_behind(this, msg_ids, fence);
     end if;
     gone := spanmq_core.take_out(this.queue_id, msg_ids, fence);
     if this.is_watched then

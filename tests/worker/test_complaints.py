@@ -13,7 +13,10 @@ from spanmq import AsyncClient, Message
 from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled
 
-END = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'spanmq worker'"
+END = (
+    "select pg_terminate_backend(pid) from pg_stat_activity"
+    " where datname = current_database() and application_name = 'spanmq worker'"
+)
 
 
 @pytest.fixture

@@ -20,9 +20,11 @@ import spanmq.tasks
 import spanmq.testing
 from spanmq import errors
 from spanmq.client.namespace import Namespace
-from spanmq.service import condition, gate, measures
-from spanmq.service.access import Scope
+from spanmq.service import measures
 from spanmq.service.app import ROUTERS, create_app
+from spanmq.service.guard import gate
+from spanmq.service.guard.access import Scope
+from spanmq.service.routes import condition
 from spanmq.service.settings import Settings
 from spanmq.worker import event, log
 from spanmq.worker.measures import Measures

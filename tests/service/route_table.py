@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from fastapi.routing import APIRoute
 
-from spanmq.service import condition
-from spanmq.service.access import Scope
 from spanmq.service.app import ROUTERS, create_app
+from spanmq.service.guard.access import Scope
+from spanmq.service.routes import condition
 from spanmq.service.settings import Settings
 
 

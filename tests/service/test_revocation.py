@@ -18,9 +18,9 @@ from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import AsyncClient, Client
-from spanmq.service.access import Guarded
-from spanmq.service.access_changes import heed_access
 from spanmq.service.app import ROUTERS
+from spanmq.service.guard.access import Guarded
+from spanmq.service.guard.access_changes import heed_access
 
 # Longer than a test may take: what is remembered ends by being forgotten only.
 LONG = ("--token-cache", 3600)

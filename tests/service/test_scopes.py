@@ -8,7 +8,7 @@ from tests.cli.program import do
 from tests.service.route_table import APP, ROUTES, Route
 from tests.service.running import Running, service, token
 
-from spanmq.service.caller import VERBS, Caller
+from spanmq.service.guard.caller import VERBS, Caller
 
 OPEN = {"/health/live": "says nothing but that the process runs", "/health/ready": "nor this of the queues"}
 IDS = [f"{route.method} {route.path}" for route in ROUTES]

@@ -8,11 +8,13 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI
 from starlette.routing import Route
 
-from spanmq.service import (
+from spanmq.service.backend import Backend
+from spanmq.service.http import docs_page
+from spanmq.service.http.failure import handle
+from spanmq.service.routes import (
     categories,
     condition,
     dead_letters,
-    docs_page,
     lookup,
     queues,
     receiving,
@@ -21,8 +23,6 @@ from spanmq.service import (
     streams,
     topics,
 )
-from spanmq.service.backend import Backend
-from spanmq.service.failure import handle
 from spanmq.service.settings import Settings
 from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.moves import run_moves

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from spanmq.service.request_json import RequestJson
+from spanmq.service.http.request_json import RequestJson
 
 Dependency = Callable[..., Awaitable[object]]
 # A value that the request does not have.

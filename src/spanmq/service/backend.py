@@ -13,12 +13,12 @@ from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
-from spanmq.service.access_changes import heed_access
-from spanmq.service.caller import Caller
-from spanmq.service.credentials import Credentials, Remembered
-from spanmq.service.gate import Gate
+from spanmq.service.guard.access_changes import heed_access
+from spanmq.service.guard.caller import Caller
+from spanmq.service.guard.credentials import Credentials, Remembered
+from spanmq.service.guard.gate import Gate
+from spanmq.service.guard.patterns import Patterns
 from spanmq.service.measures import Measures
-from spanmq.service.patterns import Patterns
 from spanmq.service.settings import Settings
 from spanmq.service.waiting import Waiting
 

@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from spanmq.errors import NotPossibleError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
-from spanmq.service.failure import body_of
-from spanmq.service.gate import DRAIN
+from spanmq.service.guard.gate import DRAIN
+from spanmq.service.http.failure import body_of
 from spanmq.service.settings import Settings
 
 logger = logging.getLogger("spanmq.service")

@@ -13,12 +13,13 @@ from spanmq.client import AsyncClient
 from spanmq.errors import AnswerTooLargeError
 from spanmq.model import Leased, Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Guarded, Scope, hung_up, still_may
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller
-from spanmq.service.failure import described, invalid
-from spanmq.service.json_text import JsonText, message_text, messages_text
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded, Scope, hung_up, still_may
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.failure import described, invalid
+from spanmq.service.http.json_text import JsonText, message_text, messages_text
+from spanmq.service.receipt import Receipt
+from spanmq.service.routes.parts import (
     BackendDependency,
     Given,
     MayReceive,
@@ -27,7 +28,6 @@ from spanmq.service.parts import (
     Seconds,
     Text,
 )
-from spanmq.service.receipt import Receipt
 from spanmq.service.waiting import in_own_trace
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)

@@ -15,11 +15,20 @@ from starlette.responses import Response
 
 from spanmq.codec.body import RawJson
 from spanmq.errors import DedupIdReusedError
-from spanmq.service.access import Guarded
-from spanmq.service.caller import Caller
-from spanmq.service.failure import Refusal, described, invalid
-from spanmq.service.json_text import JsonText, reply
-from spanmq.service.parts import BackendDependency, Body, Delay, Given, MaySend, QueueName, Seconds, Text
+from spanmq.service.guard.access import Guarded
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.failure import Refusal, described, invalid
+from spanmq.service.http.json_text import JsonText, reply
+from spanmq.service.routes.parts import (
+    BackendDependency,
+    Body,
+    Delay,
+    Given,
+    MaySend,
+    QueueName,
+    Seconds,
+    Text,
+)
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 

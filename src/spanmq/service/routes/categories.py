@@ -7,9 +7,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from spanmq.model import CategoryPolicy, CategoryRule
-from spanmq.service.access import Guarded
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     Existed,
     Given,

@@ -6,9 +6,9 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from spanmq import model as message
-from spanmq.service.access import Guarded
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     Existed,
     Limit,

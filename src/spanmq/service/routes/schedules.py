@@ -11,11 +11,11 @@ from starlette.responses import Response
 from spanmq.client import AsyncClient
 from spanmq.errors import NotFoundError
 from spanmq.model import Schedule
-from spanmq.service.access import Guarded, Scope
-from spanmq.service.caller import VERBS, Caller
-from spanmq.service.failure import Refusal, described
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded, Scope
+from spanmq.service.guard.caller import VERBS, Caller
+from spanmq.service.http.failure import Refusal, described
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     Body,
     BodyBytesMax,

@@ -17,9 +17,9 @@ from starlette.responses import Response
 from spanmq.actor import ACTOR
 from spanmq.service.arguments import Arguments
 from spanmq.service.backend import Backend
-from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
-from spanmq.service.failure import Refusal, described, forbidden, unauthorized
-from spanmq.service.request_origin import is_from_elsewhere, is_named_here
+from spanmq.service.guard.caller import EVERYBODY, IDENTITY, Caller, Verb
+from spanmq.service.http.failure import Refusal, described, forbidden, unauthorized
+from spanmq.service.http.request_origin import is_from_elsewhere, is_named_here
 
 
 def check_is_ours(request: Request) -> None:

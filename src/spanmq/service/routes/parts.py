@@ -15,10 +15,10 @@ from pydantic import (
     create_model,
 )
 
-from spanmq.service.access import Scope
 from spanmq.service.backend import Backend, backend_of
-from spanmq.service.caller import Caller
-from spanmq.service.request_json import VERBATIM
+from spanmq.service.guard.access import Scope
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.request_json import VERBATIM
 
 
 def moment(value: object) -> datetime:

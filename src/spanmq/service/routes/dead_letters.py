@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from spanmq.client.functions import UNCHANGED
 from spanmq.model import DeadLetter, DeadLetterCount, Redriven
-from spanmq.service.access import Guarded
-from spanmq.service.failure import described
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded
+from spanmq.service.http.failure import described
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     Body,
     BodyBytesMax,

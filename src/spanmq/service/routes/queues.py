@@ -27,10 +27,10 @@ from spanmq.model import (
     WorkerReport,
 )
 from spanmq.model.policy import SETTING_WORDS
-from spanmq.service.access import Guarded
-from spanmq.service.failure import described
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded
+from spanmq.service.http.failure import described
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     Existed,
     Given,

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from spanmq.errors import ServerReadOnlyError, SpanmqError
-from spanmq.service.access import Guarded, Scope
-from spanmq.service.caller import Caller
-from spanmq.service.failure import Refusal, described
-from spanmq.service.json_text import reply
+from spanmq.service.guard.access import Guarded, Scope
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.failure import Refusal, described
+from spanmq.service.http.json_text import reply
 from spanmq.service.measures import exposition
-from spanmq.service.parts import BackendDependency, answer
+from spanmq.service.routes.parts import BackendDependency, answer
 
 routes = APIRouter(tags=["condition"], route_class=Guarded)
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from spanmq.codec.body import ValidJson
-from spanmq.service.failure import Refusal
+from spanmq.service.http.failure import Refusal
 
 # Of a field of a request's model: its JSON becomes a ValidJson.
 VERBATIM: Final = object()

@@ -10,11 +10,11 @@ from pydantic import AwareDatetime, Field
 from starlette.responses import Response
 
 from spanmq.model import Routed, Subscription, TopicBinding
-from spanmq.service.access import Guarded, Scope
-from spanmq.service.caller import Caller
-from spanmq.service.failure import described
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded, Scope
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.failure import described
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     Body,
     Existed,

@@ -11,11 +11,11 @@ from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
 from spanmq.model import Change, Explanation, FailingCause, FailingMessage, Failure, Settled
 from spanmq.model.message import obstacle
-from spanmq.service.access import Guarded
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller
-from spanmq.service.json_text import messages_of, reply
-from spanmq.service.parts import (
+from spanmq.service.guard.access import Guarded
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.json_text import messages_of, reply
+from spanmq.service.routes.parts import (
     BackendDependency,
     BodyBytesMax,
     Given,
@@ -29,7 +29,7 @@ from spanmq.service.parts import (
     SeesSome,
     answer,
 )
-from spanmq.service.receiving import fitting
+from spanmq.service.routes.receiving import fitting
 
 routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
 

@@ -5,8 +5,6 @@ import logging
 from contextvars import Context
 from typing import Any, Final
 
-from starlette.requests import Request
-
 from spanmq.client import AsyncClient
 from spanmq.client.concurrency import forget
 from spanmq.client.dsn import Timeouts, with_timeouts
@@ -132,9 +130,3 @@ class Backend:
         if self._former_probes:
             await asyncio.wait(self._former_probes)
         await self.client.close(abandon=True)
-
-
-async def backend_of(request: Request) -> Backend:
-    """Return the backend of a request. This is async because FastAPI runs other dependencies in a thread."""
-    backend: Backend = request.app.state.backend
-    return backend

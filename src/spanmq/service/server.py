@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from spanmq.errors import NotPossibleError
@@ -255,7 +254,7 @@ def serve(
 
 def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[str], None]) -> Server:
     """Return a server that is not running yet."""
-    app: FastAPI = create_app(settings, pages=pages)
+    app = create_app(settings, pages=pages)
     protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(
         app,

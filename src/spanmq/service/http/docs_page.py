@@ -1,43 +1,53 @@
-"""The page that describes the routes for people: Swagger UI, whose files `fastapi_offline` has."""
+"""The page that describes the routes for people: Swagger UI, whose files `openapi_ui_bundles` has."""
 
-import re
 from base64 import b64encode
 from hashlib import sha256
 from typing import Final
 
-from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 FILES: Final = "docs-files"
+SCRIPT: Final = """
+SwaggerUIBundle({
+  url: "openapi.json", dom_id: "#description", deepLinking: true, showExtensions: true, showCommonExtensions: true
+})
+"""
+# Its links are relative, for proxies that add a prefix.
+PAGE: Final = f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>spanmq: HTTP interface</title>
+<link rel="stylesheet" href="{FILES}/swagger-ui.css">
+<link rel="icon" href="{FILES}/favicon-32x32.png">
+</head>
+<body>
+<div id="description"></div>
+<script src="{FILES}/swagger-ui-bundle.js"></script>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+# The page's own script by its hash; pictures that its style sheet holds.
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        f"default-src 'none'; script-src 'self' 'sha256-{b64encode(sha256(SCRIPT.encode()).digest()).decode()}'; "
+        "style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "same-origin",
+}
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the page and its files; its links are relative, for proxies that add a prefix."""
-    page = get_swagger_ui_html(
-        openapi_url="openapi.json",
-        title="spanmq: HTTP interface",
-        swagger_js_url=f"{FILES}/swagger-ui-bundle.js",
-        swagger_css_url=f"{FILES}/swagger-ui.css",
-        swagger_favicon_url=f"{FILES}/favicon.png",
-    )
-    html = bytes(page.body).decode()
-    [script] = re.findall("<script>(.*?)</script>", html, re.DOTALL)
-    allowed = b64encode(sha256(script.encode()).digest()).decode()
-    headers = {
-        # The page's own few lines by their hash; pictures that its style sheet holds.
-        "Content-Security-Policy": (
-            f"default-src 'none'; script-src 'self' 'sha256-{allowed}'; style-src 'self'; "
-            "img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; "
-            "frame-ancestors 'none'"
-        ),
-        "Referrer-Policy": "same-origin",
-    }
+    """Return the routes of the page and its files."""
 
     async def show(_: Request) -> Response:
-        return HTMLResponse(html, headers=headers)
+        return HTMLResponse(PAGE, headers=HEADERS)
 
-    files = StaticFiles(packages=[("fastapi_offline", "static")])
+    files = StaticFiles(packages=[("openapi_ui_bundles", "swagger_ui/vendor")])
     return [Route("/docs", show, methods=["GET"]), Mount(f"/{FILES}", files)]

@@ -13,16 +13,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from fastapi.routing import APIRoute
-
 import spanmq
 import spanmq.tasks
 import spanmq.testing
 from spanmq import errors
 from spanmq.client.namespace import Namespace
-from spanmq.service import condition, gate, measures
-from spanmq.service.access import Scope
-from spanmq.service.app import ROUTERS, create_app
+from spanmq.service import measures
+from spanmq.service.app import TABLES, description
+from spanmq.service.guard import gate
 from spanmq.service.settings import Settings
 from spanmq.worker import event, log
 from spanmq.worker.measures import Measures
@@ -212,18 +210,13 @@ def http_page() -> Iterator[str]:
         "bodies and answers, `/docs` shows the same as a page. *Verb* is the verb that\n"
         "the [token](../guides/service.md#tokens) needs.\n"
     )
-    description = create_app(Settings(dsn="postgresql:///none")).openapi()["paths"]
+    paths = description()["paths"]
     yield "| route | verb | effect |\n|---|---|---|"
-    for router in (condition.routes, *ROUTERS):
-        for route in router.routes:
-            if not isinstance(route, APIRoute):
-                continue
-            scopes = [each.call for each in route.dependant.dependencies if isinstance(each.call, Scope)]
-            for method in sorted(route.methods or ()):
-                about = description[route.path][method.lower()]["description"]
-                about = " ".join(about.split("\n\n")[0].split())
-                verb = scopes[0].verb if scopes else "none"
-                yield f"| `{method} {route.path}` | {verb} | {escape(about)} |"
+    for operation in (each for table in (TABLES[-1], *TABLES[:-1]) for each in table.operations):
+        about = paths[operation.path][operation.method.lower()]["description"]
+        about = " ".join(about.split("\n\n")[0].split())
+        verb = "none" if operation.scope is None else operation.scope.verb
+        yield f"| `{operation.method} {operation.path}` | {verb} | {escape(about)} |"
 
 
 def python_page() -> Iterator[str]:

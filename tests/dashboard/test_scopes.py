@@ -12,7 +12,7 @@ from spanmq.dashboard.app import PAGES
 from spanmq.dashboard.dead_letters import FILTERS
 from spanmq.dashboard.page import Page
 from spanmq.model import FailingFilters
-from spanmq.service.caller import CONTENTS
+from spanmq.service.guard.caller import CONTENTS
 
 GUARDED = [page for page in PAGES if page.verb is not None]
 IDS = [f"{page.method} {page.path}" for page in GUARDED]

@@ -2,12 +2,8 @@
 
 from dataclasses import dataclass
 
-from fastapi.routing import APIRoute
-
-from spanmq.service import condition
-from spanmq.service.access import Scope
-from spanmq.service.app import ROUTERS, create_app
-from spanmq.service.settings import Settings
+from spanmq.service.app import TABLES
+from spanmq.service.guard.access import Scope
 
 
 @dataclass(frozen=True)
@@ -33,17 +29,8 @@ class Route:
         return self.path.format(**given)
 
 
-def scope_of(route: APIRoute) -> Scope | None:
-    found = [each.call for each in route.dependant.dependencies if isinstance(each.call, Scope)]
-    assert len(found) <= 1, route.path
-    return found[0] if found else None
-
-
-APP = create_app(Settings(dsn="postgresql:///none"))
 ROUTES = [
-    Route(method, route.path, route.name, scope_of(route))
-    for router in (condition.routes, *ROUTERS)
-    for route in router.routes
-    if isinstance(route, APIRoute)
-    for method in sorted(route.methods or ())
+    Route(operation.method, operation.path, operation.name, operation.scope)
+    for table in TABLES
+    for operation in table.operations
 ]

@@ -19,9 +19,9 @@ from tests.service.running import Running, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
-from spanmq.service import credentials
-from spanmq.service.admission import address_of
-from spanmq.service.gate import Gate
+from spanmq.service.guard import credentials
+from spanmq.service.guard.admission import address_of
+from spanmq.service.guard.gate import Gate
 from spanmq.service.settings import Settings
 
 FORM = "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"

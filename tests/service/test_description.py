@@ -7,13 +7,14 @@ from typing import Any
 import httpx
 from tests.cli.program import do
 from tests.service.described import operation_of
-from tests.service.route_table import APP, ROUTES
+from tests.service.route_table import ROUTES
 from tests.service.running import Running
 
 from spanmq.client import Client
 from spanmq.model import Policy
+from spanmq.service.app import description
 
-DESCRIPTION: dict[str, Any] = APP.openapi()
+DESCRIPTION: dict[str, Any] = description()
 
 
 def test_every_route_is_described_with_its_answer_and_its_errors() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.documented import DOCS, check_sessions
 from tests.service.running import service, token
 
-from spanmq.service import failure
+import spanmq.service
 
 PAGE = (DOCS / "guides/service.md").read_text("utf-8")
-SOURCES = Path(str(failure.__file__)).parent
+SOURCES = Path(str(spanmq.service.__file__)).parent
 
 
 def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path)
 def test_every_code_of_the_service_is_on_the_page() -> None:
     codes = {
         code
-        for path in SOURCES.glob("*.py")
+        for path in SOURCES.rglob("*.py")
         for code in re.findall(r'(?:Refusal\(\s*\d+, |body_of\(|\d+: )"([a-z_]+)"', path.read_text("utf-8"))
     }
     assert len(codes) > 10

@@ -13,13 +13,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.program import do
 from tests.service.hostile import HOSTILE, MARKUP, check_canary, place_canary
-from tests.service.route_table import APP
 from tests.service.running import Running, service
 
+from spanmq.service.app import description
 from spanmq.service.sqs import shape
 
 QUEUE = "injected"
-DESCRIPTION: dict[str, Any] = APP.openapi()
+DESCRIPTION: dict[str, Any] = description()
 XML = "{http://queue.amazonaws.com/doc/2012-11-05/}"
 Place = tuple[str | int, ...]
 
@@ -74,7 +74,7 @@ def texts_in(schema: dict[str, Any]) -> Iterator[Place]:
         elif kind == "object":
             for name, inner in found.get("properties", {}).items():
                 yield from ((name, *place) for place in texts_in(inner))
-            if found.get("additionalProperties"):
+            if found.get("additionalProperties", "properties" not in found):
                 yield ("*",)
         elif kind is None:
             yield ()

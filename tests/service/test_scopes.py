@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from tests.cli.program import do
-from tests.service.route_table import APP, ROUTES, Route
+from tests.service.route_table import ROUTES, Route
 from tests.service.running import Running, service, token
 
-from spanmq.service.caller import VERBS, Caller
+from spanmq.service.app import description
+from spanmq.service.guard.caller import VERBS, Caller
 
 OPEN = {"/health/live": "says nothing but that the process runs", "/health/ready": "nor this of the queues"}
 IDS = [f"{route.method} {route.path}" for route in ROUTES]
@@ -47,7 +48,7 @@ def ask(client: httpx.Client, route: Route, queue: str, secret: str | None) -> i
 
 def test_table_of_routes_is_whole() -> None:
     described = {
-        (method.upper(), path) for path, methods in APP.openapi()["paths"].items() for method in methods
+        (method.upper(), path) for path, methods in description()["paths"].items() for method in methods
     }
     assert {(route.method, route.path) for route in ROUTES} == described
 

@@ -118,7 +118,7 @@ RULES = {
         not_ours=upper_without("spark"),
     ),
     "service": Rule(
-        packages=frozenset({"fastapi", "starlette", "uvicorn", "pydantic", "prometheus_client", "botocore"})
+        packages=frozenset({"starlette", "uvicorn", "prometheus_client", "botocore"})
         | {"msgspec"},
         not_ours=upper_without("service"),
     ),

@@ -35,8 +35,8 @@ from spanmq.dashboard.page import Page, go, send_asset, show
 from spanmq.dashboard.visit import CSRF_COOKIE, RefusedError, Visit, cookie_name, visit_of
 from spanmq.errors import QueueNotFoundError, SpanmqError
 from spanmq.service.backend import Backend
-from spanmq.service.failure import describe
-from spanmq.service.request_origin import is_named_here
+from spanmq.service.http.failure import describe
+from spanmq.service.http.request_origin import is_named_here
 
 logger = logging.getLogger("spanmq.dashboard")
 

@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from spanmq.dashboard import wording
 from spanmq.dashboard.visit import Visit
-from spanmq.service.caller import Verb
-from spanmq.service.failure import forbidden
+from spanmq.service.guard.caller import Verb
+from spanmq.service.http.failure import forbidden
 from spanmq.version import __version__
 
 _templates: Final = Environment(

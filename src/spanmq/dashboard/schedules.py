@@ -14,7 +14,7 @@ from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Schedule
-from spanmq.service.schedules import LISTED_BODY_BYTES_MAX, changing
+from spanmq.service.routes.schedules import LISTED_BODY_BYTES_MAX, changing
 
 SHOWN_MAX: Final = 500
 NEVER: Final = datetime.max.replace(tzinfo=UTC)

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller, OfQueue, Verb
-from spanmq.service.failure import forbidden
-from spanmq.service.request_origin import is_from_elsewhere
+from spanmq.service.guard.caller import Caller, OfQueue, Verb
+from spanmq.service.http.failure import forbidden
+from spanmq.service.http.request_origin import is_from_elsewhere
 
 SESSION: Final = "spanmq_session"
 CSRF_COOKIE: Final = "spanmq_csrf"

@@ -1,18 +1,24 @@
 """The application: its routes and its middleware."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any, Final
 
-from fastapi import APIRouter, FastAPI
-from starlette.routing import Route
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
 
-from spanmq.service import (
+from spanmq.service.backend import Backend
+from spanmq.service.http import docs_page
+from spanmq.service.http.failure import HANDLERS
+from spanmq.service.http.traced import traced
+from spanmq.service.routes import (
     categories,
     condition,
     dead_letters,
-    docs_page,
     lookup,
     queues,
     receiving,
@@ -21,18 +27,14 @@ from spanmq.service import (
     streams,
     topics,
 )
-from spanmq.service.backend import Backend
-from spanmq.service.failure import handle
+from spanmq.service.routes.description import describe
+from spanmq.service.routes.table import Table
 from spanmq.service.settings import Settings
 from spanmq.service.sqs.endpoint import Endpoint
 from spanmq.service.sqs.moves import run_moves
-from spanmq.version import __version__
 
-DESCRIPTION: Final = (
-    "Queues over HTTP. Errors have one shape everywhere; docs/guides/service.md lists their codes."
-)
-# Nouns, the most used first.
-ROUTERS: Final[tuple[APIRouter, ...]] = (
+# Nouns, the most used first: Starlette tries the routes in order.
+TABLES: Final[tuple[Table, ...]] = (
     sending.routes,
     receiving.routes,
     lookup.routes,
@@ -44,22 +46,23 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     streams.routes,
     topics.subscriptions,
     streams.runs,
+    condition.routes,
 )
-
-
-def is_untraced(scope: MutableMapping[str, Any]) -> bool:
-    """Return whether a request is a periodic check, which is not traced."""
-    path: str = scope.get("path", "")
-    return path.startswith("/health/") or path == "/metrics"
-
-
-# Not `logs`: they would hold what was refused, and with it a secret that stood in the wrong place.
-REQUESTS: Final[Any] = {"exclude": is_untraced, "operation_spans": False, "logs": False}
 
 Pages = Callable[[Backend], list[Route]]
 
 
-def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
+@cache
+def description() -> dict[str, Any]:
+    """Return the description of the routes in OpenAPI."""
+    return describe(operation for table in TABLES for operation in table.operations)
+
+
+async def _describe(_: Request) -> Response:
+    return JSONResponse(description())
+
+
+def create_app(settings: Settings, *, pages: Pages | None = None) -> Starlette:
     """Create the application.
 
     `pages` adds routes with pages for people, which use the same backend.
@@ -67,7 +70,7 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
     backend = Backend(settings)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await backend.open()
         moves = asyncio.create_task(run_moves(backend))
         try:
@@ -77,29 +80,18 @@ def create_app(settings: Settings, *, pages: Pages | None = None) -> FastAPI:
             await asyncio.wait([moves], timeout=5.0)
             await backend.close()
 
-    app = FastAPI(
-        title="spanmq",
-        version=__version__,
-        description=DESCRIPTION,
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-        # A path that ends in a slash is a different one: clients follow a redirect without their token.
-        redirect_slashes=False,
-        # Releases of FastAPI that do not know this argument ignore it.
-        telemetry=REQUESTS,
-    )
+    app = Starlette(routes=_routes(backend, pages), exception_handlers=HANDLERS, lifespan=lifespan)
+    # A path that ends in a slash is a different one: clients follow a redirect without their token.
+    app.router.redirect_slashes = False
     app.state.backend = backend
-    handle(app)
-    # Starlette tries the routes in order: those of the description, which exist already, come last.
-    of_the_description = list(app.router.routes)
-    app.router.routes.clear()
-    # Not by include_router(), which replaces how a route answers.
-    for router in (*ROUTERS, condition.routes):
-        app.router.routes += router.routes
-    app.router.routes += [*of_the_description, *docs_page.routes()]
-    app.router.routes += Endpoint(backend).routes()
-    if pages is not None:
-        app.router.routes += pages(backend)
     app.add_middleware(backend.gate.over)
+    # The last one that is added is the first that a request meets.
+    app.add_middleware(traced)
     return app
+
+
+def _routes(backend: Backend, pages: Pages | None) -> list[BaseRoute]:
+    routes: list[BaseRoute] = [operation.route() for table in TABLES for operation in table.operations]
+    routes += [Route("/openapi.json", _describe, methods=["GET"]), *docs_page.routes()]
+    routes += Endpoint(backend).routes()
+    return routes if pages is None else [*routes, *pages(backend)]

@@ -5,20 +5,18 @@ import logging
 from contextvars import Context
 from typing import Any, Final
 
-from starlette.requests import Request
-
 from spanmq.client import AsyncClient
 from spanmq.client.concurrency import forget
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.codec.body import RawJson
 from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, SpanmqError
-from spanmq.service.access_changes import heed_access
-from spanmq.service.caller import Caller
-from spanmq.service.credentials import Credentials, Remembered
-from spanmq.service.gate import Gate
+from spanmq.service.guard.access_changes import heed_access
+from spanmq.service.guard.caller import Caller
+from spanmq.service.guard.credentials import Credentials, Remembered
+from spanmq.service.guard.gate import Gate
+from spanmq.service.guard.patterns import Patterns
 from spanmq.service.measures import Measures
-from spanmq.service.patterns import Patterns
 from spanmq.service.settings import Settings
 from spanmq.service.waiting import Waiting
 
@@ -132,9 +130,3 @@ class Backend:
         if self._former_probes:
             await asyncio.wait(self._former_probes)
         await self.client.close(abandon=True)
-
-
-async def backend_of(request: Request) -> Backend:
-    """Return the backend of a request. This is async because FastAPI runs other dependencies in a thread."""
-    backend: Backend = request.app.state.backend
-    return backend

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from spanmq.model import LatestStatistics, Receiver
-from spanmq.service.gate import Gate
+from spanmq.service.guard.gate import Gate
 
 SECONDS: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0)
 Value = Callable[[LatestStatistics], float | None]

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from spanmq.errors import NotPossibleError
 from spanmq.service.app import Pages, create_app
 from spanmq.service.backend import Backend
-from spanmq.service.failure import body_of
-from spanmq.service.gate import DRAIN
+from spanmq.service.guard.gate import DRAIN
+from spanmq.service.http.failure import body_of
 from spanmq.service.settings import Settings
 
 logger = logging.getLogger("spanmq.service")
@@ -255,7 +254,7 @@ def serve(
 
 def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[str], None]) -> Server:
     """Return a server that is not running yet."""
-    app: FastAPI = create_app(settings, pages=pages)
+    app = create_app(settings, pages=pages)
     protocol = type("TimedProtocol", (Protocol,), {"header_seconds": settings.read_timeout})
     config = uvicorn.Config(
         app,

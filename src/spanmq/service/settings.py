@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.service.request_origin import is_loopback
+from spanmq.service.http.request_origin import is_loopback
 
 
 def _option(default: Any, words: str) -> Any:

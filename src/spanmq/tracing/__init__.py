@@ -7,7 +7,7 @@ Without that, each function here returns the same object, which does nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spanmq.codec.batch import EachHeaders
     from spanmq.codec.body import Headers
     from spanmq.model import Message, Settled
-    from spanmq.tracing.telemetry import Handling, Receiving, Sending, Telemetry
+    from spanmq.tracing.telemetry import Handling, Receiving, Sending, Serving, Telemetry
 
 __all__ = ["handling"]
 
@@ -57,6 +57,9 @@ class Untraced:
         return messages
 
     def note(self, event: str, message: int | None = None, **attributes: str | int | None) -> None:
+        """Do nothing."""
+
+    def answered(self, route: str | None, status: int) -> None:
         """Do nothing."""
 
     def fail(self, error_type: str, text: str) -> None:
@@ -113,6 +116,15 @@ def handling(
 
     listed = messages if isinstance(messages, Sequence) else [messages]
     return Handling(telemetry, listed, earlier, client_id, is_kept_open)
+
+
+def serving(method: str, path: str, headers: Mapping[str, str]) -> Serving | Untraced:
+    """Trace a block that answers a request; another instrumentation's span of it stays the only one."""
+    if (telemetry := _telemetry()) is None or telemetry.is_recording():
+        return UNTRACED
+    from spanmq.tracing.telemetry import Serving
+
+    return Serving(telemetry, method, path, headers)
 
 
 def settled(operation: str, outcomes: list[Settled]) -> list[Settled]:

@@ -34,6 +34,10 @@ class Telemetry:
         """Return the names of the headers that carry a trace."""
         return propagate.get_global_textmap().fields
 
+    def is_recording(self) -> bool:
+        """Return whether a span is open."""
+        return trace.get_current_span().is_recording()
+
     def settled(self, operation: str, outcomes: list[Settled]) -> None:
         """Add an event for each outcome to the trace span that is open."""
         span = trace.get_current_span()
@@ -172,6 +176,44 @@ class Receiving:
         """Record the received messages."""
         self._messages = messages
         return messages
+
+
+class Serving:
+    """A request, in the trace that its headers name."""
+
+    def __init__(self, telemetry: Telemetry, method: str, path: str, headers: Mapping[str, str]) -> None:
+        self._method = method
+        self._span = telemetry.tracer.start_span(
+            method,
+            propagate.extract(headers),
+            SpanKind.SERVER,
+            {"http.request.method": method, "url.path": path},
+        )
+        self._token: Any = None
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._token = context.attach(trace.set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End."""
+        context.detach(self._token)
+        if error is not None:
+            fail(self._span, error)
+        self._span.end()
+
+    def answered(self, route: str | None, status: int) -> None:
+        """Record the route's pattern, if one matched, and the status."""
+        self._span.set_attribute("http.response.status_code", status)
+        if route is not None:
+            self._span.update_name(f"{self._method} {route}")
+            self._span.set_attribute("http.route", route)
+        if status >= 500:
+            self._span.set_attribute("error.type", str(status))
+            self._span.set_status(Status(StatusCode.ERROR))
 
 
 class Handling:

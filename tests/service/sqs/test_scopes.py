@@ -13,7 +13,7 @@ from tests.cli.program import ask, do, records
 from tests.service.running import Running
 
 from spanmq.service import receipt
-from spanmq.service.caller import VERBS
+from spanmq.service.guard.caller import VERBS
 from spanmq.service.sqs.endpoint import ACTIONS
 
 MINE, THEIRS = "scoped", "scoped-theirs"

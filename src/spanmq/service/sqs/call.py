@@ -9,9 +9,9 @@ from starlette.requests import Request
 from spanmq.errors import QueueNotFoundError
 from spanmq.model.queue import folded
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller, Verb, caller_of_key
-from spanmq.service.credentials import Remembered
-from spanmq.service.failure import Refusal
+from spanmq.service.guard.caller import Caller, Verb, caller_of_key
+from spanmq.service.guard.credentials import Remembered
+from spanmq.service.http.failure import Refusal
 from spanmq.service.sqs import store
 from spanmq.service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
 from spanmq.service.sqs.refusal import SqsError, no_queue

@@ -18,12 +18,12 @@ from starlette.types import Scope
 
 from spanmq import errors
 from spanmq.model import AccessKey
-from spanmq.service.access import check_is_ours, hung_up, whole_body
 from spanmq.service.backend import Backend
-from spanmq.service.caller import EVERYBODY, Caller, caller_of_key
-from spanmq.service.credentials import Remembered
-from spanmq.service.failure import STATUS_OF, Refusal, kind_of
-from spanmq.service.request_json import RequestJson
+from spanmq.service.guard.access import check_is_ours, hung_up, whole_body
+from spanmq.service.guard.caller import EVERYBODY, Caller, caller_of_key
+from spanmq.service.guard.credentials import Remembered
+from spanmq.service.http.failure import STATUS_OF, Refusal, kind_of
+from spanmq.service.http.request_json import RequestJson
 from spanmq.service.sqs import message_actions, moves, query, queue_actions, shape, signature
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.refusal import SqsError, no_queue

@@ -16,8 +16,8 @@ from spanmq.errors import (
     SpanmqError,
 )
 from spanmq.model import Leased, Message
-from spanmq.service.access import hung_up
-from spanmq.service.receiving import fitting, written
+from spanmq.service.guard.access import hung_up
+from spanmq.service.routes.receiving import fitting, written
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.handle import may_have_expired, read_handle

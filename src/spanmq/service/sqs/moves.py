@@ -12,7 +12,7 @@ from spanmq.client import AsyncClient
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, QueueFullError, QueueNotFoundError, SpanmqError
 from spanmq.model import Message
 from spanmq.service.backend import Backend
-from spanmq.service.caller import caller_of_key
+from spanmq.service.guard.caller import caller_of_key
 from spanmq.service.sqs import store
 from spanmq.service.sqs.call import Call
 from spanmq.service.sqs.queue import QueueView, name_of_arn, queue_of_name

@@ -18,10 +18,10 @@ from spanmq.client.call import Call
 from spanmq.client.rows import Rows, first, flag, made
 from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.model import AccessKey, Token
-from spanmq.service.admission import address_of
-from spanmq.service.caller import EVERYBODY, Caller
-from spanmq.service.failure import Refusal
-from spanmq.service.gate import Gate
+from spanmq.service.guard.admission import address_of
+from spanmq.service.guard.caller import EVERYBODY, Caller
+from spanmq.service.guard.gate import Gate
+from spanmq.service.http.failure import Refusal
 from spanmq.service.settings import Settings
 
 # Wrong secrets that an address may send at once, and how many of them are forgiven in a second.

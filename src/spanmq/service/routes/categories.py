@@ -2,15 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
-from pydantic import BaseModel, Field
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from spanmq.model import CategoryPolicy, CategoryRule
-from spanmq.service.access import Guarded
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
-    BackendDependency,
+from spanmq.service.backend import Backend
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     Existed,
     Given,
     MayLook,
@@ -22,37 +21,38 @@ from spanmq.service.parts import (
     Text,
     answer,
 )
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(prefix="/v1", tags=["categories"], route_class=Guarded)
+routes = Table("categories")
 
-RuleName = Annotated[str, Path(min_length=1, max_length=100)]
-Category = Annotated[str, Path(min_length=1, max_length=20)]
-Settings = Annotated[dict[str, Any] | None, Field(description="null: as the queue's policy says")]
+RuleName = Annotated[str, Meta(min_length=1, max_length=100)]
+Category = Annotated[str, Meta(min_length=1, max_length=20)]
+Settings = Annotated[dict[str, Any] | None, Meta(description="null: as the queue's policy says")]
 
 
-class Error(Given):
+class Error(Given, kw_only=True):
     """An error's text and class."""
 
     error: Text | None = None
     error_class: Text | None = None
 
 
-class Rule(Given):
+class Rule(Given, kw_only=True):
     """Errors that match belong to this category."""
 
-    category: Annotated[str, Field(max_length=20)]
-    error: Annotated[str, Field(max_length=500)] | None = None
-    error_class: Annotated[str, Field(max_length=500)] | None = None
-    place: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 100
+    category: Annotated[str, Meta(max_length=20)]
+    error: Annotated[str, Meta(max_length=500)] | None = None
+    error_class: Annotated[str, Meta(max_length=500)] | None = None
+    place: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 100
 
 
-class Meaning(Given):
+class Meaning(Given, kw_only=True):
     """How a category is handled: its settings."""
 
     settings: Settings
 
 
-class CategorySettings(BaseModel):
+class CategorySettings(Struct):
     """How a category is handled; null: as the queue's policy says."""
 
     category: str
@@ -69,8 +69,8 @@ Policies = answer("CategoryPolicies", policies=list[CategoryPolicy])
 Meant = answer("CategoryPolicyAnswer", policy=CategorySettings)
 
 
-@routes.post("/classify", response_model=Classified)
-async def classify(backend: BackendDependency, _: MayLookAtAll, error: Error | None = None) -> Response:
+@routes.post("/classify", answer=Classified)
+async def classify(backend: Backend, _: MayLookAtAll, error: Error | None = None) -> Response:
     """Return the category that the rules of all queues assign to an error."""
     error = error or Error()
     return reply(
@@ -80,9 +80,9 @@ async def classify(backend: BackendDependency, _: MayLookAtAll, error: Error | N
     )
 
 
-@routes.post("/queues/{queue}/classify", response_model=Classified)
+@routes.post("/queues/{queue}/classify", answer=Classified)
 async def classify_in_queue(
-    queue: QueueName, backend: BackendDependency, _: MayLook, error: Error | None = None
+    queue: QueueName, backend: Backend, _: MayLook, error: Error | None = None
 ) -> Response:
     """Return the category that the rules of a queue assign to an error."""
     error = error or Error()
@@ -92,77 +92,73 @@ async def classify_in_queue(
     return reply(category=found)
 
 
-@routes.get("/category-rules", response_model=Rules)
-async def list_category_rules(backend: BackendDependency, _: MayLookAtAll) -> Response:
+@routes.get("/category-rules", answer=Rules)
+async def list_category_rules(backend: Backend, _: MayLookAtAll) -> Response:
     """List the rules, in the order in which they are asked."""
     return reply(rules=await backend.client.dead_letters.categories.list_rules())
 
 
-@routes.put("/category-rules/{name}", response_model=Named)
-async def set_category_rule(
-    name: RuleName, rule: Rule, backend: BackendDependency, caller: MayManageAll
-) -> Response:
+@routes.put("/category-rules/{name}", answer=Named)
+async def set_category_rule(name: RuleName, rule: Rule, backend: Backend, caller: MayManageAll) -> Response:
     """Create or change a rule for all queues."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
-        await client.dead_letters.categories.set_rule(name, **rule.model_dump())
+        await client.dead_letters.categories.set_rule(name, **asdict(rule))
     return reply(name=name)
 
 
-@routes.delete("/category-rules/{name}", response_model=Existed)
-async def drop_category_rule(name: RuleName, backend: BackendDependency, _: MayManageAll) -> Response:
+@routes.delete("/category-rules/{name}", answer=Existed)
+async def drop_category_rule(name: RuleName, backend: Backend, _: MayManageAll) -> Response:
     """Drop a rule for all queues."""
     return reply(existed=await backend.client.dead_letters.categories.drop_rule(name))
 
 
-@routes.get("/queues/{queue}/category-rules", response_model=Rules)
-async def list_category_rules_of_queue(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
+@routes.get("/queues/{queue}/category-rules", answer=Rules)
+async def list_category_rules_of_queue(queue: QueueName, backend: Backend, _: MayLook) -> Response:
     """List the rules of a queue and those of all queues."""
     return reply(rules=await backend.client.dead_letters.categories.list_rules(queue))
 
 
-@routes.put("/queues/{queue}/category-rules/{name}", response_model=Named)
+@routes.put("/queues/{queue}/category-rules/{name}", answer=Named)
 async def set_category_rule_of_queue(
-    queue: QueueName, name: RuleName, rule: Rule, backend: BackendDependency, caller: MayManage
+    queue: QueueName, name: RuleName, rule: Rule, backend: Backend, caller: MayManage
 ) -> Response:
     """Create or change a rule of a queue."""
     async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
-        await client.dead_letters.categories.set_rule(name, queue=queue, **rule.model_dump())
+        await client.dead_letters.categories.set_rule(name, queue=queue, **asdict(rule))
     return reply(name=name)
 
 
-@routes.delete("/queues/{queue}/category-rules/{name}", response_model=Existed)
+@routes.delete("/queues/{queue}/category-rules/{name}", answer=Existed)
 async def drop_category_rule_of_queue(
-    queue: QueueName, name: RuleName, backend: BackendDependency, _: MayManage
+    queue: QueueName, name: RuleName, backend: Backend, _: MayManage
 ) -> Response:
     """Drop a rule of a queue."""
     return reply(existed=await backend.client.dead_letters.categories.drop_rule(name, queue=queue))
 
 
-@routes.get("/category-policies", response_model=Policies)
-async def list_category_policies(backend: BackendDependency, _: MayLookAtAll) -> Response:
+@routes.get("/category-policies", answer=Policies)
+async def list_category_policies(backend: Backend, _: MayLookAtAll) -> Response:
     """List what each category means in general."""
     return reply(policies=await backend.client.dead_letters.categories.list_policies())
 
 
-@routes.put("/category-policies/{category}", response_model=Meant)
+@routes.put("/category-policies/{category}", answer=Meant)
 async def set_category_policy(
-    category: Category, meaning: Meaning, backend: BackendDependency, _: MayManageAll
+    category: Category, meaning: Meaning, backend: Backend, _: MayManageAll
 ) -> Response:
     """Change what a category means in general."""
     return reply(policy=await backend.client.dead_letters.categories.set_policy(category, meaning.settings))
 
 
-@routes.get("/queues/{queue}/category-policies", response_model=Policies)
-async def list_category_policies_of_queue(
-    queue: QueueName, backend: BackendDependency, _: MayLook
-) -> Response:
+@routes.get("/queues/{queue}/category-policies", answer=Policies)
+async def list_category_policies_of_queue(queue: QueueName, backend: Backend, _: MayLook) -> Response:
     """List what each category means in a queue."""
     return reply(policies=await backend.client.dead_letters.categories.list_policies(queue))
 
 
-@routes.put("/queues/{queue}/category-policies/{category}", response_model=Meant)
+@routes.put("/queues/{queue}/category-policies/{category}", answer=Meant)
 async def set_category_policy_of_queue(
-    queue: QueueName, category: Category, meaning: Meaning, backend: BackendDependency, _: MayManage
+    queue: QueueName, category: Category, meaning: Meaning, backend: Backend, _: MayManage
 ) -> Response:
     """Change what a category means in a queue."""
     found = await backend.client.dead_letters.categories.set_policy(category, meaning.settings, queue=queue)

@@ -8,20 +8,29 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from spanmq.codec.body import RawJson
 from spanmq.errors import DedupIdReusedError
-from spanmq.service.access import Guarded
-from spanmq.service.caller import Caller
-from spanmq.service.failure import Refusal, described, invalid
-from spanmq.service.json_text import JsonText, reply
-from spanmq.service.parts import BackendDependency, Body, Delay, Given, MaySend, QueueName, Seconds, Text
+from spanmq.service.backend import Backend
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.arguments import Header
+from spanmq.service.http.failure import Refusal, invalid
+from spanmq.service.http.json_text import JsonText, reply
+from spanmq.service.routes.parts import (
+    Body,
+    Delay,
+    Given,
+    MaySend,
+    QueueName,
+    Seconds,
+    Text,
+)
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
+routes = Table("messages")
 
 # Longer than clients retry; the ids are deleted after that.
 IDEMPOTENT_SECONDS = 3600.0
@@ -29,37 +38,26 @@ BATCH_MAX = 1_000
 # Of a repeated request larger bodies must be the same bytes: to parse them takes too long.
 COMPARED_BYTES_MAX = 128 * 1024
 
-KeyHeader = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=200,
+IdempotencyKey = Annotated[
+    Annotated[str, Meta(min_length=1, max_length=200)] | None,
+    Header("idempotency-key"),
+    Meta(
         description="Within an hour, a repeated request with the same token and key sends nothing and "
-        "returns the same ids. Another request with that key is refused (422).",
+        "returns the same ids. Another request with that key is refused (422)."
     ),
 ]
 
 
-async def _only_key(request: Request, idempotency_key: KeyHeader = None) -> str | None:
-    if len(set(request.headers.getlist("idempotency-key"))) > 1:
-        place = ("header", "idempotency-key")
-        raise RequestValidationError([{"type": "repeated", "loc": place, "msg": "given with two values"}])
-    return idempotency_key
-
-
-IdempotencyKey = Annotated[str | None, Depends(_only_key)]
-
-
-class NewMessage(Given):
+class NewMessage(Given, kw_only=True):
     """A message to send."""
 
     body: Body
     headers: dict[str, Any] | None = None
     group: Text | None = None
     delay: Delay | None = None
-    priority: Annotated[int, Field(ge=0, le=9)] = 0
+    priority: Annotated[int, Meta(ge=0, le=9)] = 0
     expires_in: Seconds | None = None
-    max_attempts: Annotated[int, Field(ge=1, le=32_767)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=32_767)] | None = None
     dedup_id: Text | None = None
 
     @property
@@ -75,10 +73,10 @@ class SingleMessage(NewMessage):
     ordered: bool = False
 
 
-class NewMessages(Given):
+class NewMessages(Given, kw_only=True):
     """Messages to send, all or none."""
 
-    messages: Annotated[list[NewMessage], Field(min_length=1, max_length=BATCH_MAX)]
+    messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_MAX)]
     dedup_for: Seconds = 300.0
     ordered: bool = False
 
@@ -92,25 +90,25 @@ class KnownBy:
     fingerprint: str | None = None
 
 
-class Sent(BaseModel):
+class Sent(Struct):
     """The id of the message, whether sent now or earlier."""
 
     message_id: int
 
 
-class SentMessages(BaseModel):
+class SentMessages(Struct):
     """A result for each message, in the same order."""
 
     results: list[Sent]
 
 
-@routes.post("/queues/{queue}/messages", status_code=201, response_model=Sent, responses=described(409))
+@routes.post("/queues/{queue}/messages", status=201, answer=Sent, errors=(409,))
 async def send(
     queue: QueueName,
     message: SingleMessage,
-    backend: BackendDependency,
+    backend: Backend,
     caller: MaySend,
-    idempotency_key: IdempotencyKey,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Send a message (SendMessage)."""
     known_by = _known_by(caller, message, [message], idempotency_key)
@@ -132,15 +130,13 @@ async def send(
     return reply(201, message_id=message_id)
 
 
-@routes.post(
-    "/queues/{queue}/messages/batch", status_code=201, response_model=SentMessages, responses=described(409)
-)
+@routes.post("/queues/{queue}/messages/batch", status=201, answer=SentMessages, errors=(409,))
 async def send_batch(
     queue: QueueName,
     batch: NewMessages,
-    backend: BackendDependency,
+    backend: Backend,
     caller: MaySend,
-    idempotency_key: IdempotencyKey,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Send messages, all or none."""
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)
@@ -211,8 +207,7 @@ def _members(value: Any) -> Any:
             return sha256(str(value).encode()).hexdigest()
         # A number keeps its digits, and is not a string; no body that is stored has such a key.
         return json.loads(value.text, parse_float=_number, parse_int=_number)
-    # Not Pydantic's serializer, whose nesting limit is lower than that of JSON.
-    return dict(value) if isinstance(value, BaseModel) else str(value)
+    return asdict(value) if isinstance(value, Struct) else str(value)
 
 
 def _number(digits: str) -> dict[str, str]:

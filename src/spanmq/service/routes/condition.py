@@ -1,35 +1,32 @@
 """Routes for monitoring: whether the service is live and ready, without a token, and its metrics."""
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
 from spanmq.errors import ServerReadOnlyError, SpanmqError
-from spanmq.service.access import Guarded, Scope
-from spanmq.service.caller import Caller
-from spanmq.service.failure import Refusal, described
-from spanmq.service.json_text import reply
+from spanmq.service.backend import Backend
+from spanmq.service.http.failure import Refusal
+from spanmq.service.http.json_text import reply
 from spanmq.service.measures import exposition
-from spanmq.service.parts import BackendDependency, answer
+from spanmq.service.routes.parts import SeesSome, answer
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(tags=["condition"], route_class=Guarded)
+routes = Table("condition", prefix="")
 
 READY_SECONDS = 2.0
 
 State = answer("State", state=str)
-TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-@routes.get("/health/live", response_model=State)
+@routes.get("/health/live", answer=State)
 async def live() -> Response:
     """Report that the process answers."""
     return reply(state="live")
 
 
-@routes.get("/health/ready", response_model=State, responses=described(503))
-async def ready(backend: BackendDependency) -> Response:
+@routes.get("/health/ready", answer=State, errors=(503,))
+async def ready(backend: Backend) -> Response:
     """Report whether requests can be served: the database answers and takes writes, and the service is not stopping."""
     if backend.is_stopping:
         raise Refusal(503, "stopping", "the service is stopping", retry_after=1)
@@ -43,10 +40,8 @@ async def ready(backend: BackendDependency) -> Response:
     return reply(state="ready")
 
 
-@routes.get("/metrics", response_class=Response, responses={200: TEXT})
-async def latest_statistics(
-    backend: BackendDependency, caller: Annotated[Caller, Depends(Scope("look", "filtered"))]
-) -> Response:
+@routes.get("/metrics", answer=str)
+async def latest_statistics(backend: Backend, caller: SeesSome) -> Response:
     """Return metrics for Prometheus: the service's own, and those of the queues that the token may look at."""
     queues = caller.seen(await backend.client.health.latest())
     streams = caller.seen(await backend.client.admin.receivers.list())

@@ -7,12 +7,12 @@ the log: it may name hosts, roles and statements.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from msgspec import Struct
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from spanmq import errors
@@ -79,7 +79,7 @@ DESCRIPTION_OF: Final = {
 CODES_OF_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 400: "invalid_request"}
 
 
-class Problem(BaseModel):
+class Problem(Struct):
     """What went wrong."""
 
     code: str
@@ -89,19 +89,10 @@ class Problem(BaseModel):
     queue: str | None = None
 
 
-class Failed(BaseModel):
+class Failed(Struct):
     """The shape of all errors."""
 
     error: Problem
-
-
-def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the description of the errors with these statuses, for an operation in OpenAPI."""
-    return {
-        status: {"model": Failed, "description": DESCRIPTION_OF[status]}
-        | ({"headers": RETRY_AFTER} if status in (429, 503) else {})
-        for status in statuses
-    }
 
 
 def kind_of(error: errors.SpanmqError) -> type[errors.SpanmqError]:
@@ -132,54 +123,25 @@ def answer(status: int, body: dict[str, Any], *, retry_after: int | None = None)
     return JSONResponse(body, status, headers)
 
 
-def handle(app: FastAPI) -> None:
-    """Register handlers that answer all errors of an application in the common shape."""
-
-    @app.exception_handler(errors.SpanmqError)
-    async def of_the_client(_: Request, error: errors.SpanmqError) -> Response:
-        status, body = describe(error)
-        return answer(status, body, retry_after=RETRY_SECONDS if status in (429, 503) else None)
-
-    @app.exception_handler(RequestValidationError)
-    async def of_validation(request: Request, error: RequestValidationError) -> Response:
-        for each in error.errors():
-            if each["type"] == "json_invalid":
-                return answer(
-                    400, body_of("invalid_request", "the body is not valid JSON", detail=each["msg"])
-                )
-        # Without the value, which may be a misplaced secret.
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:10]]
-        detail = "; ".join(problems)
-        # `curl -d` sends a form, which is read as a string; the problems alone do not explain that.
-        is_json = "json" in request.headers.get("content-type", "json")
-        hint = None if is_json else "Send Content-Type: application/json."
-        message = "the request is not as the description at /docs says"
-        return answer(422, body_of("invalid_argument", message, detail=detail, hint=hint))
-
-    @app.exception_handler(HTTPException)
-    async def of_http(_: Request, error: HTTPException) -> Response:
-        if isinstance(error, Refusal):
-            body = body_of(error.code, error.message, hint=error.hint)
-            return answer(error.status_code, body, retry_after=error.retry_after)
-        code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
-        return answer(error.status_code, body_of(code, str(error.detail)))
-
-    @app.exception_handler(Exception)
-    async def of_ourselves(request: Request, error: Exception) -> Response:
-        logger.error("request_broke method=%s route=%r", request.method, request.url.path, exc_info=error)
-        return answer(500, body_of("internal", "the service has a fault; see its log"))
-
-
 class Refusal(HTTPException):
     """An error response; `code` is one of docs/guides/service.md."""
 
     def __init__(
-        self, status: int, code: str, message: str, *, hint: str | None = None, retry_after: int | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        where: str | None = None,
+        retry_after: int | None = None,
     ) -> None:
         super().__init__(status, detail=message)
         self.code = code
         self.message = message
         self.hint = hint
+        # What is wrong with which value; an HTTPException has the message as its `detail`.
+        self.where = where
         self.retry_after = retry_after
 
 
@@ -197,3 +159,31 @@ def forbidden(verb: str, queue: str | None) -> Refusal:
 def invalid(message: str) -> Refusal:
     """Return the refusal of a value that is not valid."""
     return Refusal(422, "invalid_argument", message)
+
+
+async def _of_the_client(_: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.SpanmqError)
+    status, body = describe(error)
+    return answer(status, body, retry_after=RETRY_SECONDS if status in (429, 503) else None)
+
+
+async def _of_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error, Refusal):
+        body = body_of(error.code, error.message, hint=error.hint, detail=error.where)
+        return answer(error.status_code, body, retry_after=error.retry_after)
+    code = CODES_OF_STATUS.get(error.status_code, "invalid_request")
+    return answer(error.status_code, body_of(code, str(error.detail)))
+
+
+async def _of_ourselves(request: Request, error: Exception) -> Response:
+    logger.error("request_broke method=%s route=%r", request.method, request.url.path, exc_info=error)
+    return answer(500, body_of("internal", "the service has a fault; see its log"))
+
+
+# Answer all errors of an application in the common shape.
+HANDLERS: Final[dict[Any, Callable[[Request, Exception], Awaitable[Response]]]] = {
+    errors.SpanmqError: _of_the_client,
+    HTTPException: _of_http,
+    Exception: _of_ourselves,
+}

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from starlette.types import Scope
 
 from spanmq.client.concurrency import forget
-from spanmq.service.failure import Refusal
+from spanmq.service.http.failure import Refusal
 
 UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
 # All bodies of one token that are being received or answered.

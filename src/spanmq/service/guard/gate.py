@@ -17,7 +17,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from spanmq.service.admission import (
+from spanmq.service.guard.admission import (
     ANSWER_BYTES_FREE,
     Admission,
     Arrivals,
@@ -27,9 +27,9 @@ from spanmq.service.admission import (
     overloaded,
     too_large,
 )
-from spanmq.service.caller import Caller
-from spanmq.service.failure import Refusal, answer, body_of
-from spanmq.service.request_origin import is_named_here
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.failure import Refusal, answer, body_of
+from spanmq.service.http.request_origin import is_named_here
 from spanmq.service.settings import Settings
 
 ADMISSION: Final = "spanmq.admission"

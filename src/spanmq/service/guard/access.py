@@ -2,24 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from fastapi.dependencies.utils import get_dependant
-from fastapi.openapi.models import HTTPBearer
-from fastapi.routing import APIRoute
-from fastapi.security.base import SecurityBase
-from starlette import types
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from spanmq.actor import ACTOR
-from spanmq.service.arguments import Arguments
 from spanmq.service.backend import Backend
-from spanmq.service.caller import EVERYBODY, IDENTITY, Caller, Verb
-from spanmq.service.failure import Refusal, described, forbidden, unauthorized
-from spanmq.service.request_origin import is_from_elsewhere, is_named_here
+from spanmq.service.guard.caller import EVERYBODY, IDENTITY, Caller, Verb
+from spanmq.service.http.failure import Refusal, forbidden, unauthorized
+from spanmq.service.http.request_origin import is_from_elsewhere, is_named_here
 
 
 def check_is_ours(request: Request) -> None:
@@ -78,8 +70,8 @@ def still_may(request: Request, verb: Verb, queue: str) -> Callable[[], Awaitabl
 
 
 @dataclass(frozen=True)
-class Scope(SecurityBase):
-    """The scope that a route requires of its caller: the route's dependency, which tests read, too.
+class Scope:
+    """The scope that a route requires of its caller.
 
     `of` says where the queue's name is: in the `path`, in the `request` (its handler checks each queue), or
     nowhere (`everything`: all queues are concerned). The answer may also be `filtered` to the queues that the
@@ -88,12 +80,6 @@ class Scope(SecurityBase):
 
     verb: Verb
     of: Literal["path", "everything", "request", "filtered"] = "path"
-
-    # Only for the description: the same for all routes.
-    model = HTTPBearer(
-        description="A token, see docs/guides/service.md. A service without tokens ignores it."
-    )
-    scheme_name = "token"
 
     async def __call__(self, request: Request) -> Caller:
         """Return the caller; raises 401 or 403 if the token does not allow the route."""
@@ -120,60 +106,3 @@ async def hung_up(request: Request) -> None:
     """Return when the client of a request whose body was read has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-class Guarded(APIRoute):
-    """A route that identifies the caller and checks the scope before it reads a body.
-
-    FastAPI reads the function's signature and describes the route. The request is handled here: FastAPI's own
-    handling, for all that a route may be, took a third of the service's processor time.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        endpoint: Callable[..., Any],
-        *,
-        responses: dict[int | str, dict[str, Any]] | None = None,
-        **options: Any,
-    ) -> None:
-        errors = _errors_of(path, endpoint)
-        super().__init__(path, endpoint, responses={**errors, **(responses or {})}, **options)
-        self._arguments = Arguments(self.dependant)
-        dependencies = (each.call for each in self.dependant.dependencies)
-        self._scope = next((each for each in dependencies if isinstance(each, Scope)), None)
-        self.app = self._serve
-
-    async def _serve(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
-        response = await self._answer(Request(scope, receive))
-        await response(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
-        answer: Callable[..., Awaitable[Response]] = self.endpoint
-        if self._scope is None:
-            return await answer(**await self._arguments.read(request, b"", {}))
-        caller = await self._scope(request)
-        # A body that arrives slowly takes no turn.
-        body = await whole_body(request)
-        backend: Backend = request.app.state.backend
-        await backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
-        return await answer(**await self._arguments.read(request, body, {self._scope: caller}))
-
-
-def _errors_of(path: str, endpoint: Callable[..., Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors that each operation with these parameters may return; a route adds its own."""
-    takes = get_dependant(path=path, call=endpoint)
-    scope = next((each.call for each in takes.dependencies if isinstance(each.call, Scope)), None)
-    statuses = {500}
-    if scope is not None:
-        statuses |= {401, 403, 421, 429, 501, 503}
-    if takes.path_params or takes.query_params or takes.body_params:
-        statuses |= {422}
-    if takes.body_params:
-        statuses |= {400, 408, 413}
-    if "{queue}" in path:
-        statuses |= {404}
-    errors = described(*sorted(statuses))
-    if scope is not None:
-        errors[403]["description"] = f"The token lacks the verb `{scope.verb}` there"
-    return errors

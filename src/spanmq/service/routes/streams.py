@@ -2,14 +2,13 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from msgspec import Meta
 from starlette.responses import Response
 
 from spanmq import model as message
-from spanmq.service.access import Guarded
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
-    BackendDependency,
+from spanmq.service.backend import Backend
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     Existed,
     Limit,
     MayLook,
@@ -18,65 +17,64 @@ from spanmq.service.parts import (
     SeesSome,
     answer,
 )
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(prefix="/v1", tags=["streams"], route_class=Guarded)
+routes = Table("streams")
 
-Receiver = Annotated[str, Path(min_length=1, max_length=200, description="Its label or id.")]
+Receiver = Annotated[str, Meta(min_length=1, max_length=200, description="Its label or id.")]
 
 Receivers = answer("Receivers", receivers=list[message.Receiver])
 
 
-@routes.get("/receivers", response_model=Receivers)
-async def list_all_receivers(backend: BackendDependency, caller: SeesSome) -> Response:
+@routes.get("/receivers", answer=Receivers)
+async def list_all_receivers(backend: Backend, caller: SeesSome) -> Response:
     """List the streams of queues that the token may look at."""
     return reply(receivers=caller.seen(await backend.client.admin.receivers.list()))
 
 
-@routes.get("/queues/{queue}/receivers", response_model=Receivers)
-async def list_receivers(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
+@routes.get("/queues/{queue}/receivers", answer=Receivers)
+async def list_receivers(queue: QueueName, backend: Backend, _: MayLook) -> Response:
     """List the streams that consume a queue."""
     return reply(receivers=await backend.client.admin.receivers.list(queue))
 
 
-@routes.post("/queues/{queue}/receivers/{receiver}/adopt", response_model=answer("Adopted", receiver=str))
-async def adopt_receiver(
-    queue: QueueName, receiver: Receiver, backend: BackendDependency, _: MayManage
-) -> Response:
+@routes.post("/queues/{queue}/receivers/{receiver}/adopt", answer=answer("Adopted", receiver=str))
+async def adopt_receiver(queue: QueueName, receiver: Receiver, backend: Backend, _: MayManage) -> Response:
     """Allow the next new checkpoint with this label to replace the stream."""
     await backend.client.admin.receivers.adopt(queue, receiver)
     return reply(receiver=receiver)
 
 
-@routes.post("/queues/{queue}/receivers/{receiver}/release", response_model=answer("Released", released=int))
+@routes.post("/queues/{queue}/receivers/{receiver}/release", answer=answer("Released", released=int))
 async def release_receiver(
     queue: QueueName,
     receiver: Receiver,
-    backend: BackendDependency,
+    backend: Backend,
     _: MayManage,
-    settled: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+    settled: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None,
 ) -> Response:
     """Release the messages that a stream holds to the queue."""
     return reply(released=await backend.client.admin.receivers.release(queue, receiver, settled))
 
 
-@routes.post("/queues/{queue}/forget-export", response_model=Existed)
+@routes.post("/queues/{queue}/forget-export", answer=Existed)
 async def forget_export(
-    queue: QueueName, backend: BackendDependency, _: MayManage, lake: Annotated[str, Query(max_length=4_000)]
+    queue: QueueName, backend: Backend, _: MayManage, lake: Annotated[str, Meta(max_length=4_000)]
 ) -> Response:
     """Make the archive's retention independent of a lake."""
     return reply(existed=await backend.client.admin.receivers.forget_export(queue, lake))
 
 
-runs = APIRouter(prefix="/v1", tags=["pipeline"], route_class=Guarded)
+runs = Table("pipeline")
 
-Before = Annotated[int | None, Query(ge=0, lt=2**63)]
+Before = Annotated[int, Meta(ge=0, le=2**63 - 1)] | None
 
 Runs = answer("PipelineRuns", pipeline_runs=list[message.PipelineRun])
 
 
-@runs.get("/pipeline-runs", response_model=Runs)
+@runs.get("/pipeline-runs", answer=Runs)
 async def list_all_pipeline_runs(
-    backend: BackendDependency, caller: SeesSome, limit: Limit = 100, before: Before = None
+    backend: Backend, caller: SeesSome, limit: Limit = 100, before: Before = None
 ) -> Response:
     """List the runs of jobs, the newest first: those of queues that the token may look at."""
     return reply(
@@ -84,9 +82,9 @@ async def list_all_pipeline_runs(
     )
 
 
-@runs.get("/queues/{queue}/pipeline-runs", response_model=Runs)
+@runs.get("/queues/{queue}/pipeline-runs", answer=Runs)
 async def list_pipeline_runs(
-    queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100, before: Before = None
+    queue: QueueName, backend: Backend, _: MayLook, limit: Limit = 100, before: Before = None
 ) -> Response:
     """List the runs of a queue's jobs, the newest first."""
     found = await backend.client.admin.pipeline_runs.list(queue, before=before, limit=limit)

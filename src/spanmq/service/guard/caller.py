@@ -9,7 +9,7 @@ from typing import Final, Literal, Protocol, TypeVar
 
 from spanmq.model import AccessKey
 from spanmq.model.queue import folded
-from spanmq.service.failure import forbidden
+from spanmq.service.http.failure import forbidden
 
 Verb = Literal["send", "receive", "look", "manage"]
 # Filters of messages and dead letters that a caller without `look` may not use; others are times and ids.

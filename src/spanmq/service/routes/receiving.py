@@ -5,21 +5,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, Field
+from msgspec import Meta, Struct
+from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.client import AsyncClient
 from spanmq.errors import AnswerTooLargeError
 from spanmq.model import Leased, Message, Settled
 from spanmq.service import receipt
-from spanmq.service.access import Guarded, Scope, hung_up, still_may
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller
-from spanmq.service.failure import described, invalid
-from spanmq.service.json_text import JsonText, message_text, messages_text
-from spanmq.service.parts import (
-    BackendDependency,
+from spanmq.service.guard.access import Scope, hung_up, still_may
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.failure import invalid
+from spanmq.service.http.json_text import JsonText, message_text, messages_text
+from spanmq.service.receipt import Receipt
+from spanmq.service.routes.parts import (
     Given,
     MayReceive,
     QueueName,
@@ -27,47 +27,53 @@ from spanmq.service.parts import (
     Seconds,
     Text,
 )
-from spanmq.service.receipt import Receipt
+from spanmq.service.routes.table import Table
 from spanmq.service.waiting import in_own_trace
 
-routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
+routes = Table("messages")
 
 logger = logging.getLogger("spanmq.service")
 T = TypeVar("T")
 
 BATCH_MAX = 1_000
-ReceiptText = Annotated[str, Field(max_length=200)]
-MaySettle = Annotated[Caller, Depends(Scope("receive", "request"))]
+ReceiptText = Annotated[str, Meta(max_length=200)]
+MaySettle = Annotated[Caller, Scope("receive", "request")]
 
 
-class Wanted(Given):
+class Wanted(Given, kw_only=True):
     """The number of messages, the duration of their lease, and how long to wait for the first."""
 
-    quantity: Annotated[int, Field(ge=1, le=BATCH_MAX)] = 1
+    quantity: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
     lease: Seconds | None = None
-    slots: Annotated[int, Field(ge=1, le=BATCH_MAX)] = 1
+    slots: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
     wait: Seconds = 0.0
 
 
-class Held(Given):
+class Held(Given, kw_only=True):
     """The receipts of messages."""
 
-    receipts: Annotated[list[ReceiptText], Field(min_length=1, max_length=BATCH_MAX)]
+    receipts: Annotated[list[ReceiptText], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class GivenUp(Held):
     """Receipts and the reason."""
 
     error: Text | None = None
-    category: Annotated[str, Field(max_length=20)] | None = None
+    category: Annotated[str, Meta(max_length=20)] | None = None
     error_class: Text | None = None
-    traceback: Annotated[str, Field(max_length=100_000)] | None = None
+    traceback: Annotated[str, Meta(max_length=100_000)] | None = None
     worker: Text | None = None
 
     @property
     def reason(self) -> dict[str, Any]:
         """Return the reason as the client's arguments."""
-        return self.model_dump(include={"error", "category", "error_class", "traceback", "worker"})
+        return {
+            "error": self.error,
+            "category": self.category,
+            "error_class": self.error_class,
+            "traceback": self.traceback,
+            "worker": self.worker,
+        }
 
 
 class GivenBack(GivenUp):
@@ -83,24 +89,24 @@ class Extended(Held):
     seconds: Seconds
 
 
-class Outcome(BaseModel):
+class Outcome(Struct):
     """The outcome for one message."""
 
     receipt: str
     outcome: str
 
 
-class Outcomes(BaseModel):
+class Outcomes(Struct):
     """An outcome for each receipt, in the same order."""
 
     results: list[Outcome]
 
 
-@routes.post("/queues/{queue}/receive", response_model=ReceivedMessages)
+@routes.post("/queues/{queue}/receive", answer=ReceivedMessages)
 async def receive(
     queue: QueueName,
     request: Request,
-    backend: BackendDependency,
+    backend: Backend,
     caller: MayReceive,
     wanted: Wanted | None = None,
 ) -> Response:
@@ -129,14 +135,14 @@ async def receive(
         return messages_text(await written(backend, messages, message_text))
 
 
-@routes.post("/ack", response_model=Outcomes, responses=described(404))
-async def ack(held: Held, backend: BackendDependency, caller: MaySettle) -> Response:
+@routes.post("/ack", answer=Outcomes, errors=(404,))
+async def ack(held: Held, backend: Backend, caller: MaySettle) -> Response:
     """Settle messages as done (AckMessage)."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.ack)
 
 
-@routes.post("/nack", response_model=Outcomes, responses=described(404))
-async def nack(held: GivenBack, backend: BackendDependency, caller: MaySettle) -> Response:
+@routes.post("/nack", answer=Outcomes, errors=(404,))
+async def nack(held: GivenBack, backend: Backend, caller: MaySettle) -> Response:
     """Fail messages: each is retried after its backoff, or becomes a dead letter (NackMessage)."""
     if not held.requeue:
         if held.retry_in is not None:
@@ -150,20 +156,20 @@ async def nack(held: GivenBack, backend: BackendDependency, caller: MaySettle) -
     )
 
 
-@routes.post("/reject", response_model=Outcomes, responses=described(404))
-async def reject(held: GivenUp, backend: BackendDependency, caller: MaySettle) -> Response:
+@routes.post("/reject", answer=Outcomes, errors=(404,))
+async def reject(held: GivenUp, backend: Backend, caller: MaySettle) -> Response:
     """Reject messages: each becomes a dead letter at once."""
     return await _reject(held, backend.client, caller)
 
 
-@routes.post("/release", response_model=Outcomes, responses=described(404))
-async def release(held: Held, backend: BackendDependency, caller: MaySettle) -> Response:
+@routes.post("/release", answer=Outcomes, errors=(404,))
+async def release(held: Held, backend: Backend, caller: MaySettle) -> Response:
     """Release messages: they become visible at once, and this delivery does not count as an attempt."""
     return await _settle(backend.client, caller, held.receipts, lambda client: client.release)
 
 
-@routes.post("/extend", response_model=Outcomes, responses=described(404))
-async def extend(held: Extended, backend: BackendDependency, caller: MaySettle) -> Response:
+@routes.post("/extend", answer=Outcomes, errors=(404,))
+async def extend(held: Extended, backend: Backend, caller: MaySettle) -> Response:
     """Extend leases: all messages that were received together with these are held longer, too."""
     read = _read(caller, held.receipts)
     outcomes: dict[tuple[str, int], str] = {}
@@ -174,8 +180,8 @@ async def extend(held: Extended, backend: BackendDependency, caller: MaySettle) 
     return _outcomes(held.receipts, results)
 
 
-@routes.post("/hold", response_model=Outcomes, responses=described(404))
-async def hold(held: Extended, backend: BackendDependency, caller: MaySettle) -> Response:
+@routes.post("/hold", answer=Outcomes, errors=(404,))
+async def hold(held: Extended, backend: Backend, caller: MaySettle) -> Response:
     """Hold each of these messages for `seconds` from now on, whether that is longer or shorter than before."""
     return await _settle(
         backend.client, caller, held.receipts, lambda client: partial(client.admin.hold, seconds=held.seconds)

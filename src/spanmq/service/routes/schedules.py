@@ -4,19 +4,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
-from pydantic import Field
+from msgspec import Meta
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from spanmq.client import AsyncClient
 from spanmq.errors import NotFoundError
 from spanmq.model import Schedule
-from spanmq.service.access import Guarded, Scope
-from spanmq.service.caller import VERBS, Caller
-from spanmq.service.failure import Refusal, described
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
-    BackendDependency,
+from spanmq.service.backend import Backend
+from spanmq.service.guard.access import Scope
+from spanmq.service.guard.caller import VERBS, Caller
+from spanmq.service.http.failure import Refusal
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     Body,
     BodyBytesMax,
     Existed,
@@ -27,21 +27,22 @@ from spanmq.service.parts import (
     Text,
     answer,
 )
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(prefix="/v1", tags=["schedules"], route_class=Guarded)
+routes = Table("schedules")
 
 # In a list: a body of a schedule may have 256 kB.
 LISTED_BODY_BYTES_MAX = 10_000
-ManagesSome = Annotated[Caller, Depends(Scope("manage", "request"))]
+ManagesSome = Annotated[Caller, Scope("manage", "request")]
 
 
-class Recurring(Given):
+class Recurring(Given, kw_only=True):
     """When a message is sent, its queue and its content."""
 
-    queue: Annotated[str, Field(min_length=1, max_length=47)]
-    cron: Annotated[str, Field(max_length=1_000)]
+    queue: Annotated[str, Meta(min_length=1, max_length=47)]
+    cron: Annotated[str, Meta(max_length=1_000)]
     body: Body
-    time_zone: Annotated[str, Field(max_length=100)] = "UTC"
+    time_zone: Annotated[str, Meta(max_length=100)] = "UTC"
     headers: dict[str, Any] | None = None
     group: Text | None = None
     catch_up: bool = False
@@ -50,28 +51,26 @@ class Recurring(Given):
 SchedulePaused = answer("SchedulePaused", name=str, is_paused=bool)
 
 
-@routes.get("/schedules", response_model=answer("Schedules", schedules=list[Schedule]))
+@routes.get("/schedules", answer=answer("Schedules", schedules=list[Schedule]))
 async def list_schedules(
-    backend: BackendDependency, caller: SeesSome, body_bytes_max: BodyBytesMax = LISTED_BODY_BYTES_MAX
+    backend: Backend, caller: SeesSome, body_bytes_max: BodyBytesMax = LISTED_BODY_BYTES_MAX
 ) -> Response:
     """List the recurring messages of queues that the token may look at."""
     queues = await backend.queues_of(caller)
     return reply(schedules=await backend.client.schedules.list(queues=queues, body_bytes_max=body_bytes_max))
 
 
-@routes.put("/schedules/{name}", response_model=Named, responses=described(404, 409))
-async def schedule(
-    name: Name, recurring: Recurring, backend: BackendDependency, caller: ManagesSome
-) -> Response:
+@routes.put("/schedules/{name}", answer=Named, errors=(404, 409))
+async def schedule(name: Name, recurring: Recurring, backend: Backend, caller: ManagesSome) -> Response:
     """Create a recurring message, or change the one with this name."""
     caller.check("manage", recurring.queue)
     async with changing(backend.client, caller, name, may_be_new=True) as client:
-        await client.schedules.create(name, **dict(recurring))
+        await client.schedules.create(name, **asdict(recurring))
     return reply(name=name)
 
 
-@routes.delete("/schedules/{name}", response_model=Existed)
-async def unschedule(name: Name, backend: BackendDependency, caller: ManagesSome) -> Response:
+@routes.delete("/schedules/{name}", answer=Existed)
+async def unschedule(name: Name, backend: Backend, caller: ManagesSome) -> Response:
     """Remove a schedule; messages that it has sent stay."""
     try:
         async with changing(backend.client, caller, name) as client:
@@ -80,16 +79,16 @@ async def unschedule(name: Name, backend: BackendDependency, caller: ManagesSome
         return reply(existed=False)
 
 
-@routes.post("/schedules/{name}/pause", response_model=SchedulePaused, responses=described(404))
-async def pause_schedule(name: Name, backend: BackendDependency, caller: ManagesSome) -> Response:
+@routes.post("/schedules/{name}/pause", answer=SchedulePaused, errors=(404,))
+async def pause_schedule(name: Name, backend: Backend, caller: ManagesSome) -> Response:
     """Pause a schedule; messages due meanwhile are not sent."""
     async with changing(backend.client, caller, name) as client:
         await client.schedules.pause(name)
     return reply(name=name, is_paused=True)
 
 
-@routes.post("/schedules/{name}/resume", response_model=SchedulePaused, responses=described(404))
-async def resume_schedule(name: Name, backend: BackendDependency, caller: ManagesSome) -> Response:
+@routes.post("/schedules/{name}/resume", answer=SchedulePaused, errors=(404,))
+async def resume_schedule(name: Name, backend: Backend, caller: ManagesSome) -> Response:
     """Resume a schedule."""
     async with changing(backend.client, caller, name) as client:
         await client.schedules.resume(name)

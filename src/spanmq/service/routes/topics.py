@@ -5,17 +5,16 @@ A topic sends to all queues with a matching binding, a subscription gets every m
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
-from pydantic import AwareDatetime, Field
+from msgspec import Meta
+from msgspec.structs import asdict
 from starlette.responses import Response
 
 from spanmq.model import Routed, Subscription, TopicBinding
-from spanmq.service.access import Guarded, Scope
-from spanmq.service.caller import Caller
-from spanmq.service.failure import described
-from spanmq.service.json_text import reply
-from spanmq.service.parts import (
-    BackendDependency,
+from spanmq.service.backend import Backend
+from spanmq.service.guard.access import Scope
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.json_text import reply
+from spanmq.service.routes.parts import (
     Body,
     Existed,
     Given,
@@ -24,23 +23,25 @@ from spanmq.service.parts import (
     MayLookAtAll,
     MayManage,
     MayManageAll,
+    Moment,
     QueueName,
     Seconds,
     SeesSome,
     Text,
     answer,
 )
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(prefix="/v1", tags=["topics"], route_class=Guarded)
-subscriptions = APIRouter(prefix="/v1", tags=["queues"], route_class=Guarded)
+routes = Table("topics")
+subscriptions = Table("queues")
 
-MaySendToAll = Annotated[Caller, Depends(Scope("send", "everything"))]
-Topic = Annotated[str, Path(min_length=1, max_length=255)]
-Pattern = Annotated[str, Path(min_length=1, max_length=255)]
-SubscriptionName = Annotated[str, Path(min_length=1, max_length=47)]
+MaySendToAll = Annotated[Caller, Scope("send", "everything")]
+Topic = Annotated[str, Meta(min_length=1, max_length=255)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=255)]
+SubscriptionName = Annotated[str, Meta(min_length=1, max_length=47)]
 
 
-class TopicMessage(Given):
+class TopicMessage(Given, kw_only=True):
     """A message for a topic."""
 
     body: Body
@@ -54,10 +55,10 @@ class SingleTopicMessage(TopicMessage):
     delay: Seconds | None = None
 
 
-class TopicMessages(Given):
+class TopicMessages(Given, kw_only=True):
     """Messages for a topic, all or none."""
 
-    messages: Annotated[list[TopicMessage], Field(min_length=1, max_length=1_000)]
+    messages: Annotated[list[TopicMessage], Meta(min_length=1, max_length=1_000)]
     delay: Seconds | None = None
 
 
@@ -66,26 +67,24 @@ Bindings = answer("TopicBindings", bindings=list[TopicBinding])
 
 @routes.post(
     "/topics/{topic}/messages",
-    status_code=201,
-    response_model=answer("TopicSent", queues=int),
-    responses=described(404, 409),
+    status=201,
+    answer=answer("TopicSent", queues=int),
+    errors=(404, 409),
 )
 async def send_topic(
-    topic: Topic, message: SingleTopicMessage, backend: BackendDependency, _: MaySendToAll
+    topic: Topic, message: SingleTopicMessage, backend: Backend, _: MaySendToAll
 ) -> Response:
     """Send a message to every queue with a pattern that matches."""
-    return reply(201, queues=await backend.client.topics.send(topic, **dict(message)))
+    return reply(201, queues=await backend.client.topics.send(topic, **asdict(message)))
 
 
 @routes.post(
     "/topics/{topic}/messages/batch",
-    status_code=201,
-    response_model=answer("TopicBatchSent", results=list[Routed]),
-    responses=described(404, 409),
+    status=201,
+    answer=answer("TopicBatchSent", results=list[Routed]),
+    errors=(404, 409),
 )
-async def send_batch_topic(
-    topic: Topic, batch: TopicMessages, backend: BackendDependency, _: MaySendToAll
-) -> Response:
+async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Backend, _: MaySendToAll) -> Response:
     """Send messages to every queue with a pattern that matches, all or none."""
     sent = await backend.client.topics.send_batch(
         topic,
@@ -97,65 +96,61 @@ async def send_batch_topic(
     return reply(201, results=sent)
 
 
-@routes.get("/topics/{topic}/routing", response_model=Bindings)
-async def try_routing(topic: Topic, backend: BackendDependency, _: MayLookAtAll) -> Response:
+@routes.get("/topics/{topic}/routing", answer=Bindings)
+async def try_routing(topic: Topic, backend: Backend, _: MayLookAtAll) -> Response:
     """List the bindings that match a topic; sends nothing."""
     return reply(bindings=await backend.client.topics.match(topic))
 
 
-@routes.get("/bindings", response_model=Bindings)
-async def list_all_topic_bindings(backend: BackendDependency, _: MayLookAtAll) -> Response:
+@routes.get("/bindings", answer=Bindings)
+async def list_all_topic_bindings(backend: Backend, _: MayLookAtAll) -> Response:
     """List all bindings."""
     return reply(bindings=await backend.client.topics.list())
 
 
-@routes.get("/queues/{queue}/bindings", response_model=Bindings)
-async def list_topic_bindings(queue: QueueName, backend: BackendDependency, _: MayLook) -> Response:
+@routes.get("/queues/{queue}/bindings", answer=Bindings)
+async def list_topic_bindings(queue: QueueName, backend: Backend, _: MayLook) -> Response:
     """List the bindings of a queue."""
     return reply(bindings=await backend.client.topics.list(queue))
 
 
 @routes.put(
     "/queues/{queue}/bindings/{pattern}",
-    response_model=answer("Bound", queue=str, pattern=str),
-    responses=described(409),
+    answer=answer("Bound", queue=str, pattern=str),
+    errors=(409,),
 )
-async def bind_topic(
-    queue: QueueName, pattern: Pattern, backend: BackendDependency, _: MayManageAll
-) -> Response:
+async def bind_topic(queue: QueueName, pattern: Pattern, backend: Backend, _: MayManageAll) -> Response:
     """Bind a queue to the topics that match a pattern."""
     await backend.client.topics.bind(pattern, queue)
     return reply(queue=queue, pattern=pattern)
 
 
-@routes.delete("/queues/{queue}/bindings/{pattern}", response_model=Existed)
-async def unbind_topic(
-    queue: QueueName, pattern: Pattern, backend: BackendDependency, _: MayManageAll
-) -> Response:
+@routes.delete("/queues/{queue}/bindings/{pattern}", answer=Existed)
+async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Backend, _: MayManageAll) -> Response:
     """Remove a binding."""
     return reply(existed=await backend.client.topics.unbind(pattern, queue))
 
 
-class Subscribed(Given):
+class Subscribed(Given, kw_only=True):
     """With `waiting`, the queue also gets unsettled messages; with `since` or `since_id`, those from there on."""
 
     waiting: bool = False
-    since: AwareDatetime | None = None
+    since: Moment | None = None
     since_id: Id | None = None
 
 
 Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
 
 
-@subscriptions.get("/subscriptions", response_model=Subscriptions)
-async def list_all_subscriptions(backend: BackendDependency, caller: SeesSome) -> Response:
+@subscriptions.get("/subscriptions", answer=Subscriptions)
+async def list_all_subscriptions(backend: Backend, caller: SeesSome) -> Response:
     """List the subscriptions of queues that the token may look at."""
     seen = caller.seen(await backend.client.subscriptions.list())
     return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
 
 
-@subscriptions.get("/queues/{queue}/subscriptions", response_model=Subscriptions)
-async def list_subscriptions(queue: QueueName, backend: BackendDependency, caller: MayLook) -> Response:
+@subscriptions.get("/queues/{queue}/subscriptions", answer=Subscriptions)
+async def list_subscriptions(queue: QueueName, backend: Backend, caller: MayLook) -> Response:
     """List the subscriptions of a queue that the token may look at."""
     found = await backend.client.subscriptions.list(queue)
     return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
@@ -163,18 +158,18 @@ async def list_subscriptions(queue: QueueName, backend: BackendDependency, calle
 
 @subscriptions.put(
     "/queues/{queue}/subscriptions/{name}",
-    response_model=answer("NewSubscription", queue=str, subscription=str),
-    responses=described(409),
+    answer=answer("NewSubscription", queue=str, subscription=str),
+    errors=(409,),
 )
 async def create_subscription(
     queue: QueueName,
     name: SubscriptionName,
-    backend: BackendDependency,
+    backend: Backend,
     caller: MayManage,
     given: Subscribed | None = None,
 ) -> Response:
     """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
     caller.check("manage", name)
     given = given or Subscribed()
-    await backend.client.subscriptions.create(name, queue, **given.model_dump())
+    await backend.client.subscriptions.create(name, queue, **asdict(given))
     return reply(queue=queue, subscription=name)

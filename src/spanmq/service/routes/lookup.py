@@ -3,20 +3,20 @@
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Path, Query, Request
-from pydantic import BaseModel, Field
+from msgspec import Meta
+from msgspec.structs import asdict
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
 from spanmq.model import Change, Explanation, FailingCause, FailingMessage, Failure, Settled
 from spanmq.model.message import obstacle
-from spanmq.service.access import Guarded
 from spanmq.service.backend import Backend
-from spanmq.service.caller import Caller
-from spanmq.service.json_text import messages_of, reply
-from spanmq.service.parts import (
-    BackendDependency,
+from spanmq.service.guard.caller import Caller
+from spanmq.service.http.json_text import messages_of, reply
+from spanmq.service.routes.parts import (
     BodyBytesMax,
     Given,
     Id,
@@ -29,84 +29,94 @@ from spanmq.service.parts import (
     SeesSome,
     answer,
 )
-from spanmq.service.receiving import fitting
+from spanmq.service.routes.receiving import fitting
+from spanmq.service.routes.table import Table
 
-routes = APIRouter(prefix="/v1", tags=["messages"], route_class=Guarded)
+routes = Table("messages")
 
-MessageId = Annotated[int, Path(ge=0, lt=2**63)]
-After = Annotated[int, Query(ge=0, lt=2**63)]
+MessageId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+After = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Ids(Given):
+class Ids(Given, kw_only=True):
     """The ids of messages."""
 
-    message_ids: Annotated[list[Id], Field(min_length=1, max_length=1_000)]
+    message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)]
 
 
-class Popped(Given):
+class Popped(Given, kw_only=True):
     """How many messages."""
 
-    quantity: Annotated[int, Field(ge=1, le=1_000)] = 1
+    quantity: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 
-class FailingFilters(Given):
+class FailingFilters(Given, kw_only=True):
     """Selects failing messages by their cause; a filter that is missing matches any, "" those without."""
 
-    task: Annotated[str, Field(max_length=500)] | None = None
-    category: Annotated[str, Field(max_length=20)] | None = None
-    error_class: Annotated[str, Field(max_length=500)] | None = None
-    error: Annotated[str, Field(max_length=10_000)] | None = None
+    task: Annotated[str, Meta(max_length=500)] | None = None
+    category: Annotated[str, Meta(max_length=20)] | None = None
+    error_class: Annotated[str, Meta(max_length=500)] | None = None
+    error: Annotated[str, Meta(max_length=10_000)] | None = None
 
 
 class FailingSought(FailingFilters):
     """Selects failing messages, and the page of them: those after an id, in the order of the list."""
 
-    after: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     newest_first: bool = False
 
 
 class FailingActed(FailingFilters):
     """Selects the failing messages to act on."""
 
-    message_ids: Annotated[list[Id], Field(min_length=1, max_length=1_000)] | None = None
-    limit: Annotated[int, Field(ge=1, le=1_000)] = 1_000
+    message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
 
 
 FailingCauses = answer("FailingCauses", causes=list[FailingCause])
 Results = answer("OutcomesById", results=list[Settled])
 
 
-class Page(BaseModel):
-    """A page of messages."""
-
-    quantity: Limit = 10
-    after: After = 0
-    body_bytes_max: BodyBytesMax = None
-    newest_first: bool = False
-
-
-@routes.get("/queues/{queue}/messages", response_model=ReceivedMessages)
+@routes.get("/queues/{queue}/messages", answer=ReceivedMessages)
 async def peek(
-    queue: QueueName, backend: BackendDependency, _: MayLook, page: Annotated[Page, Query()]
+    queue: QueueName,
+    backend: Backend,
+    _: MayLook,
+    quantity: Limit = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
+    newest_first: bool = False,
 ) -> Response:
     """Return messages with ids above `after` (`newest_first`: below it), in order, without taking them."""
-    return messages_of(await backend.client.peek(queue, **page.model_dump()))
+    found = await backend.client.peek(
+        queue, quantity=quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
+    )
+    return messages_of(found)
 
 
-@routes.get("/queues/{queue}/archive", response_model=ReceivedMessages)
+@routes.get("/queues/{queue}/archive", answer=ReceivedMessages)
 async def peek_archive(
-    queue: QueueName, backend: BackendDependency, _: MayLook, page: Annotated[Page, Query()]
+    queue: QueueName,
+    backend: Backend,
+    _: MayLook,
+    quantity: Limit = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
+    newest_first: bool = False,
 ) -> Response:
     """Return archived messages with ids above `after` (`newest_first`: below it), in order."""
-    return messages_of(await backend.client.inspect.archive(queue, **page.model_dump()))
+    found = await backend.client.inspect.archive(
+        queue, quantity=quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
+    )
+    return messages_of(found)
 
 
 @routes.get(
     "/queues/{queue}/messages/{message_id}/state",
-    response_model=answer("MessageState", message_id=int, state=str, waits_for=str | None),
+    answer=answer("MessageState", message_id=int, state=str, waits_for=str | None),
 )
-async def state(queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook) -> Response:
+async def state(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
     """Return the state of a message, such as pending, failed, dead or cancelled.
 
     A pending one `waits_for` the first reason that `explain` returns for it, if any.
@@ -118,76 +128,72 @@ async def state(queue: QueueName, message_id: MessageId, backend: BackendDepende
 
 @routes.get(
     "/queues/{queue}/messages/{message_id}/explain",
-    response_model=answer("Explanations", message_id=int, reasons=list[Explanation]),
+    answer=answer("Explanations", message_id=int, reasons=list[Explanation]),
 )
-async def explain(
-    queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook
-) -> Response:
+async def explain(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
     """Return why a message is not delivered, the first decided reason first; `visible`: receives return it."""
     return reply(message_id=message_id, reasons=await backend.client.inspect.explain(queue, message_id))
 
 
 @routes.get(
     "/queues/{queue}/messages/{message_id}/failures",
-    response_model=answer("Failures", message_id=int, failures=list[Failure]),
+    answer=answer("Failures", message_id=int, failures=list[Failure]),
 )
-async def failures(
-    queue: QueueName, message_id: MessageId, backend: BackendDependency, _: MayLook
-) -> Response:
+async def failures(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
     """Return the failures of a message, the first one first."""
     return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
 
 
-@routes.get("/queues/{queue}/changes", response_model=answer("Changes", changes=list[Change]))
+@routes.get("/queues/{queue}/changes", answer=answer("Changes", changes=list[Change]))
 async def changes(
     queue: QueueName,
-    backend: BackendDependency,
+    backend: Backend,
     _: MayLook,
     limit: Limit = 100,
-    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+    before: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None,
 ) -> Response:
     """List the recorded changes of a queue, the newest first; the next page is before the last id."""
     return reply(changes=await backend.client.inspect.changes(queue, before=before, limit=limit))
 
 
-@routes.get("/failing", response_model=FailingCauses)
-async def failing_everywhere(backend: BackendDependency, caller: SeesSome, limit: Limit = 100) -> Response:
+@routes.get("/failing", answer=FailingCauses)
+async def failing_everywhere(backend: Backend, caller: SeesSome, limit: Limit = 100) -> Response:
     """List the causes of failing messages, in all queues that the caller may look at."""
     return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
 
 
-@routes.get("/queues/{queue}/failing", response_model=FailingCauses)
-async def failing(queue: QueueName, backend: BackendDependency, _: MayLook, limit: Limit = 100) -> Response:
+@routes.get("/queues/{queue}/failing", answer=FailingCauses)
+async def failing(queue: QueueName, backend: Backend, _: MayLook, limit: Limit = 100) -> Response:
     """List the causes of failing messages, the most frequent first."""
     return reply(causes=await backend.client.inspect.failing(queue, limit))
 
 
 @routes.post(
-    "/queues/{queue}/failing/search", response_model=answer("FailingMessages", messages=list[FailingMessage])
+    "/queues/{queue}/failing/search", answer=answer("FailingMessages", messages=list[FailingMessage])
 )
 async def failing_messages(
-    queue: QueueName, backend: BackendDependency, _: MayLook, sought: FailingSought | None = None
+    queue: QueueName, backend: Backend, _: MayLook, sought: FailingSought | None = None
 ) -> Response:
     """List messages that wait for another attempt, in order of their ids; the next page begins after the last.
 
     `newest_first`: the newest one first.
     """
-    filters: dict[str, Any] = (sought or FailingSought()).model_dump()
+    filters: dict[str, Any] = asdict(sought or FailingSought())
     return reply(messages=await backend.client.inspect.failing_messages(queue, **filters))
 
 
-@routes.post("/queues/{queue}/failing/retry", response_model=answer("Retried", retried=int))
+@routes.post("/queues/{queue}/failing/retry", answer=answer("Retried", retried=int))
 async def retry_failing(
-    queue: QueueName, backend: BackendDependency, caller: MayManage, which: FailingActed | None = None
+    queue: QueueName, backend: Backend, caller: MayManage, which: FailingActed | None = None
 ) -> Response:
     """Retry messages now that wait for a later attempt, until it returns 0. With a cause, also requires `look`."""
     filters = _acted_on(which, caller, queue)
     return reply(retried=await backend.client.dead_letters.retry_failing(queue, **filters))
 
 
-@routes.post("/queues/{queue}/failing/reject", response_model=answer("Rejected", rejected=int))
+@routes.post("/queues/{queue}/failing/reject", answer=answer("Rejected", rejected=int))
 async def reject_failing(
-    queue: QueueName, backend: BackendDependency, caller: MayManage, which: FailingActed | None = None
+    queue: QueueName, backend: Backend, caller: MayManage, which: FailingActed | None = None
 ) -> Response:
     """Make dead letters of failing messages, until it returns 0. With a cause, also requires `look`."""
     filters = _acted_on(which, caller, queue)
@@ -195,16 +201,16 @@ async def reject_failing(
 
 
 def _acted_on(which: FailingActed | None, caller: Caller, queue: str) -> dict[str, Any]:
-    filters = (which or FailingActed()).model_dump()
+    filters = asdict(which or FailingActed())
     caller.check_choice(queue, filters)
     return filters
 
 
-@routes.post("/queues/{queue}/pop", response_model=ReceivedMessages)
+@routes.post("/queues/{queue}/pop", answer=ReceivedMessages)
 async def pop(
     queue: QueueName,
     request: Request,
-    backend: BackendDependency,
+    backend: Backend,
     _: MayReceive,
     wanted: Popped | None = None,
 ) -> Response:
@@ -229,20 +235,20 @@ async def _pop(queue: str, request: Request, backend: Backend, quantity: int) ->
     return popped
 
 
-@routes.post("/queues/{queue}/cancel", response_model=Results)
-async def cancel(queue: QueueName, ids: Ids, backend: BackendDependency, _: MayManage) -> Response:
+@routes.post("/queues/{queue}/cancel", answer=Results)
+async def cancel(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) -> Response:
     """Cancel messages: those that no receiver holds are removed, the workers of others end their handlers."""
     return reply(results=await backend.client.cancel(queue, ids.message_ids))
 
 
-@routes.post("/queues/{queue}/delete", response_model=Results)
-async def delete(queue: QueueName, ids: Ids, backend: BackendDependency, _: MayManage) -> Response:
+@routes.post("/queues/{queue}/delete", answer=Results)
+async def delete(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) -> Response:
     """Delete messages, even those that a receiver holds."""
     return _by_id(ids, await backend.client.delete(queue, ids.message_ids), "deleted")
 
 
-@routes.post("/queues/{queue}/archive", response_model=Results)
-async def archive(queue: QueueName, ids: Ids, backend: BackendDependency, _: MayManage) -> Response:
+@routes.post("/queues/{queue}/archive", answer=Results)
+async def archive(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) -> Response:
     """Move messages to the archive, even those that a receiver holds."""
     return _by_id(ids, await backend.client.archive(queue, ids.message_ids), "archived")
 

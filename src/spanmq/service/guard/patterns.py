@@ -10,7 +10,7 @@ from spanmq.client import AsyncClient
 from spanmq.client.connection import limit_statements
 from spanmq.errors import InvalidArgumentError, StatementCancelledError
 from spanmq.model import Redriven
-from spanmq.service.caller import Caller
+from spanmq.service.guard.caller import Caller
 
 SECONDS: Final = 1.0
 Result = TypeVar("Result")

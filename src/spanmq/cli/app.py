@@ -23,6 +23,7 @@ VERBS: Final = {
     "nack": "settling",
     "why": "messages",
     "worker": "work",
+    "check": "checking",
     "serve": "service",
     "maintain": "maintenance",
     "doctor": "maintenance",

@@ -29,6 +29,7 @@ from spanmq.model import (
     Result,
     Schedule,
     Settled,
+    TaskShape,
     WorkerReport,
 )
 
@@ -379,6 +380,11 @@ def changes(rows: Rows) -> list[Change]:
     """Return recorded changes."""
     read = [row | {"details": json_value(row.get("details"))} for row in rows.records()]
     return made(Change, read, queue="queue_name")
+
+
+def task_shapes(rows: Rows) -> list[TaskShape]:
+    """Return the shapes that senders have noted."""
+    return made(TaskShape, [row | {"shape": json_value(row["shape"])} for row in rows.records()])
 
 
 def explanations(rows: Rows) -> list[Explanation]:

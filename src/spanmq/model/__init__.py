@@ -23,6 +23,7 @@ from spanmq.model.health import (
     Sample,
     StatisticsStep,
     TaskKind,
+    TaskShape,
     TaskStep,
     WorkerReport,
 )
@@ -113,6 +114,7 @@ __all__ = [
     "StatisticsStep",
     "Subscription",
     "TaskKind",
+    "TaskShape",
     "TaskStep",
     "Token",
     "TopicBinding",

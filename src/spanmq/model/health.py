@@ -177,6 +177,21 @@ class TaskKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskShape:
+    """The arguments with which messages for a `task` were sent from `first_at` until `noted_at`, within ten minutes.
+
+    `shape` has the JSON type of each argument by its name. `may_wait` says whether such a message may be among those
+    that are not settled. `task` is None where a role sent more shapes than are noted.
+    """
+
+    task: str | None
+    shape: dict[str, str]
+    first_at: datetime
+    noted_at: datetime
+    may_wait: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStep:
     """How often a kind of task was done and failed in the step that `began_at` this time.
 

@@ -231,6 +231,8 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
         await settlement(Leased(message.queue, lease_id, message.message_id), verdict, results=[job.result])(
             client
         )
+    if isinstance(verdict, Release) and verdict.delay:
+        return None
     if isinstance(verdict, Release):
         raise AssertionError(f"the transaction of {message} was lost") from failed
     return failed

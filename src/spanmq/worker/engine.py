@@ -381,7 +381,7 @@ class Engine:
             task = self._handler.task_of(message)
             self._bus.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
         error = f"the handler took longer than {seconds:.3g} s"
-        failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
+        failure: Failure | Release = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
         if self._handler.judge is not None:
             failure = self._handler.judge(TimeoutError(error), job.messages[0])
         self._ended(job, failure)

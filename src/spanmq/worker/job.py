@@ -94,7 +94,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The job was not handled, or its lease was lost; the attempt does not count."""
+    """The job was not handled, or its lease was lost; the attempt does not count.
+
+    Its messages are visible again after `delay` seconds.
+    """
+
+    delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

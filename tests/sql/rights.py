@@ -33,7 +33,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "manage": """
         purge_queue enable_notify_insert disable_notify_insert update_notify_insert unbind_topic
         convert_archive_partitioned drop_queue set_policy set_schema set_category_policy set_category_rule
-        drop_category_rule pause resume close_breaker grant_queue revoke_queue list_grants replay
+        drop_category_rule pause resume close_breaker grant_queue revoke_queue list_grants replay ask_stacks get_stacks
     """,
 }
 # On all queues only.

@@ -37,7 +37,9 @@ def test_shape_does_not_wait_when_all_messages_were_sent_later(orders: Queue) ->
 
 def test_role_that_sends_too_many_shapes_leaves_those_of_others(orders: Queue) -> None:
     orders.rows("select pgmq.send('orders', '1')")
-    orders.rows("create role spanmq_test_caller; select spanmq.grant_queue('spanmq_test_caller', 'orders', 'send')")
+    orders.rows(
+        "create role spanmq_test_caller; select spanmq.grant_queue('spanmq_test_caller', 'orders', 'send')"
+    )
     orders.rows("set local role spanmq_test_caller")
     for number in range(102):
         orders.value(NOTE, "ship", f'{{"a{number}": "null"}}')

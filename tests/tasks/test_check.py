@@ -58,7 +58,9 @@ def said(checked: list[QueuedCalls], *, breaking: bool | None = None) -> list[st
 
 
 @pytest.mark.parametrize("unknown_task", ["fail", "defer"])
-def test_sentences_say_what_would_fail_and_what_is_fine(client: Client, database: str, unknown_task: Any) -> None:
+def test_sentences_say_what_would_fail_and_what_is_fine(
+    client: Client, database: str, unknown_task: Any
+) -> None:
     old, new = old_and_new(database)
     tasks = old.catalog.tasks
     new.catalog.unknown_task = unknown_task
@@ -93,14 +95,15 @@ def test_dead_letters_would_fail_again_and_break_nothing(client: Client, databas
     old.catalog.tasks["ship"].send("here")
     client.reject(client.receive("orders"), error="no")
     [found] = new.check()
-    assert found.sentence == "1 dead `ship` message has `adress` and no `address`: would fail again after a redrive"
+    assert (
+        found.sentence
+        == "1 dead `ship` message has `adress` and no `address`: would fail again after a redrive"
+    )
     assert not found.is_breaking
     old.close()
 
 
-def test_what_senders_noted_tells_what_the_messages_read_do_not_show(
-    client: Client, database: str
-) -> None:
+def test_what_senders_noted_tells_what_the_messages_read_do_not_show(client: Client, database: str) -> None:
     old, new = old_and_new(database)
     tasks = old.catalog.tasks
     old.send_many([tasks["invoice"].call(0) for _ in range(15)])
@@ -117,7 +120,9 @@ def test_what_senders_noted_tells_what_the_messages_read_do_not_show(
     assert len(said(new.check(limit=20), breaking=True)) == 3
     # All messages that are left were sent long after these shapes.
     with client.transaction() as transaction:
-        transaction.connection.execute("update spanmq_core.task_shape set noted_at = now() - interval '1 hour'")
+        transaction.connection.execute(
+            "update spanmq_core.task_shape set noted_at = now() - interval '1 hour'"
+        )
     assert said(new.check(limit=20), breaking=True) == []
     old.close()
 
@@ -125,7 +130,7 @@ def test_what_senders_noted_tells_what_the_messages_read_do_not_show(
 def test_task_that_encrypts_notes_no_names_of_arguments(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = old_and_new(database)
+    old, _ = old_and_new(database)
     old.catalog.tasks["ship"].send("plain")
     assert [each.task for each in client.inspect.task_shapes("orders")] == ["ship"]
     monkeypatch.setenv("SPANMQ_ENCRYPTION_KEYS", f"k1 {base64.b64encode(bytes(32)).decode()}")
@@ -231,10 +236,10 @@ async def test_unknown_task_is_left_for_a_worker_that_has_it(
     [waiting] = [each for each in client.peek("orders") if each.message_id == first]
     assert waiting.attempt == 0
     assert caplog.text.count("task_unknown queue=orders task=new deferred=True") == 1
-    async with ahead.running():
+    async with ahead.running(observers=[observe]):
         async with asyncio.timeout(WAIT_SECONDS):
             while len(done) < 3:
-                await asyncio.sleep(0.01)
+                await settled.get()
     assert done.index("first") < done.index("second") if ordered else "first" in done
     ahead.close()
 

@@ -1,7 +1,7 @@
 """The check before a deploy: what a program's tasks would make of what is queued."""
 
 import sys
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,9 +13,12 @@ from spanmq.cli.output import Output
 from spanmq.cli.verbs import Commands
 from spanmq.cli.work import program_of
 
+if TYPE_CHECKING:
+    from spanmq.tasks import QueuedCalls
+
 commands = Commands()
 
-COLUMNS: Final = ("queue", "is_breaking", "message")
+COLUMNS: Final = ("queue", "result", "message")
 
 
 @commands.command()
@@ -43,13 +46,15 @@ def check(
             help="The database whose queues are read. Default: the embedded server.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", help="How many messages of a queue are read.")] = 5_000,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", help="How many messages of a queue are read.")
+    ] = 5_000,
     as_json: AsJson = False,
 ) -> None:
     """Compare the signatures of tasks with what is queued, delayed, scheduled and dead: what would a deploy break?
 
-    Exits 1 if a queued or scheduled message could not run. It reads up to --limit messages of a queue, and says so where
-    there are more; of the others it has what senders noted. It changes nothing.
+    Exits 1 if a queued or scheduled message could not run. It reads up to --limit messages of a queue, and says so
+    where there are more; of the others it has what senders noted. It changes nothing.
 
     $ spanmq check shop.tasks:tasks --against "$PRODUCTION_DSN"
     """
@@ -61,7 +66,7 @@ def check(
         checked = program.check(queue or None, dsn=found, limit=limit)
     output = Output(as_json=as_json)
     output.show(
-        checked if as_json else [{**_shown(each.queue, each.is_breaking), "message": each.sentence} for each in checked],
+        checked if as_json else [_shown(each) for each in checked],
         columns=COLUMNS,
         empty="nothing is queued for these tasks",
     )
@@ -69,5 +74,9 @@ def check(
         raise typer.Exit(FAILED)
 
 
-def _shown(queue: str, is_breaking: bool) -> dict[str, str]:
-    return {"queue": queue, "is_breaking": "fails" if is_breaking else "ok"}
+def _shown(checked: "QueuedCalls") -> dict[str, str]:
+    return {
+        "queue": checked.queue,
+        "result": "fails" if checked.is_breaking else "ok",
+        "message": checked.sentence,
+    }

@@ -203,7 +203,9 @@ def _report_end(stopped: StopReason, count: int | None) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def program_of(handler: str, modules: list[str], *, takes_batches: bool) -> tuple[Tasks | None, Handler | None]:
+def program_of(
+    handler: str, modules: list[str], *, takes_batches: bool
+) -> tuple[Tasks | None, Handler | None]:
     """Return the tasks of a program, with those of the modules, or its function as a handler."""
     from spanmq.worker.handler import find, load, look_at
 

@@ -33,9 +33,9 @@ class QueuedCalls:
     """Messages of a `queue` that this program handles in one way, as the `sentence` says.
 
     They are for `task`, None where that is not known. `place` is where they are: "waiting", "delayed", "scheduled",
-    "dead", or "noted" for what a sender noted and none of the messages shows. `count` is how many were found. `verdict`
-    is "fits", "fits by default" (arguments are missing that have one), "fails" or "unread". `is_breaking` says that they
-    are queued and could not run.
+    "dead", or "noted" for what a sender noted and none of the messages shows. `count` is how many were found.
+    `verdict` is "fits", "fits by default" (arguments are missing that have one), "fails" or "unread". `is_breaking`
+    says that they are queued and could not run.
     """
 
     queue: str
@@ -89,12 +89,16 @@ async def warn(client: AsyncClient, catalog: Catalog, queues: Iterable[str]) -> 
     try:
         for each in await check_queued(client, catalog, queues, LIMIT_AT_START):
             if each.is_breaking:
-                logger.warning("queued_calls_fail queue=%s task=%s found=%r", each.queue, each.task, each.sentence)
+                logger.warning(
+                    "queued_calls_fail queue=%s task=%s found=%r", each.queue, each.task, each.sentence
+                )
     except SpanmqError as error:
         logger.debug("queued_calls_unchecked tasks=%s error=%s", catalog.name, error)
 
 
-async def _check_queue(client: AsyncClient, catalog: Catalog, queue: str, limit: int) -> Iterable[QueuedCalls]:
+async def _check_queue(
+    client: AsyncClient, catalog: Catalog, queue: str, limit: int
+) -> Iterable[QueuedCalls]:
     sample = await _sample(client, queue, limit)
     bodies = [(_place(each, sample.read_at), each.body) for each in sample.messages]
     letters = await client.dead_letters.list(queue, limit=DEAD_LETTERS_MAX, body_bytes_max=BODY_BYTES_MAX)
@@ -103,7 +107,9 @@ async def _check_queue(client: AsyncClient, catalog: Catalog, queue: str, limit:
     # A worker of this program sets its own anew.
     bodies += [("scheduled", each.body) for each in schedules if not state_of(each, catalog)]
     fits = Counter((place, fit_of(catalog, queue, body)) for place, body in bodies)
-    found = [_queued(catalog, queue, place, fit, count) for (place, fit), count in sorted(fits.items(), key=str)]
+    found = [
+        _queued(catalog, queue, place, fit, count) for (place, fit), count in sorted(fits.items(), key=str)
+    ]
     if not sample.is_complete:
         read = {(fit.task, fit.reason) for place, fit in fits if place in ("waiting", "delayed")}
         found.append(_sampled(queue, sample))
@@ -122,7 +128,10 @@ async def _sample(client: AsyncClient, queue: str, limit: int) -> Sample:
         last = newest[0].message_id if newest else first
         for after in range(first, last, ceil((last - first) / PAGES) or 1):
             messages += await client.peek(
-                queue, max(half // PAGES, 1), after=max(after, messages[-1].message_id), body_bytes_max=BODY_BYTES_MAX
+                queue,
+                max(half // PAGES, 1),
+                after=max(after, messages[-1].message_id),
+                body_bytes_max=BODY_BYTES_MAX,
             )
     return Sample(messages, counts.length, counts.scraped_at)
 
@@ -164,7 +173,11 @@ def _names(task: Task[..., Any], names: Iterable[str]) -> Fit:
     parts += [f"no {_quoted(missing)}"] if missing else []
     if parts:
         return Fit(task.name, "fails", " and ".join(parts))
-    return Fit(task.name, "fits by default", f"no {_quoted(defaults)}") if defaults else Fit(task.name, "fits", "")
+    return (
+        Fit(task.name, "fits by default", f"no {_quoted(defaults)}")
+        if defaults
+        else Fit(task.name, "fits", "")
+    )
 
 
 def _queued(catalog: Catalog, queue: str, place: str, fit: Fit, count: int) -> QueuedCalls:
@@ -219,7 +232,9 @@ def _noted(
         if fit.verdict == "fits" or (fit.task, fit.reason) in read:
             continue
         times = f"from {each.first_at:%Y-%m-%d %H:%M} to {each.noted_at:%Y-%m-%d %H:%M %Z}"
-        sentence = f"`{fit.task}` was sent with {fit.reason}, {times}; none was read, one may wait: would fail"
+        sentence = (
+            f"`{fit.task}` was sent with {fit.reason}, {times}; none was read, one may wait: would fail"
+        )
         if fit.task is None:
             sentence = f"a role sent more shapes than are noted, {times}: others may wait"
         elif fit.reason.startswith("which"):

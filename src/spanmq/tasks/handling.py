@@ -108,7 +108,7 @@ class Handling:
             if self._threads is None:
                 self._threads = Threads()
             result, is_sent = await self._threads.call(
-                partial(self._run_plain, task, message, arguments, delivery)
+                partial(self._run_in_thread, task, message, arguments, delivery)
             )
             if is_sent:
                 return result
@@ -301,6 +301,12 @@ class Handling:
             client = await self._catalog.sender.clients.of_async(session=session)
             await self._follow_async(client, task, message, result)
         return result
+
+    def _run_in_thread(
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
+    ) -> tuple[Any, bool]:
+        delivery.begin_in_thread()
+        return self._run_plain(task, message, arguments, delivery)
 
     def _run_plain(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery

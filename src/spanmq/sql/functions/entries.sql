@@ -50,7 +50,7 @@ language sql stable as $$
         '),
         ('manage', 'spanmq', '
             +set_policy +set_schema +set_category_policy +set_category_rule +drop_category_rule +pause +resume
-            +close_breaker +grant_queue +revoke_queue list_grants
+            +close_breaker +grant_queue +revoke_queue list_grants ask_stacks get_stacks
         ')),
     named as (
         select l.verb, l.schema_name, split_part(ltrim(n, '+'), ':', 1) as name,

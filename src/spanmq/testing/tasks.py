@@ -357,6 +357,9 @@ class _Alone:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
+    def begin_in_thread(self) -> None:
+        pass
+
     async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
         return await call(await self._clients.async_client())
 

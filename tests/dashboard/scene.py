@@ -54,9 +54,10 @@ def report_worker(
     times: Sequence[dict[str, object]] = (),
     progress: Sequence[dict[str, object]] = (),
     breaker: dict[str, object] | None = None,
+    slow: Sequence[dict[str, object]] = (),
 ) -> None:
     """Report a worker, as it does itself."""
-    report = {"held": held, "times": list(times), "progress": list(progress)}
+    report = {"held": held, "times": list(times), "progress": list(progress), "slow": list(slow)}
     report |= {} if breaker is None else {"breaker": breaker}
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(

@@ -61,13 +61,16 @@ def test_lists_are_sorted_and_filtered_by_the_same_parameters(keeper: Person, fi
 def test_workers_are_shown_with_what_they_hold(keeper: Person, filled: str) -> None:
     scene.report_worker(filled, "orders", scene.HOSTILE, slots=1, held=0, times=TIMES, progress=PROGRESS)
     breaker = {"open_for": 60, "opening": 1, "error": "<payments> are down"}
-    scene.report_worker(filled, "mail", "a", slots=10, held=3, breaker=breaker)
+    slow = [{"msg_id": 7, "kind": "<ship>", "seconds": 90}]
+    scene.report_worker(filled, "mail", "a", slots=10, held=3, breaker=breaker, slow=slow)
     text = keeper.get("/workers").text
     assert "<script>alert" not in text
     assert cells(text, "Slots", "In flight") == ["1", "0", "10", "3"]
     assert [each.split(" ")[0] for each in cells(text, "Circuit breaker")] == ["closed", "open"]
     assert "&lt;payments&gt; are down" in cells(text, "Circuit breaker")[1]
     assert [each for each in cells(text, "Started") if "ago" not in each] == []
+    assert cells(text, "Ran for") == ["1 min 30 s"]
+    assert "&lt;ship&gt;" in text
     assert cells(text, "Progress", "Note") == ["40 %", "page &lt;4&gt;"]
     assert cells(keeper.get("/queue/receivers", queue="orders").text, "Note") == ["page &lt;4&gt;"]
     text = keeper.get("/tasks").text

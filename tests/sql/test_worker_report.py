@@ -173,3 +173,55 @@ def test_reports_of_made_up_names_are_bounded(orders: Queue) -> None:
         times = [{"kind": f"kind {report} {i}", "failed": False, "bucket": 1, "n": 1} for i in range(4000)]
         orders.rows(REPORT, Jsonb(times))
     assert orders.value("select count(*) from spanmq_core.task_time") == 12000
+
+
+def test_handlers_that_take_long_are_listed(orders: Queue) -> None:
+    slow = '[{"msg_id": 1, "kind": "ship", "seconds": 61.5, "more": 1}, {"msg_id": 2, "seconds": 3}]'
+    orders.rows(REPORT.replace("times", "slow"), slow)
+    assert orders.value("select slow from spanmq.list_workers()") == [
+        {"msg_id": 1, "kind": "ship", "seconds": 61.5},
+        {"msg_id": 2, "kind": None, "seconds": 3},
+    ]
+    orders.rows("select spanmq.report_worker('{orders}', 'a', 6, 1)")
+    assert orders.value("select slow from spanmq.list_workers()") == []
+
+
+STACKS = '[{"msg_id": 1, "kind": "ship", "seconds": 61.5, "stack": "line 1"}]'
+
+
+def test_worker_is_asked_for_stacks_and_answers_once(orders: Queue) -> None:
+    report = (
+        REPORT.replace("times", "stacks").replace("select spanmq", "select r.queue, r.command from spanmq")
+        + " r"
+    )
+    assert orders.rows(report, STACKS) == []
+    assert orders.value("select spanmq.ask_stacks('orders', 'none')") is False
+    assert orders.value("select spanmq.get_stacks('orders', 'a')") is None
+    assert orders.value("select spanmq.ask_stacks('orders', 'a')") is True
+    assert orders.value("select stacks_at from spanmq_core.worker") is None
+    orders.rows("update spanmq_core.worker set stacks_asked_at = stacks_asked_at - interval '1 second'")
+    assert orders.rows("select * from spanmq.report_worker('{orders}', 'a', 6, 1)") == [("orders", "stacks")]
+    assert orders.value("select spanmq.get_stacks('orders', 'a')") is None
+    assert orders.rows(report, STACKS) == []
+    assert orders.value("select spanmq.get_stacks('orders', 'a')") == [
+        {"msg_id": 1, "kind": "ship", "seconds": 61.5, "stack": "line 1"}
+    ]
+    # Nobody asked for more.
+    orders.rows(report, "[]")
+    assert len(orders.value("select spanmq.get_stacks('orders', 'a')")) == 1
+    orders.rows("update spanmq_core.worker set stacks_asked_at = now() + interval '1 second'")
+    assert orders.value("select spanmq.get_stacks('orders', 'a')") is None
+    orders.rows(
+        "update spanmq_core.worker set (stacks_asked_at, stacks_at) = (now() - interval '2 minutes', null)"
+    )
+    assert orders.rows("select * from spanmq.report_worker('{orders}', 'a', 6, 1)") == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ['[{"seconds": 1}]', '[{"msg_id": 1}]', '[{"msg_id": 1, "seconds": -1}]', "{}", '[{"msg_id": "x"}]'],
+)
+@pytest.mark.parametrize("what", ["slow", "stacks"])
+def test_what_are_no_handlers(orders: Queue, what: str, bad: str) -> None:
+    with pytest.raises(psycopg.Error, match="slow and stacks"):
+        orders.rows(REPORT.replace("times", what), bad)

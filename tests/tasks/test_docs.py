@@ -53,7 +53,7 @@ def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> N
     for run in tests:
         run()
         scope["tasks"].clients.client().queues.purge("orders")
-    assert len(tests) == 4
+    assert len(tests) == 5
 
 
 def test_recipes_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,17 @@ from tests.tasks.shop import Order, tasks
 
 from spanmq import Client, Message, errors
 from spanmq.tasks import GIVEN, Retry, Tasks
-from spanmq.testing import Clock, assert_sent, drain, drain_async, perform, perform_async, sent
+from spanmq.testing import (
+    Clock,
+    assert_runs,
+    assert_sent,
+    assert_visible,
+    drain,
+    drain_async,
+    perform,
+    perform_async,
+    sent,
+)
 
 ORDER = Order(number=1, day=date(2026, 1, 2))
 
@@ -139,3 +149,25 @@ def test_time_moves_for_delays_retries_and_periods(
         Clock(retried).advance(timedelta(minutes=1))
     assert drain(retried) == 1
     assert spanmq_client.queues.metrics("orders").length == 0
+
+
+def test_message_that_no_receive_returns_is_named_with_its_reasons(client: Client) -> None:
+    visible = client.send("orders", 1)
+    assert_visible(client, "orders", visible)
+    delayed = client.send("orders", 2, delay=60)
+    with pytest.raises(
+        AssertionError, match=f"message {delayed} of orders is not delivered: It is delayed. No worker"
+    ):
+        assert_visible(client, "orders", delayed)
+
+
+def test_body_of_an_earlier_version_runs_or_is_named() -> None:
+    assert_runs(tasks, {"task": "send_out", "args": {"order": {"number": 1, "day": "2026-01-02"}}})
+    assert_runs(tasks, {"task": "mail", "args": {"to": "ada"}}, queue="mail")
+    for body, reason in (
+        ({"task": "mail", "args": {"too": "ada"}}, "`too` and no `to`"),
+        ({"task": "none"}, "this program does not have"),
+        ([1], "not for a task"),
+    ):
+        with pytest.raises(AssertionError, match=reason):
+            assert_runs(tasks, body)

@@ -84,6 +84,7 @@ METHODS = {
     "result get": "results.list",
     "schema install": "install",
     "task list": "health.task_kinds",
+    "task shapes": "inspect.task_shapes",
     "task statistics": "health.task_statistics",
     "version": "admin.version",
     "why": "inspect.explain",

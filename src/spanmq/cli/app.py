@@ -23,6 +23,7 @@ VERBS: Final = {
     "nack": "settling",
     "why": "messages",
     "worker": "work",
+    "check": "checking",
     "serve": "service",
     "maintain": "maintenance",
     "doctor": "maintenance",
@@ -82,6 +83,11 @@ SYNONYMS: Final = {
     "dead-letters": ("dead-letter",),
     "retry": ("dead-letter", "redrive"),
     "redrive": ("dead-letter", "redrive"),
+}
+# The words of a noun's verbs that begin with another word.
+PHRASES: Final[dict[tuple[str, ...], tuple[str, str]]] = {
+    ("worker", "list"): ("queue", "workers"),
+    ("worker", "stack"): ("queue", "worker-stack"),
 }
 # Usual guesses for a verb, and those that may be meant: an error names the ones that the noun has.
 GUESSES: Final = {
@@ -218,6 +224,8 @@ def in_our_words(words: list[str]) -> list[str]:
     first, rest = words[0] if words else "", words[1:]
     if first == "help":
         return [*in_our_words(rest), "--help"]
+    if (phrase := PHRASES.get(tuple(words[:2]))) is not None:  # no handler has such a name
+        return [*phrase, *words[2:]]
     return [*SYNONYMS.get(first, (first,)), *rest] if words else words
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
 
 import typer
 
+from spanmq.cli import running_workers
 from spanmq.cli.option import (
     After,
     Limit,
@@ -20,6 +21,7 @@ from spanmq.cli.option import (
 )
 from spanmq.cli.output import Done, fields
 from spanmq.cli.progress import awaited
+from spanmq.cli.running_workers import NO_WORKER, STACK_COLUMNS, WORKER_COLUMNS
 from spanmq.cli.verbs import Commands
 from spanmq.errors import NotSupportedByUpstreamError
 from spanmq.model.attention import hindrance
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from spanmq.model import QueueHealth
 
 queue = Commands()
+queue.verb(columns=WORKER_COLUMNS, empty=NO_WORKER)(running_workers.workers)
+queue.verb()(running_workers.stop_worker)
+queue.verb(columns=STACK_COLUMNS, empty="no handler runs")(running_workers.worker_stack)
 
 SAMPLE_COLUMNS: Final = (
     *("sampled_at", "sent", "received", "settled", "failed", "dead", "backlog", "in_flight"),
@@ -69,10 +74,6 @@ FAILING_COLUMNS: Final = (
 FAILING_MESSAGE_COLUMNS: Final = (
     *("message_id", "task", "attempts", "first_failed_at", "last_failed_at", "retry_at"),
     *("error_class", "error"),
-)
-WORKER_COLUMNS: Final = (
-    *("worker", "queue", "slots", "held", "breaker_open_until", "breaker_error", "progress", "seen_at"),
-    *("started_at", "stop_asked_at"),
 )
 FailingIds = Annotated[
     list[int] | None, typer.Option("--id", help="Only these messages; may be given again.")
@@ -321,30 +322,6 @@ def leases(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
     $ spanmq queue leases orders
     """
     return client.inspect.leases(queue, limit)
-
-
-@queue.verb(columns=WORKER_COLUMNS, empty="no worker has reported within a minute")
-def workers(client: "Client", queue: SomeQueue = None) -> Any:
-    """List the workers that run, what they hold, and how far their handlers are.
-
-    $ spanmq queue workers orders
-    """
-    return client.health.workers(queue)
-
-
-@queue.verb()
-def stop_worker(
-    client: "Client",
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
-) -> Done:
-    """Ask a worker to stop, as SIGTERM does: it finishes what it handles, releases the rest, and ends.
-
-    It learns so at once, or within 20 seconds without notifications. Its supervisor may start it again.
-
-    $ spanmq queue stop-worker web1:917:3f2a01
-    """
-    queues = client.admin.stop_worker(worker)
-    return Done(f"worker {worker} is asked to stop", {"worker": worker, "queues": queues})
 
 
 @queue.verb(empty="no segments")

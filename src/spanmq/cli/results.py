@@ -59,6 +59,15 @@ def task_statistics(
     return client.health.task_statistics(queue, kind, seconds=seconds, step=step)
 
 
+@task.verb("shapes", empty="no sender has noted a shape")
+def task_shapes(client: "Client", queue: QueueName) -> Any:
+    """List with which arguments messages for tasks were sent, as senders note it about every ten minutes.
+
+    $ spanmq task shapes orders
+    """
+    return client.inspect.task_shapes(queue)
+
+
 @result.verb("get")
 def get_results(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
     """Show what became of messages: the stored result, the error of a dead letter, or that no result is kept.

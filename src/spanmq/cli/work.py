@@ -148,7 +148,7 @@ def worker(
         sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
     # A handler is more often in the current folder than in an installed package.
     sys.path.insert(0, "")
-    tasks, function = _program(handler, modules or [], takes_batches=in_batches)
+    tasks, function = program_of(handler, modules or [], takes_batches=in_batches)
     if tasks is None:
         _check_function(queue, modules, create_queues=create_queues)
     elif shards is not None or in_batches:
@@ -203,7 +203,9 @@ def _report_end(stopped: StopReason, count: int | None) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
-def _program(handler: str, modules: list[str], *, takes_batches: bool) -> tuple[Tasks | None, Handler | None]:
+def program_of(
+    handler: str, modules: list[str], *, takes_batches: bool
+) -> tuple[Tasks | None, Handler | None]:
     """Return the tasks of a program, with those of the modules, or its function as a handler."""
     from spanmq.worker.handler import find, load, look_at
 

@@ -510,3 +510,17 @@ def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Cal
     """List groups that have unsettled messages, in an order of their own, following `after`."""
     arguments = (*optional(argument.text, "after", after), argument.integer("limit", limit).to("qty"))
     return queue_call(queue, "shard_groups", Rows.column, *arguments)
+
+
+def note_task_shapes(queue: str, tasks: Sequence[str], shapes: Sequence[str]) -> Call[float]:
+    """Note that messages for these tasks are sent with arguments of these shapes, which are JSON.
+
+    Returns the seconds for which that need not be noted again.
+    """
+    return queue_call(
+        queue,
+        "note_task_shapes",
+        lambda rows: float(rows.scalar()),
+        argument.texts("tasks", tasks),
+        argument.jsons("shapes", shapes),
+    )

@@ -27,8 +27,10 @@ from spanmq.model import (
     Receiver,
     Redriven,
     Result,
+    RunningHandler,
     Schedule,
     Settled,
+    TaskShape,
     WorkerReport,
 )
 
@@ -361,8 +363,22 @@ def receivers(rows: Rows) -> list[Receiver]:
 
 def worker_reports(rows: Rows) -> list[WorkerReport]:
     """Return what workers have reported."""
-    records = [row | {"progress": _progress(row.get("progress"))} for row in rows.records()]
+    records = [
+        row | {"progress": _progress(row.get("progress")), "slow": tuple(_handlers(row.get("slow")))}
+        for row in rows.records()
+    ]
     return made(WorkerReport, records)
+
+
+def running_handlers(rows: Rows) -> list[RunningHandler] | None:
+    """Return running handlers; None if there is no report of them."""
+    value = rows.scalar()
+    return None if value is None else _handlers(value)
+
+
+def _handlers(value: Any) -> list[RunningHandler]:
+    reported = [each | {"seconds": float(each["seconds"])} for each in json_value(value) or ()]
+    return made(RunningHandler, reported, message_id="msg_id", task="kind")
 
 
 def worker_commands(rows: Rows) -> list[tuple[str | None, str | None]]:
@@ -379,6 +395,11 @@ def changes(rows: Rows) -> list[Change]:
     """Return recorded changes."""
     read = [row | {"details": json_value(row.get("details"))} for row in rows.records()]
     return made(Change, read, queue="queue_name")
+
+
+def task_shapes(rows: Rows) -> list[TaskShape]:
+    """Return the shapes that senders have noted."""
+    return made(TaskShape, [row | {"shape": json_value(row["shape"])} for row in rows.records()])
 
 
 def explanations(rows: Rows) -> list[Explanation]:

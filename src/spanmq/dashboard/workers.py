@@ -9,7 +9,7 @@ from spanmq.dashboard.listing import Keys, Listing, listing_of
 from spanmq.dashboard.page import Page, go, show
 from spanmq.dashboard.visit import Visit
 from spanmq.dashboard.wording import address, text
-from spanmq.model import Batch, PipelineRun, Progress, WorkerReport
+from spanmq.model import Batch, PipelineRun, Progress, RunningHandler, WorkerReport
 
 Kind = TypeVar("Kind", Batch, PipelineRun)
 
@@ -49,6 +49,7 @@ async def workers(visit: Visit) -> Response:
         workers=listing.rows[:SHOWN],
         n_found=len(listing.rows),
         progress=progress_of(found)[:SHOWN],
+        slow=slow_of(found)[:SHOWN],
         notice=visit.notice(NOTICES),
         may_stop=visit.may("manage", None),
     )
@@ -57,6 +58,11 @@ async def workers(visit: Visit) -> Response:
 def progress_of(reports: Iterable[WorkerReport]) -> list[tuple[WorkerReport, Progress]]:
     """Return what running handlers have reported, each with the report of its worker."""
     return [(report, each) for report in reports for each in report.progress]
+
+
+def slow_of(reports: Iterable[WorkerReport]) -> list[tuple[WorkerReport, RunningHandler]]:
+    """Return the handlers that took unusually long, each with the report of its worker."""
+    return [(report, each) for report in reports for each in report.slow]
 
 
 async def ask_stop(visit: Visit) -> Response:

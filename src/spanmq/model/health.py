@@ -144,12 +144,26 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningHandler:
+    """A handler that has run for `seconds` with a message, and of which `task`, None where it serves no tasks.
+
+    `stack` is where its code is, the innermost call last; None where it was not asked for.
+    """
+
+    message_id: int
+    task: str | None
+    seconds: float
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
     """A worker that runs for a queue, as it reported at `seen_at`.
 
     It handles up to `slots` messages of all its queues at once, and holds `held` of this one. `progress` has those of
     its running handlers that reported one, up to 100. Its circuit breaker is open until `breaker_open_until` (None: it
-    is closed), because of `breaker_error`. A command asked it to stop at `stop_asked_at`, if any has.
+    is closed), because of `breaker_error`. A command asked it to stop at `stop_asked_at`, if any has. `slow` has its
+    handlers that took unusually long.
     """
 
     worker: str
@@ -162,6 +176,7 @@ class WorkerReport:
     progress: tuple[Progress, ...]
     breaker_error: str | None = None
     stop_asked_at: datetime | None = None
+    slow: tuple[RunningHandler, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +189,21 @@ class TaskKind:
     failed: int
     p50: float
     p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskShape:
+    """The arguments with which messages for a `task` were sent from `first_at` until `noted_at`, within ten minutes.
+
+    `shape` has the JSON type of each argument by its name. `may_wait` says whether such a message may be among those
+    that are not settled. `task` is None where a role sent more shapes than are noted.
+    """
+
+    task: str | None
+    shape: dict[str, str]
+    first_at: datetime
+    noted_at: datetime
+    may_wait: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from spanmq.model import Result
 from spanmq.tasks.arguments import GIVEN
 from spanmq.tasks.call import BatchResult, Call
+from spanmq.tasks.check import QueuedCalls
 from spanmq.tasks.registry import Tasks
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sent, SentBatch
@@ -14,6 +15,7 @@ __all__ = [
     "BatchCall",
     "BatchResult",
     "Call",
+    "QueuedCalls",
     "Reject",
     "Result",
     "Retry",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -29,6 +29,10 @@ INJECTED: Final = {
     "connection": "Connection",
     "session": "Session",
 }
+
+
+# A value of each type of JSON.
+PROBES: Final = {"string": "", "number": 0, "boolean": True, "null": None, "array": [], "object": {}}
 
 
 class Arguments:
@@ -193,15 +197,49 @@ class Arguments:
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Return the JSON of a message's body; raises TaskArgumentsError unless a worker could read it."""
+        return self.write_typed(args, kwargs)[0]
+
+    def write_typed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the JSON of a message's body, and the names and types of the arguments; raises as `write`."""
         write = self._write
         try:
             # Which are missing or unknown, Pydantic finds.
             values = dict(zip(self._positional, args, strict=False)) | kwargs
             if len(values) < len(args) + len(kwargs):
                 raise TypeError("there are more arguments than parameters, or one is given twice")
-            return f"{self._head}{write(values)}}}"
+            return f"{self._head}{write(values)}}}", (*values, *map(type, values.values()))
         except (TypeError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error, 'arguments')}") from error
+
+    def compare(self, names: Iterable[str]) -> tuple[list[str], list[str], list[str]]:
+        """Compare names of arguments with the signature.
+
+        Returns which are missing and have no default, which are missing and have one, and which it does not take.
+        """
+        names = {*names}
+        missing = [each for each in self._sent if each.name not in names]
+        return (
+            [each.name for each in missing if each.default is each.empty],
+            [each.name for each in missing if each.default is not each.empty],
+            sorted(names - {each.name for each in self._sent}),
+        )
+
+    def misfits(self, shape: Mapping[str, str]) -> list[str]:
+        """Return the names of the arguments that no value of their JSON type fits.
+
+        Pydantic tells a wrong type from a wrong value of a type that may fit.
+        """
+        try:
+            self._read({name: PROBES.get(kind) for name, kind in shape.items()})
+        except ValueError as error:
+            wrong: dict[str, bool] = {}
+            for each in error.errors() if hasattr(error, "errors") else ():
+                name = str(each["loc"][0]) if each["loc"] else ""
+                wrong[name] = wrong.get(name, True) and each["type"].endswith("_type")
+            return [name for name in shape if wrong.get(name)]
+        except Exception:  # noqa: BLE001, a validator may raise anything for a value that no sender has sent
+            return []
+        return []
 
     def read(self, values: object) -> dict[str, Any]:
         """Return the arguments of a body; raises TaskArgumentsError for what does not fit."""

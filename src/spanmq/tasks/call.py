@@ -42,7 +42,7 @@ class Call:
     timedelta, `delay` also a moment; `group`, `priority` (0 to 9) and `headers`, a mapping, are those of
     `Client.send`. With `unique`, a key, it is not sent again within `unique_for` seconds. `stores_result` says that
     its task stores what it returns, `takes_results` that it has a parameter for the results of the batch that it
-    follows.
+    follows. `types` are the names and the Python types of its arguments, empty where they are not known.
     """
 
     task: str
@@ -57,6 +57,8 @@ class Call:
     headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
     stores_result: bool = False
     takes_results: bool = False
+    # The names and the Python types of the arguments; empty: not known.
+    types: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

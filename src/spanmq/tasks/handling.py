@@ -1,24 +1,32 @@
 """What a worker does with a message for a task: find the task, read its arguments, call it, ack."""
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
+from math import ceil, log2
 from typing import Any, Final, Protocol
 
 from spanmq.client import AsyncClient, Client
 from spanmq.codec.body import Unstored
-from spanmq.errors import InvalidArgumentError, TaskArgumentsError
+from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
 from spanmq.model import Message, Result
 from spanmq.tasks.call import BatchResult, Call
 from spanmq.tasks.results import read_results
 from spanmq.tasks.sending import BatchCall
-from spanmq.tasks.task import CallNext, Catalog, Middleware, Task
+from spanmq.tasks.task import CallNext, Catalog, Middleware, Task, name_of
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.handler import Handler
+from spanmq.worker.job import Release
 from spanmq.worker.performing import Delivery, refuse_coroutine
 from spanmq.worker.threads import Threads
 
+logger = logging.getLogger("spanmq.tasks")
+
+# The names of unknown tasks that a worker logs.
+DEFERRED_MAX: Final = 100
 # The kind of the messages that run in processes, of which only some run at once; no task has this name.
 OF_PROCESSES: Final = "\0processes"
 
@@ -67,11 +75,15 @@ class Handling:
         self._values = {} if values is None else values
         # For tasks without one.
         self._timeout: float | None = None
+        # Queues and names of tasks that were deferred: each is logged once.
+        self._deferred: set[tuple[str, str]] = set()
         # Made when the first plain function beside async ones is called.
         self._threads: Threads | None = threads
 
     async def __call__(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message within its middleware; returns what the task returned."""
+        if self._catalog.unknown_task == "defer":
+            self._catalog.get(message)  # what is deferred is no call for middleware to see
         call: CallNext = partial(self.call, delivery=delivery)
         for middleware in reversed(self._catalog.middleware):
             call = partial(_surround, middleware, call)
@@ -96,7 +108,7 @@ class Handling:
             if self._threads is None:
                 self._threads = Threads()
             result, is_sent = await self._threads.call(
-                partial(self._run_plain, task, message, arguments, delivery)
+                partial(self._run_in_thread, task, message, arguments, delivery)
             )
             if is_sent:
                 return result
@@ -148,8 +160,28 @@ class Handling:
             self._values |= await self._catalog.resources.open(kinds, stack)
             yield
 
-    def judge(self, error: BaseException, message: Message) -> Failure:
-        """Decide what an exception means, by the task's own rules."""
+    def judge(self, error: BaseException, message: Message) -> Failure | Release:
+        """Decide what an exception means, by the task's own rules; defer a message whose task is unknown, if so asked.
+
+        It is visible again after half its age, 1 to 64 seconds: soon for a worker that starts now, and seldom to those
+        that do not have its task.
+        """
+        task = self._catalog.find(message)
+        if task is None and self._catalog.unknown_task == "defer" and isinstance(error, UnknownTaskError):
+            self._report_deferred(message)
+            age = (datetime.now(UTC) - message.enqueued_at).total_seconds()
+            # A power of two: those of one claim are settled by one call.
+            return Release(2.0 ** min(max(ceil(log2(max(age, 1.0))) - 1, 0), 6))
+        return self.judge_failure(error, message)
+
+    def _report_deferred(self, message: Message) -> None:
+        name = (message.queue, name_of(message))
+        if name not in self._deferred and len(self._deferred) < DEFERRED_MAX:
+            self._deferred.add(name)
+            logger.warning("task_unknown queue=%s task=%s deferred=True", *name)
+
+    def judge_failure(self, error: BaseException, message: Message) -> Failure:
+        """Decide what the exception of a handler means, by the task's own rules."""
         if isinstance(error, ProcessTaskError):
             return error.failure
         task = self._catalog.find(message)
@@ -269,6 +301,12 @@ class Handling:
             client = await self._catalog.sender.clients.of_async(session=session)
             await self._follow_async(client, task, message, result)
         return result
+
+    def _run_in_thread(
+        self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
+    ) -> tuple[Any, bool]:
+        delivery.begin_in_thread()
+        return self._run_plain(task, message, arguments, delivery)
 
     def _run_plain(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery

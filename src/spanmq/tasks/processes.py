@@ -294,7 +294,7 @@ async def _run(
 def _failure(task: Task[..., Any] | None, error: BaseException, message: Message) -> Failure:
     from spanmq.tasks.handling import Handling
 
-    return judge(error, {}) if task is None else Handling(task.catalog).judge(error, message)
+    return judge(error, {}) if task is None else Handling(task.catalog).judge_failure(error, message)
 
 
 def _stored(task: Task[..., Any], result: object) -> str | Unstored:
@@ -308,10 +308,10 @@ def _stored(task: Task[..., Any], result: object) -> str | Unstored:
 def _sendable(step: Call | BatchCall) -> Call | BatchCall:
     """Return a step without what can't be sent to another process."""
     if isinstance(step, BatchCall):
-        calls = tuple(replace(call, headers=dict(call.headers)) for call in step.calls)
-        then = replace(step.then, headers=dict(step.then.headers))
+        calls = tuple(replace(call, headers=dict(call.headers), types=()) for call in step.calls)
+        then = replace(step.then, headers=dict(step.then.headers), types=())
         return BatchCall(calls, then, None)  # type: ignore[arg-type]
-    return replace(step, headers=dict(step.headers))
+    return replace(step, headers=dict(step.headers), types=())
 
 
 def _end_with_parent() -> None:

@@ -14,6 +14,7 @@ from spanmq.client.argument import Seconds
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 from spanmq.model.queue import folded
 from spanmq.tasks.call import Call
+from spanmq.tasks.check import QueuedCalls, check_queued, warn
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.periodic import keep, synchronise
@@ -65,9 +66,11 @@ class Tasks:
     at once at most, and the slots that are left free for the queue. `client` has arguments for the Client that sends
     outside of a transaction, such as `pooler`. `modules` are names of modules that register further tasks: a worker
     imports them before it starts, so that they may import this one. With `create` a worker creates the queues that are
-    missing. `retry` is for tasks that name none.
+    missing. `retry` is for tasks that name none. A message whose task this program does not have fails, or, with
+    `unknown_task` "defer", is left for a worker that has it, without using an attempt.
 
-    Raises ExtraNotInstalledError without the extra `tasks`, InvalidArgumentError for a name that is not a string.
+    Raises ExtraNotInstalledError without the extra `tasks`, InvalidArgumentError for a name that is not a string, and
+    for another `unknown_task`.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Tasks:
         client: Mapping[str, Any] | None = None,
         modules: Iterable[str] = (),
         create: bool = False,
+        unknown_task: Literal["fail", "defer"] = "fail",
     ) -> None:
         try:
             import pydantic  # noqa: F401
@@ -96,6 +100,8 @@ class Tasks:
             raise InvalidArgumentError(f"tasks have a name, got {name!r}")
         if isinstance(modules, str):
             raise InvalidArgumentError("modules are a list of names, not one name")
+        if unknown_task not in ("fail", "defer"):
+            raise InvalidArgumentError(f'unknown_task is "fail" or "defer", got {unknown_task!r}')
         self.name = name
         self.modules = [*modules]
         self.creates_queues = create
@@ -108,6 +114,7 @@ class Tasks:
             session=session,
             async_session=async_session,
             strict=strict,
+            unknown_task=unknown_task,
         )
         self._shares: WorkerOptions = {
             "weights": dict(weights or {}),
@@ -336,6 +343,28 @@ class Tasks:
             if folded(queue) not in existing:
                 client.queues.create(queue)
 
+    def check(
+        self, queues: Iterable[str] | None = None, *, dsn: str | None = None, limit: int = 5_000
+    ) -> list[QueuedCalls]:
+        """Return what a worker of this program would make of what is queued, delayed, scheduled and dead now.
+
+        In all its queues, or in some `queues`, of the database of another `dsn` if it is given. It reads up to `limit`
+        messages a queue. Where a queue has more, it says so, and what senders have noted of the others. Not from async
+        code. Raises InvalidArgumentError for a task that a worker can't run and a limit that is not valid,
+        MissingPrivilegeError without the right "look".
+        """
+        if isinstance(limit, bool) or not 1 <= limit <= 100_000:
+            raise InvalidArgumentError(f"limit must be 1 to 100,000, got {limit!r}")
+        self.load()
+        self.catalog.check()
+        return run_in_loop(self._check(self.queues if queues is None else [*queues], dsn, limit))
+
+    async def _check(self, queues: Iterable[str], dsn: str | None, limit: int) -> list[QueuedCalls]:
+        address, password = dsn or self.clients.address(), self.clients.password
+        encryption = self.clients.encryption
+        async with AsyncClient(address, encryption=encryption, pool_size=1, password=password) as client:
+            return await check_queued(client, self.catalog, queues, limit)
+
     def close(self) -> None:
         """Close the connections that `send` opened in this process."""
         self.clients.close()
@@ -359,8 +388,9 @@ class Tasks:
         The `settings` are those of Worker. Periodic tasks are synchronised first. Raises what `worker` and
         `Worker.run` raise.
         """
+        queues = None if queues is None else [*queues]
         worker = self._worker(queues, settings)
-        return run_in_loop(self._work(worker, settings, signals=True))
+        return run_in_loop(self._work(worker, settings, queues, signals=True))
 
     @asynccontextmanager
     async def lifespan(self, _: object) -> AsyncIterator[None]:
@@ -388,8 +418,9 @@ class Tasks:
 
         observe.hears_routine = lambda: False  # type: ignore[attr-defined]
         settings["observers"] = [*settings.get("observers", (log.write,)), observe]
+        queues = None if queues is None else [*queues]
         worker = self._worker(queues, settings)
-        work = asyncio.create_task(self._work(worker, settings, signals=False), name="spanmq tasks")
+        work = asyncio.create_task(self._work(worker, settings, queues, signals=False), name="spanmq tasks")
         begun = asyncio.create_task(started.wait())
         try:
             await asyncio.wait([work, begun], return_when=asyncio.FIRST_COMPLETED)
@@ -428,7 +459,9 @@ class Tasks:
             worker.on_stop(hook)
         return worker
 
-    async def _work(self, worker: Worker, settings: WorkerOptions, *, signals: bool) -> int:
+    async def _work(
+        self, worker: Worker, settings: WorkerOptions, queues: Iterable[str] | None, *, signals: bool
+    ) -> int:
         client = AsyncClient(
             settings["dsn"],
             encryption=self.clients.encryption,
@@ -438,6 +471,7 @@ class Tasks:
             listen=False,
         )
         checks: asyncio.Task[None] | None = None
+        queues = self.queues if queues is None else queues
         try:
             if self.creates_queues:
                 existing = {folded(each.name) for each in await client.queues.list()}
@@ -445,11 +479,8 @@ class Tasks:
                     if folded(queue) not in existing:
                         await client.queues.create(queue)
             await synchronise(client, self.catalog, at_start=True)
-            if self.catalog.periodic:
-                checks = asyncio.create_task(keep(client, self.catalog), name="spanmq periodic")
-                checks.add_done_callback(self._tell_failure)
-            else:
-                await client.close()
+            checks = asyncio.create_task(self._keep(client, queues), name="spanmq tasks checks")
+            checks.add_done_callback(self._tell_failure)
             return await worker.work(signals=signals)
         finally:
             if checks is not None:
@@ -457,3 +488,10 @@ class Tasks:
                 await asyncio.wait([checks])
             await client.close()
             await self.clients.close_async()
+
+    async def _keep(self, client: AsyncClient, queues: Iterable[str]) -> None:
+        """Report what is queued and would fail, beside the work; then keep the schedules of periodic tasks."""
+        await warn(client, self.catalog, queues)
+        if self.catalog.periodic:
+            await keep(client, self.catalog)
+        await client.close()

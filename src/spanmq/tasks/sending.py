@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Generic, TypeVar, Unpack, cast
@@ -12,11 +12,12 @@ from spanmq.client import AsyncClient, Client
 from spanmq.client.argument import Seconds
 from spanmq.codec.body import ValidJson
 from spanmq.codec.encryption import Unopened
-from spanmq.errors import InvalidArgumentError, TaskFailedError
+from spanmq.errors import InvalidArgumentError, SpanmqError, TaskFailedError
 from spanmq.model import Failure
 from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.results import check_batch, header_of
+from spanmq.tasks.shapes import Key, Note, ShapeNotes, key_of
 
 Result_co = TypeVar("Result_co", covariant=True)
 Sends = Callable[[Iterable[Call]], Any]
@@ -35,6 +36,8 @@ class Batch:
         self._groups: list[str | None] = []
         self._dedup_ids: list[str] = []
         self.places: list[int] = []
+        # A body of each shape.
+        self.shapes: dict[Key, str] = {}
 
     def add(self, place: int, call: Call) -> None:
         """Add what is sent of a call, not the call: garbage collection counts objects that live long."""
@@ -42,6 +45,7 @@ class Batch:
         self._bodies.append(call.body)
         self._headers.append(call.headers)
         self._groups.append(call.group)
+        self.shapes.setdefault(key_of(call), call.body)
         if self._unique_for is not None:
             self._dedup_ids.append(f"{call.task}:{call.unique}")
 
@@ -188,6 +192,7 @@ class Sender:
     def __init__(self, clients: Clients) -> None:
         self.clients = clients
         self.middleware: list[SendMiddleware] = []
+        self._notes = ShapeNotes()
 
     def around(self, sends: Sends) -> Sends:
         """Return a function that sends, within the middleware."""
@@ -220,13 +225,37 @@ class Sender:
 
     def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
+        self._note(client, divided)
         with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
             return self._sent(divided, [within.send_batch(**each.arguments()) for each in divided])
 
     async def _send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
+        await self._note_async(client, divided)
         async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
             return self._sent(divided, [await within.send_batch(**each.arguments()) for each in divided])
+
+    def _due(self, divided: Iterable[Batch]) -> Iterable[Note]:
+        # The names of arguments are not written for a program that encrypts its bodies.
+        if self.clients.encryption is not None:
+            return ()
+        return self._notes.due(shape for batch in divided for shape in batch.shapes.items())
+
+    def _note(self, client: Client, divided: Iterable[Batch]) -> None:
+        """Note the shapes of what is sent that are due; a send does not fail because of it."""
+        for note in self._due(divided):
+            with suppress(SpanmqError):
+                # In a transaction of the caller's a savepoint, which an error does not leave.
+                with client.transaction() as within:
+                    seconds = within.admin.run(note.call)
+                self._notes.hold(note.keys, seconds)
+
+    async def _note_async(self, client: AsyncClient, divided: Iterable[Batch]) -> None:
+        for note in self._due(divided):
+            with suppress(SpanmqError):
+                async with client.transaction() as within:
+                    seconds = await within.admin.run(note.call)
+                self._notes.hold(note.keys, seconds)
 
     def _send_batch(self, client: Client, calls: Iterable[Call]) -> SentBatch:
         *parts, then = calls

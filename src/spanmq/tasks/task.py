@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from spanmq.client.argument import Seconds, duration
 from spanmq.codec.body import RawJson, ValidJson
@@ -230,7 +230,8 @@ class Task(Generic[P, R]):
 
         Raises TaskArgumentsError for arguments that do not fit.
         """
-        call = Call(self.name, self.arguments.write(args, kwargs), **self.options)
+        body, types = self.arguments.write_typed(args, kwargs)
+        call = Call(self.name, body, types=types, **self.options)
         if call.unique is None and self.unique:
             if callable(self.unique):
                 call.unique = self.unique(*args, **kwargs)
@@ -290,6 +291,8 @@ class Catalog:
     async_session: Callable[[], AbstractAsyncContextManager[Any]] | None
     # Whether a task runs only from the queues for which it is registered.
     strict: bool = True
+    # What becomes of a message whose task this program does not have.
+    unknown_task: Literal["fail", "defer"] = "fail"
     middleware: list[Middleware] = field(default_factory=list)
     resources: Resources = field(default_factory=Resources)
     # By the names of their schedules.

@@ -1,5 +1,6 @@
 """For tests of programs that use spanmq: databases, and tasks that run at once. See docs/guides/testing.md."""
 
+from spanmq.testing.asserting import assert_runs, assert_visible
 from spanmq.testing.databases import new_database, wait_until_waiting, with_database
 from spanmq.testing.tasks import (
     Clock,
@@ -15,7 +16,9 @@ from spanmq.testing.tasks import (
 
 __all__ = [
     "Clock",
+    "assert_runs",
     "assert_sent",
+    "assert_visible",
     "drain",
     "drain_async",
     "new_database",

@@ -231,6 +231,8 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
         await settlement(Leased(message.queue, lease_id, message.message_id), verdict, results=[job.result])(
             client
         )
+    if isinstance(verdict, Release) and verdict.delay:
+        return None
     if isinstance(verdict, Release):
         raise AssertionError(f"the transaction of {message} was lost") from failed
     return failed
@@ -354,6 +356,9 @@ class _Alone:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
+
+    def begin_in_thread(self) -> None:
+        pass
 
     async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
         return await call(await self._clients.async_client())

@@ -17,6 +17,7 @@ from spanmq.worker.event import (
     CallFailed,
     EventBus,
     HandlerOverran,
+    HandlerSlow,
     MessageHandled,
     ShardJoined,
     ShardLeft,
@@ -108,7 +109,7 @@ class Engine:
                 handler,
                 queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
                 intakes=self._intakes,
-                jobs=lambda: (job for _, job, _ in running(self._slots.slots)),
+                jobs=lambda: running(self._slots.slots),
                 worker=name,
                 bus=bus,
                 judge=performer.judge,
@@ -161,12 +162,17 @@ class Engine:
         for name, server in self._servers.items():
             (await server.settler.start()).add_done_callback(self._piece_ended)
             self._begin(f"heartbeat {name}", server.heartbeat.run())
+        settings = self._settings
         overruns = watch(
             self._slots,
             handler_timeout=self._settings.handler_timeout,
             timeout_of=self._handler.timeout_of,
             lease_max=self._settings.lease_max,
             on_overrun=self._overran,
+            slow_after=settings.slow_after,
+            slow_share=settings.slow_share,
+            usual_of=self._usual_of,
+            on_slow=self._is_slow,
         )
         self._begin("watch", overruns)
         self._begin("isolation", self._isolation.run())
@@ -297,7 +303,7 @@ class Engine:
     def _ended(self, job: Job, verdict: Verdict) -> None:
         """Process the verdict on a job that ended, overran, or was never begun."""
         intake = self._intakes[job.holding.queue]
-        if job.progress is not None:
+        if job.progress is not None or job.is_slow:
             job.holding.on_progress()  # it is shown no longer
         if job.is_cancelled and isinstance(verdict, Failure):
             verdict = Release()  # which ends a cancelled message
@@ -381,7 +387,7 @@ class Engine:
             task = self._handler.task_of(message)
             self._bus.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
         error = f"the handler took longer than {seconds:.3g} s"
-        failure = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
+        failure: Failure | Release = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
         if self._handler.judge is not None:
             failure = self._handler.judge(TimeoutError(error), job.messages[0])
         self._ended(job, failure)
@@ -393,6 +399,18 @@ class Engine:
                     hint="Run the worker under a supervisor that restarts it, and give the handler a time limit.",
                 )
             )
+
+    def _usual_of(self, job: Job) -> float | None:
+        task = self._handler.task_of(job.messages[0])
+        return self._places[job.holding.queue].reporter.usual.seconds(task)
+
+    def _is_slow(self, job: Job, seconds: float, usual: float | None, limit: float | None) -> None:
+        [message, *_] = job.messages
+        task = self._handler.task_of(message)
+        self._bus.emit(
+            HandlerSlow(message.queue, message.message_id, message.attempt, seconds, task, usual, limit)
+        )
+        job.holding.on_progress()  # a report shows it
 
     def _piece_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -17,6 +17,7 @@ __all__ = [
     "ConnectionRestored",
     "Event",
     "HandlerOverran",
+    "HandlerSlow",
     "LeaseExtended",
     "LeaseLost",
     "MessageHandled",
@@ -159,6 +160,22 @@ class HandlerOverran:
 
 
 @event
+class HandlerSlow:
+    """A handler runs unusually long, and runs on: longer than `usual` or near its `limit`, in seconds.
+
+    `usual` is the time within which 99 of 100 of its task ended.
+    """
+
+    queue: str
+    message_id: int
+    attempt: int
+    seconds: float
+    task: str | None = None
+    usual: float | None = None
+    limit: float | None = None
+
+
+@event
 class BreakerOpened:
     """Nothing is received from this queue for `pause_seconds`: a dependency is down.
 
@@ -231,6 +248,7 @@ Event = (
     | LeaseExtended
     | LeaseLost
     | HandlerOverran
+    | HandlerSlow
     | BreakerOpened
     | BreakerTried
     | BreakerClosed

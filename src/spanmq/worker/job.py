@@ -54,7 +54,8 @@ class Job:
     the handler is to end, `is_taken` that this is because others may have its messages, and `is_over` that it has.
     `is_trial` says that it shows whether the breaker closes, `retries` of its messages were received before. `result`
     is JSON that is stored with the ack, and with `is_unstored` the reason why the server stores none. `progress` is the
-    share and the note that the handler has reported last.
+    share and the note that the handler has reported last. `is_slow` says that it was named for taking unusually long,
+    and `thread` in which thread it runs, if not in that of its slot.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class Job:
         "is_decided",
         "is_doubtful",
         "is_over",
+        "is_slow",
         "is_taken",
         "is_trial",
         "is_unstored",
@@ -73,6 +75,7 @@ class Job:
         "result",
         "retries",
         "seconds",
+        "thread",
     )
 
     def __init__(self, messages: list[Message], holding: Holding, group: str | None) -> None:
@@ -83,6 +86,8 @@ class Job:
         self.is_cancelled = self.is_taken = self.is_over = self.is_trial = self.is_unstored = False
         self.retries = sum(message.attempt > 1 for message in messages)
         self.seconds = 0.0
+        self.is_slow = False
+        self.thread: int | None = None
         self.result = ""
         self.progress: tuple[float, str] | None = None
 
@@ -94,7 +99,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The job was not handled, or its lease was lost; the attempt does not count."""
+    """The job was not handled, or its lease was lost; the attempt does not count.
+
+    Its messages are visible again after `delay` seconds.
+    """
+
+    delay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

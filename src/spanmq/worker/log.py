@@ -20,6 +20,7 @@ LEVELS: Final = {
     events.LeaseExtended: logging.DEBUG,
     events.LeaseLost: logging.WARNING,
     events.HandlerOverran: logging.WARNING,
+    events.HandlerSlow: logging.WARNING,
     events.BreakerOpened: logging.WARNING,
     events.ConnectionBroken: logging.WARNING,
     events.CallFailed: logging.WARNING,

@@ -43,6 +43,10 @@ class Measures:
         self._breaker = Enum("spanmq_worker_breaker", text, states=BREAKER_STATES, **of_queue)
         self._lost = self._counter("leases_lost", "Leases that expired or were revoked.", "queue")
         self._overran = self._counter("handlers_overran", "Handlers that exceeded their time limit.", "queue")
+        text = "Running handlers that take unusually long."
+        self._slow = Gauge("spanmq_worker_handlers_slow", text, **of_queue)
+        # Their messages, by queue and id.
+        self._slow_messages: set[tuple[str, int]] = set()
         self._calls_failed = self._counter("calls_failed", "Failed calls of the database.", "queue")
         self._broken = self._counter("connections_broken", "Failed attempts to connect to the database.")
         # The events that are counted; the others do not affect the metrics.
@@ -53,6 +57,7 @@ class Measures:
             events.MessageSettled: self._count_settled,
             events.LeaseLost: lambda event: self._lost.labels(event.queue).inc(),
             events.HandlerOverran: lambda event: self._overran.labels(event.queue).inc(),
+            events.HandlerSlow: self._count_slow,
             events.CallFailed: lambda event: self._calls_failed.labels(event.queue).inc(),
             events.ConnectionBroken: lambda _: self._broken.inc(),
             events.ShardJoined: lambda event: self._breaker.labels(event.queue).state("closed"),
@@ -76,6 +81,7 @@ class Measures:
         for queue in event.queues:
             self._breaker.labels(queue).state("closed")
             self._held.labels(queue)
+            self._slow.labels(queue)
             self._seconds.labels(queue)
             for counter in (self._received, self._lost, self._overran, self._calls_failed):
                 counter.labels(queue)
@@ -88,9 +94,17 @@ class Measures:
     def _count_settled(self, event: events.MessageSettled) -> None:
         self._settled.labels(event.queue, event.outcome).inc()
         self._held.labels(event.queue).dec()
+        if self._slow_messages and (event.queue, event.message_id) in self._slow_messages:
+            self._slow_messages.discard((event.queue, event.message_id))
+            self._slow.labels(event.queue).dec()
         # A failure without an exception is categorized by the rules in the database.
         if event.error is not None:
             self._failed.labels(event.queue, event.category or "by rule").inc()
+
+    def _count_slow(self, event: events.HandlerSlow) -> None:
+        if (event.queue, event.message_id) not in self._slow_messages:
+            self._slow_messages.add((event.queue, event.message_id))
+            self._slow.labels(event.queue).inc()
 
 
 class _IPv6Server(ThreadingWSGIServer):

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
@@ -123,6 +124,10 @@ class Delivery:
             yield session
             self._check(Client(connection=session).ack(self._leased()))
         self.verdict = Gone("acked")
+
+    def begin_in_thread(self) -> None:
+        """Record that the handler goes on in this thread."""
+        self._job.thread = threading.get_ident()
 
     def _leased(self) -> Leased:
         holding = self._job.holding

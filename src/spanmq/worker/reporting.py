@@ -21,6 +21,9 @@ from spanmq.worker.failure import ERROR_LENGTH_MAX
 from spanmq.worker.intake import Intake
 from spanmq.worker.job import Job
 from spanmq.worker.session import Session
+from spanmq.worker.slots import Slot
+from spanmq.worker.stacks import stack_of
+from spanmq.worker.usual import UsualTimes
 
 # A worker is listed for 60 seconds after its last report.
 REPORT_SECONDS: Final = 20.0
@@ -28,6 +31,8 @@ REPORT_SECONDS: Final = 20.0
 PROGRESS_SECONDS: Final = 1.0
 # The running handlers of a queue of which a progress is reported.
 PROGRESS_MAX: Final = 100
+# Those of which the stacks are reported.
+STACKS_MAX: Final = 20
 LAST_SECONDS: Final = 2.0
 # How long an open breaker is shown after its pause: until its trial and the next report.
 BREAKER_SLACK_SECONDS: Final = 5.0
@@ -46,8 +51,8 @@ class Reporter:
     kind_of: Callable[[Message], str | None] | None
     # Those of all servers.
     intakes: Mapping[str, Intake]
-    # Returns those that run now.
-    jobs: Callable[[], Iterable[Job]]
+    # Returns those that run now, each with its slot and the time since when.
+    jobs: Callable[[], Iterable[tuple[Slot, Job, float]]]
 
     def __post_init__(self) -> None:
         """Begin with nothing recorded."""
@@ -56,6 +61,9 @@ class Reporter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked = asyncio.Event()
         self._is_asked = False
+        self.usual = UsualTimes()
+        # The queues of which a command wants the stacks of running handlers.
+        self._wanted: set[str] = set()
         # Stops the worker, with the reason.
         self.finish: Callable[[str], None] = lambda _: None
 
@@ -111,9 +119,15 @@ class Reporter:
             for queue, counts in times.items():
                 self._times[queue].update(counts)
             return
+        self._wanted.clear()
+        for counts in times.values():
+            self.usual.record((kind, bucket, n) for (kind, _, bucket), n in counts.items())
         if is_last:
             return
         for queue in queues:
+            if (folded(queue), "stacks") in commands:
+                self._wanted.add(queue)
+                self.report_soon()
             if (folded(queue), "close_breaker") in commands:
                 self.intakes[queue].close_breaker()
         if (None, "stop") in commands:
@@ -124,9 +138,14 @@ class Reporter:
     ) -> Callable[[AsyncClient], Awaitable[list[tuple[str | None, str | None]]]]:
         reports: dict[str, dict[str, Any]] = {}
         progress = self._progress()
+        slow = self._handlers(lambda job: job.is_slow)
         for queue in queues:
             if queue in progress:
                 reports.setdefault(folded(queue), {})["progress"] = progress[queue]
+            if queue in slow:
+                reports.setdefault(folded(queue), {})["slow"] = [each for _, _, each in slow[queue]]
+            if queue in self._wanted:
+                reports.setdefault(folded(queue), {})["stacks"] = self._stacks(queue)
             breaker = self.intakes[queue].breaker
             if breaker.number:
                 reports.setdefault(folded(queue), {})["breaker"] = {
@@ -154,7 +173,7 @@ class Reporter:
     def _progress(self) -> dict[str, list[dict[str, Any]]]:
         """Return what running handlers have reported, by queue; a batch of messages counts as its first one."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for job in self.jobs():
+        for _, job, _ in self.jobs():
             if (progress := job.progress) is None:
                 continue
             message = job.messages[0]
@@ -164,6 +183,23 @@ class Reporter:
                 share, note = progress
                 entries.append({"msg_id": message.message_id, "kind": kind, "share": share, "note": note})
         return found
+
+    def _handlers(self, chosen: Callable[[Job], bool]) -> dict[str, list[tuple[Slot, Job, dict[str, Any]]]]:
+        """Return running handlers, by queue, those first that have run longest."""
+        found: dict[str, list[tuple[Slot, Job, dict[str, Any]]]] = {}
+        now = monotonic()
+        for slot, job, started_at in sorted(self.jobs(), key=lambda each: each[2]):
+            entries = found.setdefault(job.holding.queue, []) if chosen(job) else []
+            if chosen(job) and len(entries) < PROGRESS_MAX:
+                message = job.messages[0]
+                kind = None if self.kind_of is None else self.kind_of(message)
+                shown = {"msg_id": message.message_id, "kind": kind, "seconds": max(now - started_at, 0.0)}
+                entries.append((slot, job, shown))
+        return found
+
+    def _stacks(self, queue: str) -> list[dict[str, Any]]:
+        handlers = self._handlers(lambda job: job.holding.queue == queue).get(queue, ())
+        return [{**shown, "stack": stack_of(slot, job)} for slot, job, shown in handlers[:STACKS_MAX]]
 
 
 def bucket_of(seconds: float) -> int:

@@ -14,6 +14,7 @@ from spanmq.worker.reporting import Reporter
 from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings, forgiving
 from spanmq.worker.settling import Settler
+from spanmq.worker.slots import Slot
 
 # Connections beside those of receives and handlers: settlements, heartbeats, maintenance, polls of shards.
 LENT_BESIDE: Final = 6
@@ -37,7 +38,7 @@ class ServerConnection:
         *,
         queues: int,
         intakes: Mapping[str, Intake],
-        jobs: Callable[[], Iterable[Job]],
+        jobs: Callable[[], Iterable[tuple[Slot, Job, float]]],
         worker: str,
         bus: EventBus,
         judge: Callable[[BaseException, Job], Verdict],

@@ -24,6 +24,8 @@ class WorkerSettings(TypedDict, total=False):
     lease: float | None
     lease_max: float
     handler_timeout: float | None
+    slow_after: float | None
+    slow_share: float
     gather: float
     grace: float
     poll_interval: float | None
@@ -56,8 +58,9 @@ class Settings:
 
     Up to `concurrency` handlers run at once. One call receives up to `batch` messages; with `in_batches` the handler
     takes a list. `lease` None is that of the queue's policy; it is extended up to `lease_max`. A handler that takes
-    longer than `handler_timeout` (None: no limit) has failed. Outcomes are gathered for up to `gather` while no slot is
-    idle, handlers have
+    longer than `handler_timeout` (None: no limit) has failed. One that runs for `slow_after` seconds (None: none) and
+    longer than 99 of 100 of its task, or past `slow_share` of its limit, is named while it runs. Outcomes are gathered
+    for up to `gather` while no slot is idle, handlers have
     `grace` to end at a stop, and an idle worker polls at least every `poll_interval` (None: 3 while it is notified,
     else 0.5). `breaker` says when a queue is paused after failures (None: never), and `categories` maps classes of
     exceptions to categories. By the names of queues, `weights` are shares of the slots, `limits` the most messages at
@@ -74,6 +77,8 @@ class Settings:
     lease: float | None = None
     lease_max: float = 3600.0
     handler_timeout: float | None = None
+    slow_after: float | None = 10.0
+    slow_share: float = 0.8
     gather: float = 0.1
     grace: float = 25.0
     poll_interval: float | None = None
@@ -98,12 +103,21 @@ class Settings:
             check_count("processes", self.processes)
         for name, least_seconds in LEAST.items():
             value = getattr(self, name)
-            if value is None and name in ("lease", "handler_timeout", "poll_interval", "patience"):
+            if value is None and name in (
+                "lease",
+                "handler_timeout",
+                "poll_interval",
+                "patience",
+                "slow_after",
+            ):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least_seconds:
                 raise InvalidArgumentError(f"{name} must be at least {least_seconds:g} s, got {value!r}")
         if self.lease is not None and self.lease_max < self.lease:
             raise InvalidArgumentError(f"lease_max must be at least the lease, {self.lease:g} s")
+        share: object = self.slow_share
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise InvalidArgumentError(f"slow_share must be above 0 and at most 1, got {share!r}")
         check_shares(self.weights, self.limits, self.guaranteed)
         check_password(self.password, "the worker's")
         if (slots := sum(self.guaranteed.values())) > self.concurrency:
@@ -160,6 +174,7 @@ LEAST: Final = {
     "lease": 0.1,
     "lease_max": 0.1,
     "handler_timeout": 0.001,
+    "slow_after": 0.001,
     "gather": 0.0,
     "grace": 0.0,
     "poll_interval": 0.01,

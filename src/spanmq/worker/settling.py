@@ -260,7 +260,7 @@ def settlement(
     if verdict is None:
         return lambda client: client.ack(leased)
     if isinstance(verdict, Release):
-        return lambda client: client.release(leased)
+        return defer(leased, verdict.delay) if verdict.delay else lambda client: client.release(leased)
     if isinstance(verdict, Stored):
         stored = functions.ack_with_results(leased, results, verdict.keep_for)
 
@@ -278,3 +278,17 @@ def settlement(
     if verdict.verb == "reject":
         return lambda client: client.reject(leased, **why)
     return lambda client: client.nack(leased, retry_in=verdict.retry_in, **why)
+
+
+def defer(leased: Leased, delay: float) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
+    """Return the call that releases messages, and hides them for `delay` seconds."""
+
+    async def release(client: AsyncClient) -> list[Settled]:
+        # In one transaction: set_vt asks for no lease, and nothing else receives them in between.
+        async with client.transaction() as transaction:
+            settled = await transaction.release(leased)
+            if ids := [each.message_id for each in settled if each.outcome == "released"]:
+                await transaction.set_vt(leased.queue, ids, delay)
+        return settled
+
+    return release

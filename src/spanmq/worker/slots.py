@@ -29,13 +29,14 @@ TURN_SECONDS: Final = 0.005
 class Slot:
     """One handler at a time."""
 
-    __slots__ = ("is_abandoned", "job", "started_at", "task")
+    __slots__ = ("is_abandoned", "job", "started_at", "task", "thread")
 
     def __init__(self) -> None:
         self.job: Job | None = None
         self.started_at = 0.0
         self.is_abandoned = False
         self.task: asyncio.Task[None] | None = None
+        self.thread: int | None = None
 
     def begin(self, job: Job) -> bool:
         """Take a job; return whether it is still undecided and its lease still valid."""
@@ -193,6 +194,7 @@ class ThreadSlots:
 
     def _run(self, slot: Slot) -> None:
         call, judge = self._performer.call, self._performer.judge
+        slot.thread = threading.get_ident()
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
             verdict: Verdict = Release()
             if slot.begin(job) and not self.is_ending:

@@ -7,7 +7,7 @@ from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import optional
 from spanmq.client.call import optional_queue_call, queue_call
-from spanmq.client.rows import changes, explanations, listed, only, string
+from spanmq.client.rows import changes, explanations, listed, only, string, task_shapes
 from spanmq.codec.body import Codec
 from spanmq.model import (
     Change,
@@ -22,6 +22,7 @@ from spanmq.model import (
     QueueCount,
     QueueStorage,
     Segment,
+    TaskShape,
 )
 
 
@@ -136,6 +137,13 @@ class AsyncInspect:
                 "peek_archive", codec, queue, quantity, after, body_bytes_max, newest_first=newest_first
             )
         )
+
+    async def task_shapes(self, queue: str) -> list[TaskShape]:
+        """List with which arguments messages for tasks were sent to a `queue`, as senders have noted it.
+
+        Senders are programs with tasks of Python; up to 100 shapes of a role are noted. Raises QueueNotFoundError.
+        """
+        return await self._link.run(queue_call(queue, "list_task_shapes", task_shapes))
 
     async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.

@@ -20,10 +20,20 @@ from spanmq.client._sync.listener import (
 )
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
-from spanmq.client.call import Call, Result, optional_queue_call, queue_call
+from spanmq.client.call import Call, Result, Shape, optional_queue_call, queue_call
 from spanmq.client.functions import Held
 from spanmq.client.namespace import Namespace
-from spanmq.client.rows import flag, held_notices, listed, nothing, number, pipeline_runs, receivers, string
+from spanmq.client.rows import (
+    flag,
+    held_notices,
+    listed,
+    nothing,
+    number,
+    pipeline_runs,
+    receivers,
+    running_handlers,
+    string,
+)
 from spanmq.client.secret import ALL_VERBS, hash_of, new_access_key, new_secret, rights
 from spanmq.codec.body import Codec, to_json
 from spanmq.errors import NotFoundError, NotPossibleError
@@ -35,6 +45,7 @@ from spanmq.model import (
     NotifyThrottle,
     PipelineRun,
     Receiver,
+    RunningHandler,
     Settled,
     Token,
 )
@@ -402,6 +413,28 @@ class Admin:
         if not (queues := self._link.run(call)):
             raise NotFoundError(f"no worker {worker!r} is running", code="worker_not_found")
         return queues
+
+    def ask_stacks(self, queue: str, worker: str) -> None:
+        """Ask the `worker` of this name for the stacks of the handlers that run for a `queue`; `get_stacks` has them.
+
+        It reports them at once where notifications reach it, otherwise within 20 seconds; ask again after some seconds,
+        because one that reports just now is not asked. Raises NotFoundError if no
+        such worker is listed for the queue, MissingPrivilegeError without the right "manage", and QueueNotFoundError.
+        """
+        call = queue_call(queue, "ask_stacks", flag, argument.text("worker", worker))
+        if not self._link.run(call):
+            raise NotFoundError(f"no worker {worker!r} is running for {queue}", code="worker_not_found")
+
+    def get_stacks(self, queue: str, worker: str) -> list[RunningHandler] | None:
+        """Return the running handlers of a `worker` for a `queue`, those first that run longest, with their stacks.
+
+        None as long as it has not reported since `ask_stacks`. Raises MissingPrivilegeError without the right "manage",
+        and QueueNotFoundError.
+        """
+        call = queue_call(
+            queue, "get_stacks", running_handlers, argument.text("worker", worker), shape=Shape.JSON
+        )
+        return self._link.run(call)
 
     def hold(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
         """Hold received `messages` (one or several) for `seconds` from now on: each is "held" or "stale".

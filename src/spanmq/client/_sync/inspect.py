@@ -9,7 +9,7 @@ from spanmq.client import argument, functions
 from spanmq.client._sync.connection import Link
 from spanmq.client.argument import optional
 from spanmq.client.call import optional_queue_call, queue_call
-from spanmq.client.rows import changes, explanations, listed, only, string
+from spanmq.client.rows import changes, explanations, listed, only, string, task_shapes
 from spanmq.codec.body import Codec
 from spanmq.model import (
     Change,
@@ -24,6 +24,7 @@ from spanmq.model import (
     QueueCount,
     QueueStorage,
     Segment,
+    TaskShape,
 )
 
 
@@ -138,6 +139,13 @@ class Inspect:
                 "peek_archive", codec, queue, quantity, after, body_bytes_max, newest_first=newest_first
             )
         )
+
+    def task_shapes(self, queue: str) -> list[TaskShape]:
+        """List with which arguments messages for tasks were sent to a `queue`, as senders have noted it.
+
+        Senders are programs with tasks of Python; up to 100 shapes of a role are noted. Raises QueueNotFoundError.
+        """
+        return self._link.run(queue_call(queue, "list_task_shapes", task_shapes))
 
     def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
         """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.

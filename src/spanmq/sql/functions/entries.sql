@@ -15,7 +15,7 @@ language sql stable as $$
             send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published
             published_epochs +schedule +unschedule:queue_of_schedule +pause_schedule:queue_of_schedule
             +run_schedule:queue_of_schedule +resume_schedule:queue_of_schedule
-            plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch
+            plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch note_task_shapes
         '),
         ('look', 'pgmq', '
             metrics create_fifo_index
@@ -30,7 +30,7 @@ language sql stable as $$
             note_pipeline_run:queue_of_run end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema +replay replay_extent await_settled unsettled get_results list_results list_workers
             list_task_kinds task_statistics
-            note_position known_positions noted_export exported_ids
+            note_position known_positions noted_export exported_ids list_task_shapes
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
@@ -50,7 +50,7 @@ language sql stable as $$
         '),
         ('manage', 'spanmq', '
             +set_policy +set_schema +set_category_policy +set_category_rule +drop_category_rule +pause +resume
-            +close_breaker +grant_queue +revoke_queue list_grants
+            +close_breaker +grant_queue +revoke_queue list_grants ask_stacks get_stacks
         ')),
     named as (
         select l.verb, l.schema_name, split_part(ltrim(n, '+'), ':', 1) as name,

@@ -7,9 +7,11 @@
 -- array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
 -- `progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1)
 -- and note (up to 200 characters), and, while its circuit breaker is open, `breaker`: an object with open_for (seconds,
--- up to 86400, counted from now), opening (a number that it draws each time that it opens) and error. Returns what
--- commands ask of the worker: close_breaker for a queue, in lower case (see close_breaker()), and stop, with null for
--- the queue (see stop_worker()). A queue that does not exist is left out, and so are workers and breakers of a queue
+-- up to 86400, counted from now), opening (a number that it draws each time that it opens) and error. `slow` has the
+-- handlers that take unusually long, an array of at most 100 objects with msg_id, kind and seconds, and `stacks`, if
+-- they are asked for (see ask_stacks()), running handlers, at most 20 such objects with stack (up to 8,000 characters).
+-- Returns what commands ask of the worker: close_breaker and stacks for a queue, in lower case (see close_breaker()),
+-- and stop, with null for the queue (see stop_worker()). A queue that does not exist is left out, and so are workers and breakers of a queue
 -- beyond 1,000, and times beyond 10,000 of a minute. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
     queues text[], worker text, running_for double precision default null, slots integer default 0,
@@ -33,6 +35,7 @@ begin
     perform spanmq_core.raise_if(spanmq_core.are_reports(reports) is not true,
         'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed,'
         ' bucket (0 to 48) and n, progress, an array of at most 100 objects with msg_id, kind, share (0 to 1) and note,'
+        ' slow and stacks, arrays of at most 100 and 20 objects with msg_id, kind, seconds, and stack,'
         ' and breaker, an object with open_for (above 0, up to 86400), opening and error',
         'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
@@ -41,13 +44,16 @@ begin
                                   and running_for is null
                                   for update of o skip locked));
     if running_for is not null then
-        insert into spanmq_core.worker as w (queue_id, worker, started_at, seen_at, slots, held, progress)
+        insert into spanmq_core.worker as w (queue_id, worker, started_at, seen_at, slots, held, progress, slow)
             select q.queue_id, report_worker.worker, at_ - make_interval(secs => running_for), at_, report_worker.slots,
                    coalesce((reports -> q.folded_name ->> 'held')::int, 0),
                    -- Of their keys only these: others have no limit.
                    coalesce((select jsonb_agg(to_jsonb(p))
                              from jsonb_to_recordset(reports -> q.folded_name -> 'progress') p
-                             (msg_id bigint, kind text, share double precision, note text)), '[]')
+                             (msg_id bigint, kind text, share double precision, note text)), '[]'),
+                   coalesce((select jsonb_agg(to_jsonb(p))
+                             from jsonb_to_recordset(reports -> q.folded_name -> 'slow') p
+                             (msg_id bigint, kind text, seconds double precision)), '[]')
             -- Held, so that none is dropped meanwhile.
             from (select * from spanmq_core.queue h where h.queue_id = any (known_ids) order by h.queue_id
                   for key share) q
@@ -59,6 +65,7 @@ begin
             on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots,
             held = excluded.held,
                 progress = excluded.progress,
+                slow = excluded.slow,
                 -- Not what was asked of an earlier worker of this name.
                 stop_asked_at = case when w.stop_asked_at > excluded.started_at then w.stop_asked_at end;
     end if;
@@ -76,10 +83,17 @@ begin
             group by q.queue_id, t.kind, t.failed, t.bucket order by q.queue_id, t.kind, t.failed, t.bucket
             on conflict on constraint task_time_pkey do update set n = s.n + excluded.n;
     end if;
+    perform spanmq_core.keep_stacks(q.queue_id, report_worker.worker, reports -> q.folded_name -> 'stacks', at_)
+        from spanmq_core.queue q
+        where running_for is not null and q.queue_id = any (known_ids) and reports -> q.folded_name ? 'stacks';
     return query
         select unnest(spanmq_core.report_breakers(
             known_ids, report_worker.worker, case when running_for is null then '{}' else reports end, at_)),
             'close_breaker'
+        union all
+        select q.folded_name, 'stacks' from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
+            where w.queue_id = any (known_ids) and w.worker = report_worker.worker
+              and w.stacks_asked_at > greatest(coalesce(w.stacks_at, '-infinity'), at_ - interval '60 seconds')
         union all
         select null, 'stop' where exists (
             select from unnest(known_ids) i join spanmq_core.worker w on w.queue_id = i
@@ -118,6 +132,8 @@ begin
         where (jsonb_typeof(r.value) = 'object' and coalesce((r.value ->> 'held')::int, 0) >= 0
                and spanmq_core.are_times(r.value -> 'times')
                and spanmq_core.are_progress(r.value -> 'progress')
+               and spanmq_core.are_handlers(r.value -> 'slow', 100)
+               and spanmq_core.are_handlers(r.value -> 'stacks', 20)
                and spanmq_core.is_breaker(r.value -> 'breaker')) is not true);
 exception when data_exception then
     return false;
@@ -147,15 +163,29 @@ exception when data_exception then
     return false;
 end $$;
 
+-- Whether these are running handlers, up to `most`, for report_worker(); null is.
+create or replace function spanmq_core.are_handlers(handlers jsonb, most int) returns boolean
+language plpgsql immutable as $$
+begin
+    return handlers is null or jsonb_typeof(handlers) = 'array' and jsonb_array_length(handlers) <= most and not exists (
+        select from jsonb_to_recordset(handlers) h (msg_id bigint, kind text, seconds double precision, stack text)
+        where (coalesce(octet_length(h.kind), 0) <= 255 and h.msg_id is not null and h.seconds between 0 and 1e9
+               and char_length(coalesce(h.stack, '')) <= 8000) is not true);
+exception when data_exception then
+    return false;
+end $$;
+
 -- The workers that have reported for these queues within a minute, a row for each queue, with the time until which
 -- their circuit breaker is open, and its reason, what their handlers have reported of their progress (see
--- report_worker()), and when they were asked to stop (see stop_worker()).
+-- report_worker()), when they were asked to stop (see stop_worker()), and which of their handlers took unusually long
+-- when they reported.
 create or replace function spanmq_call.list_workers(queues text[] default null)
 returns table (worker text, queue text, started_at timestamptz, seen_at timestamptz, slots integer, held integer,
-               breaker_open_until timestamptz, progress jsonb, breaker_error text, stop_asked_at timestamptz)
+               breaker_open_until timestamptz, progress jsonb, breaker_error text, stop_asked_at timestamptz,
+               slow jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress, b.error,
-        w.stop_asked_at
+        w.stop_asked_at, w.slow
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
     left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker
     and spanmq_core.is_open(b)

@@ -1,0 +1,92 @@
+"""The workers that run: what they hold, where their handlers are, and how to stop one."""
+
+from dataclasses import asdict
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from spanmq.cli.option import SomeQueue
+from spanmq.cli.output import Done
+from spanmq.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.model import RunningHandler
+
+WORKER_COLUMNS: Final = (
+    *(
+        "worker",
+        "queue",
+        "slots",
+        "held",
+        "slow",
+        "breaker_open_until",
+        "breaker_error",
+        "progress",
+        "seen_at",
+    ),
+    *("started_at", "stop_asked_at"),
+)
+STACK_COLUMNS: Final = ("queue", "message_id", "task", "seconds", "stack")
+NO_WORKER: Final = "no worker has reported within a minute"
+# How often an answer of a worker is looked for before it is asked again.
+ANSWER_LOOKS: Final = 25
+ANSWER_LOOK_SECONDS: Final = 0.2
+
+
+def workers(client: "Client", queue: SomeQueue = None) -> Any:
+    """List the workers that run, what they hold, how far their handlers are, and which take unusually long.
+
+    `spanmq worker list` is the same command.
+
+    $ spanmq queue workers orders
+    """
+    return client.health.workers(queue)
+
+
+def stop_worker(
+    client: "Client",
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
+) -> Done:
+    """Ask a worker to stop, as SIGTERM does: it finishes what it handles, releases the rest, and ends.
+
+    It learns so at once, or within 20 seconds without notifications. Its supervisor may start it again.
+
+    $ spanmq queue stop-worker web1:917:3f2a01
+    """
+    queues = client.admin.stop_worker(worker)
+    return Done(f"worker {worker} is asked to stop", {"worker": worker, "queues": queues})
+
+
+def worker_stack(
+    client: "Client",
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
+    queue: SomeQueue = None,
+    seconds: Annotated[float, typer.Option(help="How long to wait for the worker's answer.")] = 30.0,
+) -> Any:
+    """Show where the handlers of a worker are: the stack of the thread or coroutine of each, the longest first.
+
+    For a role that may manage the queue. The worker answers at once, or within 20 seconds without notifications.
+    `spanmq worker stack` is the same command.
+
+    $ spanmq queue worker-stack web1:917:3f2a01
+    """
+    listed = [each.queue for each in client.health.workers(queue) if each.worker == worker]
+    if not listed:
+        raise NotFoundError(f"no worker {worker!r} is running", code="worker_not_found")
+    until = monotonic() + seconds
+    found: dict[str, list[RunningHandler]] = {}
+    while len(found) < len(listed):
+        missing = [each for each in listed if each not in found]
+        for name in missing:
+            client.admin.ask_stacks(name, worker)
+        for _ in range(ANSWER_LOOKS):
+            sleep(ANSWER_LOOK_SECONDS)
+            handlers = {name: client.admin.get_stacks(name, worker) for name in missing}
+            found |= {name: each for name, each in handlers.items() if each is not None}
+            if len(found) == len(listed):
+                break
+            if monotonic() > until:
+                raise NotFoundError(f"worker {worker!r} has not answered", code="worker_not_found")
+    return [{"queue": name, **asdict(each)} for name, handlers in sorted(found.items()) for each in handlers]

@@ -99,8 +99,13 @@ def test_hot_standby_answers(standby: str, what: str) -> None:
 
 
 def test_dashboard_reads_a_hot_standby(standby: str, tmp_path: Path) -> None:
-    dsn = make_conninfo(standby, target_session_attrs="any")
-    with service(dsn, tmp_path) as running, running.client() as http:
+    dsn = make_conninfo(standby, target_session_attrs="any", application_name="reader")
+    sessions = "select pid from pg_stat_activity where application_name = 'reader'"
+    with (
+        service(dsn, tmp_path) as running,
+        running.client() as http,
+        psycopg.connect(standby, autocommit=True) as observer,
+    ):
         for page in (
             "/",
             "/queue",
@@ -110,3 +115,9 @@ def test_dashboard_reads_a_hot_standby(standby: str, tmp_path: Path) -> None:
             "/dead-letters",
         ):
             assert http.get(page, params={"queue": "jobs"}).status_code == 200, page
+        assert (before := set(observer.execute(sessions).fetchall()))
+        # What needs a writable server is refused, and the connections stay.
+        assert http.post("/v1/maintain").status_code == 503
+        assert http.get("/health/ready").status_code == 503
+        assert http.get("/queue", params={"queue": "jobs"}).status_code == 200
+        assert before <= set(observer.execute(sessions).fetchall())

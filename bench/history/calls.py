@@ -17,7 +17,7 @@ monotonic clock, so the processes of one machine share them.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -156,10 +156,21 @@ def kept(calls: list[Call], position: int) -> list[Call]:
 
     Calls that ended before it are as they were, those that began after it are gone; of the others nobody knows.
     """
+    return _cut(calls, lambda call: call.wal_after <= position, lambda call: call.wal < position)
+
+
+def seen(calls: list[Call], since: int, until: int) -> list[Call]:
+    """Return what is left of a history in a snapshot, as of a dump, that was taken between two times."""
+    return _cut(calls, lambda call: call.ended < since, lambda call: call.began < until)
+
+
+def _cut(
+    calls: list[Call], has_happened: Callable[[Call], bool], may_have: Callable[[Call], bool]
+) -> list[Call]:
     result = []
     for call in calls:
-        if call.wal_after <= position:
+        if has_happened(call):
             result.append(call)
-        elif call.wal < position:
+        elif may_have(call):
             result.append(msgspec.structs.replace(call, ended=NEVER, got=None))
     return result

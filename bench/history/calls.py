@@ -15,16 +15,16 @@ monotonic clock, so the processes of one machine share them.
 | look | | left: ids; dead: pairs of id and error; archived: ids or null. After all other calls |
 """
 
-import os
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import psycopg
 
 NEVER = 1 << 62
 
@@ -63,26 +63,29 @@ _LINES = msgspec.json.Decoder(list[Call])
 class Recorder:
     """Writes the calls of one client."""
 
-    __slots__ = ("_file", "_number")
+    __slots__ = ("_file", "_numbers")
 
     def __init__(self, folder: Path, client: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(folder / f"{client}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._number = 0
+        # Without a buffer: what a killed process has in one is lost.
+        self._file = (folder / f"{client}.jsonl").open("ab", buffering=0)
+        # Threads may share it.
+        self._numbers = itertools.count(1)
 
     def call(self, verb: str, **arguments: Any) -> "Pending":
         """Write the beginning of a call. Its end is written at the end of a `with`, or by `end()`."""
-        self._number += 1
-        self._write(Call(number=self._number, began=time.monotonic_ns(), verb=verb, **arguments))
-        return Pending(self, self._number)
+        number = next(self._numbers)
+        self._write(Call(number=number, began=time.monotonic_ns(), verb=verb, **arguments))
+        return Pending(self, number)
 
     def _write(self, line: Call) -> None:
-        # At once: what a killed process has in a buffer is lost.
-        os.write(self._file, msgspec.json.encode(line) + b"\n")
+        # A call that outlives the recording has no end.
+        with suppress(ValueError):
+            self._file.write(msgspec.json.encode(line) + b"\n")
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +114,13 @@ class Pending:
         """Write that the call surely had no effect."""
         self.recorder._write(Call(number=self.number, failed=True))
 
+    def raised(self, error: BaseException) -> None:
+        """Write that the call had no effect, if its error says so."""
+        # Without a state the connection is lost; a session that is ended (57P) may have committed before.
+        state: str | None = getattr(error, "sqlstate", None)
+        if state and not state.startswith("57P"):
+            self.fail()
+
     def __enter__(self) -> Self:
         return self
 
@@ -119,9 +129,8 @@ class Pending:
     ) -> None:
         if error is None:
             self.end()
-        # Without a state the connection is lost; a session that is ended (57P) may have committed before.
-        elif isinstance(error, psycopg.Error) and error.sqlstate and not error.sqlstate.startswith("57P"):
-            self.fail()
+        else:
+            self.raised(error)
 
 
 def read(folder: Path) -> list[Call]:
@@ -156,10 +165,21 @@ def kept(calls: list[Call], position: int) -> list[Call]:
 
     Calls that ended before it are as they were, those that began after it are gone; of the others nobody knows.
     """
+    return _cut(calls, lambda call: call.wal_after <= position, lambda call: call.wal < position)
+
+
+def seen(calls: list[Call], since: int, until: int) -> list[Call]:
+    """Return what is left of a history in a snapshot, as of a dump, that was taken between two times."""
+    return _cut(calls, lambda call: call.ended < since, lambda call: call.began < until)
+
+
+def _cut(
+    calls: list[Call], has_happened: Callable[[Call], bool], may_have: Callable[[Call], bool]
+) -> list[Call]:
     result = []
     for call in calls:
-        if call.wal_after <= position:
+        if has_happened(call):
             result.append(call)
-        elif call.wal < position:
+        elif may_have(call):
             result.append(msgspec.structs.replace(call, ended=NEVER, got=None))
     return result

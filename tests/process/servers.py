@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,11 +18,12 @@ from typing import Final
 import psycopg
 from tests.patience import wait_until
 
-from spanmq.embedded.binaries import as_user, find_binaries, reachable_binaries, server_user
+from spanmq.embedded.binaries import FOLDERS, as_user, find_binaries, reachable_binaries, server_user
 
 PORT: Final = 5432
+DEBIAN: Final = "/usr/lib/postgresql/{}/bin"
 SETTINGS: Final = (
-    "fsync=off autovacuum=off wal_level=replica archive_mode=on max_wal_senders=4 max_connections=100"
+    "fsync=off autovacuum=off wal_level=logical archive_mode=on max_wal_senders=4 max_connections=100"
 )
 Past = Callable[[], None]
 
@@ -38,8 +40,8 @@ class Servers:
         self.dsn = f"postgresql://postgres@/postgres?host={folder}&port={PORT}"
 
     def programs_of(self, version: int) -> Path:
-        """Return the folder of PostgreSQL's programs of a major version."""
-        programs = find_binaries(version)
+        """Return the folder of PostgreSQL's programs of a major version: the wheel's, or Debian's."""
+        programs = find_binaries(version) if version in FOLDERS else Path(DEBIAN.format(version))
         return programs if self.user is None else reachable_binaries(programs, self.user)
 
     def run(self, program: str, *arguments: str | Path) -> None:
@@ -132,6 +134,32 @@ class Servers:
         self.until(standby, f"select pg_last_wal_replay_lsn() >= '{row[0]}'")
         return standby
 
+    def dump_into(self, name: str, port: int = PORT + 1) -> tuple[str, int, int]:
+        """Dump the server into a new one; return that one's DSN, and two times between which the snapshot was taken."""
+        place = f"--host={self.folder}", "--username=postgres"
+        since = time.monotonic_ns()
+        self.run("pg_dump", *place, f"--port={PORT}", "--file=dump.sql", "postgres")
+        until = time.monotonic_ns()
+        self.create(name)
+        self.start(name, port)
+        self.run(
+            "psql",
+            *place,
+            f"--port={port}",
+            "--quiet",
+            "--set=ON_ERROR_STOP=1",
+            "--file=dump.sql",
+            "postgres",
+        )
+        return self.dsn.replace(f"port={PORT}", f"port={port}"), since, until
+
+    def be_synchronous(self) -> None:
+        """Have commits wait for the standby from now on."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("alter system set synchronous_standby_names = '*'")
+            connection.execute("select pg_reload_conf()")
+        self.until(self.dsn, "select sync_state = 'sync' from pg_stat_replication")
+
     def promote(self, dsn: str) -> None:
         """Promote a standby, and wait until it is writable."""
         with psycopg.connect(dsn, autocommit=True) as connection:
@@ -155,6 +183,11 @@ class Servers:
     def _copy(self, *options: str) -> None:
         place = f"--host={self.folder}", f"--port={PORT}", "--username=postgres"
         self.run("pg_basebackup", *place, "-D", "copy", "-c", "fast", *options)
+
+
+def is_installed(version: int) -> bool:
+    """Return whether PostgreSQL of a major version is here."""
+    return version in FOLDERS or Path(DEBIAN.format(version)).exists()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from bench.history import Call, Recorder, kept, problems, read
+from bench.history import Call, Recorder, kept, problems, read, seen
 from bench.history.calls import NEVER
 from bench.history.check import ORDERED_RULES, RULES
 from msgspec.structs import replace
@@ -151,15 +151,27 @@ def test_history_that_a_promotion_cut_has_what_the_standby_had_and_nothing_else(
         call("settle", 7, 8, [1], ids=[1], lease=71, wal=400, wal_after=500),
     ]
     for position, left in ((500, [2]), (400, [1, 2]), (300, [1, 2]), (200, [1]), (100, [])):
-        seen = call("look", 9, 10, {"left": left, "dead": []})
-        assert problems([*kept(calls, position), seen]) == [], position
+        look = call("look", 9, 10, {"left": left, "dead": []})
+        assert problems([*kept(calls, position), look]) == [], position
         for wrong in ([1], [2], [1, 2], []):
             if wrong != left:
-                seen = call("look", 9, 10, {"left": wrong, "dead": []})
-                assert problems([*kept(calls, position), seen]), (position, wrong)
+                look = call("look", 9, 10, {"left": wrong, "dead": []})
+                assert problems([*kept(calls, position), look]), (position, wrong)
     # In the middle of a call nobody knows.
     for left in ([1, 2], [1]):
         assert problems([*kept(calls, 250), call("look", 9, 10, {"left": left, "dead": []})]) == []
+
+
+def test_history_in_a_snapshot_has_what_ended_before_it_and_perhaps_what_was_under_way() -> None:
+    calls = [
+        call("send", 1, 2, [1], groups=[None]),
+        call("send", 3, 5, [2], groups=[None]),
+        call("send", 7, 8, [3], groups=[None]),
+    ]
+    for left, is_true in (([1], True), ([1, 2], True), ([2], False), ([1, 2, 3], False)):
+        look = call("look", 9, 10, {"left": left, "dead": []})
+        found = problems([*seen(calls, 4_000_000_000, 6_000_000_000), look])
+        assert bool(found) != is_true, (left, found)
 
 
 def test_recorded_calls_are_read_as_they_were(tmp_path: Path) -> None:

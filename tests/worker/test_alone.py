@@ -21,6 +21,8 @@ from spanmq.worker.event import (
     MessagesReceived,
 )
 
+pytestmark = pytest.mark.unrecorded
+
 Rows = list[tuple[Any, ...]]
 
 

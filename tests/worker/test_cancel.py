@@ -14,6 +14,8 @@ from spanmq import Client, Message
 from spanmq.errors import HandlerCancelledError
 from spanmq.worker.event import LeaseExtended, MessageHandled, MessageSettled, MessagesReceived
 
+pytestmark = pytest.mark.unrecorded
+
 
 def is_of(message_id: int) -> Callable[[MessageSettled], bool]:
     return lambda event: event.message_id == message_id

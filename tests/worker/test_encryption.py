@@ -82,6 +82,7 @@ def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a
     assert (letter.message_id, letter.attempts, letter.error_class) == (closed, 4, "DecryptionError")
 
 
+@pytest.mark.unrecorded
 def test_worker_refuses_and_trusts_what_its_environment_says(
     client: Client, database: str, sealing: Encryption, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(
         assert "spanmq.ack(" in texts[2], texts[:4]
 
 
+@pytest.mark.unrecorded
 def test_session_that_can_not_be_made_ready_serves_all_the_same(client: Client, database: str) -> None:
     client.queues.create("events")
     with working(database, lambda message: None, queues=["orders", "events"], poll_interval=0.05) as record:

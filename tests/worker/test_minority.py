@@ -76,6 +76,7 @@ def test_retries_take_half_of_the_slots_while_others_wait(client: Client, databa
         assert first == sorted(first)
 
 
+@pytest.mark.unrecorded
 def test_thousands_of_due_retries_in_front_leave_new_messages_their_turn(
     client: Client, database: str
 ) -> None:

@@ -86,6 +86,12 @@ def with_timeouts(
     return make_conninfo(**merged)
 
 
+def is_for_writing(dsn: str) -> bool:
+    """Return whether a DSN is for a writable server, as far as it says: the next connection may find one."""
+    wanted = parts_of(dsn).get("target_session_attrs") or os.environ.get("PGTARGETSESSIONATTRS")
+    return wanted not in ("any", "read-only", "standby", "prefer-standby")
+
+
 def limits_of(timeouts: Timeouts) -> dict[str, float]:
     """Return the limits that the server keeps, in seconds, by the names of its settings."""
     limits = {

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from tests.client.concurrency import AsyncTasks, until_async
 
 from spanmq import errors
@@ -48,6 +49,17 @@ async def test_one_read_only_answer_replaces_all_connections(client: AsyncClient
         for each in (first, second):
             assert (await (await each.connection.execute(PID)).fetchone())[0] not in before
             await each.send("orders", 2)
+
+
+async def test_connections_are_kept_if_the_dsn_accepts_a_server_that_is_read_only(database: str) -> None:
+    async with AsyncClient(make_conninfo(database, target_session_attrs="any")) as client:
+        before = await own(client, PID)
+        await own(client, READ_ONLY)
+        with pytest.raises(errors.ServerReadOnlyError):
+            await client.admin.maintain()
+        with pytest.raises(errors.ServerReadOnlyError):
+            await client.admin.check_writable()
+        assert await own(client, PID) == before
 
 
 async def test_transaction_on_a_read_only_server_fails_and_the_next_one_moves(client: AsyncClient) -> None:

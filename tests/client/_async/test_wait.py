@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from tests.client.concurrency import AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS
 
@@ -292,6 +293,28 @@ async def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody
 async def send_without_end(client: AsyncClient) -> None:
     while True:
         await client.send("orders", 2)
+
+
+async def test_maintenance_that_a_standby_refuses_is_tried_less_and_less_often(
+    database: str, client: AsyncClient, observer: Connection
+) -> None:
+    observer.execute("create sequence refusals")
+    observer.execute(
+        "create or replace function spanmq.maintain(budget int default 10)"
+        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
+        " perform nextval('public.refusals'); raise exception using errcode = '25006'; end $$"
+    )
+    began_at = time.monotonic()
+    dsn = make_conninfo(database, target_session_attrs="any")
+    async with AsyncClient(dsn, maintain_interval=0.01) as keeper, AsyncTasks() as tasks:
+        # The calls of a client without this error make its maintenance run at every interval.
+        call = tasks.start(send_without_end, keeper)
+        await until_async(observer, "select last_value >= 5 from refusals")
+        seconds = time.monotonic() - began_at
+        await keeper.close()
+        with pytest.raises(ConnectionFailedError):
+            await call()
+    assert seconds >= 0.01 + 0.02 + 0.04 + 0.08 + 0.16
 
 
 async def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(

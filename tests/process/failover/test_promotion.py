@@ -53,10 +53,7 @@ def go_on(dsn: str, before: list[Call], folder: Path) -> list[str]:
 
 def test_synchronous_standby_has_all_that_was_answered(tmp_path: Path) -> None:
     with pair() as (servers, standby):
-        with psycopg.connect(servers.dsn, autocommit=True) as connection:
-            connection.execute("alter system set synchronous_standby_names = '*'")
-            connection.execute("select pg_reload_conf()")
-        servers.until(servers.dsn, "select sync_state = 'sync' from pg_stat_replication")
+        servers.be_synchronous()
         with load(servers.dsn, tmp_path / "before", "jobs", positions=True) as clients:
             work(clients)
             servers.stop(mode="immediate")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cli.program import wait_until
+from tests.histories import EVERYTHING, checked, verbs
 from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
@@ -18,13 +19,21 @@ LEASE_SECONDS = 0.5
 
 
 @contextmanager
+def history(dsn: str, folder: Path) -> Iterator[tuple[object, ...]]:
+    """Record the calls of this process, and of workers with the options that this yields; check them at the end."""
+    with checked(dsn, folder):
+        yield "--history", folder
+    assert verbs(folder) >= EVERYTHING
+
+
+@contextmanager
 def process(
     dsn: str, log: Path, *options: object, packages: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run `program.py`, with the spanmq of this folder if one is named; whatever happens, it has ended afterwards."""
     root = Path(__file__).parents[3]
     command = [sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)]
-    environ = {**os.environ, **({} if packages is None else {"PYTHONPATH": str(packages)})}
+    environ = {**os.environ, "PYTHONPATH": str(root if packages is None else packages)}
     started = subprocess.Popen(command, cwd=root, env=environ)
     try:
         yield started

@@ -10,6 +10,7 @@ import datetime
 import os
 import signal
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--clock", type=float, default=0.0)
     parser.add_argument("--share", type=float, help="extend leases of which this share is over")
     parser.add_argument("--until", help="handle for as long as there is no such file")
+    parser.add_argument("--history", type=Path, help="the folder of the calls")
     options = parser.parse_args()
     if options.clock:
         shift_clock(options.clock)
@@ -91,7 +93,15 @@ def main() -> None:
 
     settings = {"concurrency": 4, "batch": 20, "lease": options.lease, "handler_timeout": 20.0}
     handler = handle_in_transaction if options.table else handle
-    Worker("orders", handler, dsn=options.dsn, observers=[observe], **settings).run()
+    with nullcontext() if options.history is None else recorded(options.history):
+        Worker("orders", handler, dsn=options.dsn, observers=[observe], **settings).run()
+
+
+def recorded(folder: Path) -> AbstractContextManager[None]:
+    # Only here: a test runs this with the package of another release.
+    from bench.history.recording import recording
+
+    return recording(folder, f"worker {os.getpid()}", "orders")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 from tests.process.worker import audit
-from tests.process.worker.processes import LEASE_SECONDS, die, end_well, process, work_off
+from tests.process.worker.processes import LEASE_SECONDS, die, end_well, history, process, work_off
 from tests.worker.running import working
 
 from spanmq import Client, Message
@@ -21,8 +21,11 @@ def test_worker_that_slept_through_its_lease_settles_nothing(
 ) -> None:
     """As on a machine that was suspended: the handler has begun, and its heartbeat stands still with it."""
     log = tmp_path / "log"
-    [message_id] = client.send_batch("orders", [1])
-    with process(database, log, "--lease", LEASE_SECONDS, "--seam", "begun") as worker:
+    with (
+        history(database, tmp_path / "calls") as options,
+        process(database, log, "--lease", LEASE_SECONDS, "--seam", "begun", *options) as worker,
+    ):
+        [message_id] = client.send_batch("orders", [1])
         # It stands still in its handler: it is told of once, and it does not end.
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
         [(attempt, _)] = audit.read(log).stories[message_id].deliveries
@@ -51,17 +54,18 @@ def test_nothing_is_lost_when_a_worker_is_killed_as_it_extends_or_ends(
     client: Client, database: str, tmp_path: Path, seam: str
 ) -> None:
     log = tmp_path / "log"
-    sent = client.send_batch("orders", range(30))
     work_ms = 2 * LEASE_SECONDS * 1000 if seam == "lease_extended" else 20
-    options = ("--lease", LEASE_SECONDS, "--work-ms", work_ms, "--seam", seam)
-    with process(database, log, *options) as worker:
-        wait_until(lambda: worker.poll() is not None or bool(audit.read(log).stories))
-        if seam != "lease_extended":
-            worker.send_signal(signal.SIGTERM)
-        die(worker)
-    # Something to do for the next one in any case: before its first message it may not listen to signals.
-    sent.append(client.send("orders", 30))
-    work_off(client, database, log)
+    with history(database, tmp_path / "calls") as recorded:
+        sent = client.send_batch("orders", range(30))
+        options = ("--lease", LEASE_SECONDS, "--work-ms", work_ms, "--seam", seam, *recorded)
+        with process(database, log, *options) as worker:
+            wait_until(lambda: worker.poll() is not None or bool(audit.read(log).stories))
+            if seam != "lease_extended":
+                worker.send_signal(signal.SIGTERM)
+            die(worker)
+        # Something to do for the next one in any case: before its first message it may not listen to signals.
+        sent.append(client.send("orders", 30))
+        work_off(client, database, log, *recorded)
     found = audit.read(log)
     assert found.seams == [seam]
     assert {number for number, story in found.stories.items() if story.is_handled} == set(sent)

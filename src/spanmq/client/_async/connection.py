@@ -154,7 +154,7 @@ class AsyncPoolLink:
 
     async def _run_alone(self, call: Call[Result]) -> Result:
         """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
-        may_move = self.connector is not None
+        may_move = self.connector is not None and self.connector.may_move
         for _ in range(CONFLICTS_MAX):
             try:
                 return await self._run_once(call)
@@ -233,7 +233,7 @@ class AsyncPoolLink:
                 await connection.set_autocommit(True)
             yield connection
         except (errors.ServerReadOnlyError, psycopg.errors.ReadOnlySqlTransaction):
-            if self.connector is not None and is_read_only(connection):
+            if self.connector is not None and self.connector.may_move and is_read_only(connection):
                 self.connector.renew()
             raise
         finally:
@@ -273,7 +273,8 @@ class AsyncPoolLink:
             try:
                 yield connection
             except errors.ServerReadOnlyError:
-                self.connector.renew()
+                if self.connector.may_move:
+                    self.connector.renew()
                 raise
 
     async def address(self) -> str:

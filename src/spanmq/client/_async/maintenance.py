@@ -11,7 +11,13 @@ from spanmq.client import functions
 from spanmq.client._async.connection import AsyncPoolLink
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.concurrency import AsyncEvent, AsyncJob
-from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
+from spanmq.errors import (
+    MissingPrivilegeError,
+    NotSupportedByUpstreamError,
+    SchemaMissingError,
+    ServerReadOnlyError,
+    SpanmqError,
+)
 
 logger = logging.getLogger("spanmq")
 
@@ -87,6 +93,8 @@ class AsyncMaintenance:
                         "maintenance_failed number=%d error_class=%s error=%r", failures, name, str(error)
                     )
                 last = type(error)
+                # A standby stays one for long, and refuses whatever the calls are.
+                busy = busy and not isinstance(error, ServerReadOnlyError)
             seen = link.calls
             longest = self._interval * IDLE_FACTOR
             pause = self._interval if busy else min(pause * 2, longest)

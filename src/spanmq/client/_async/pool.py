@@ -16,7 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from spanmq import errors
 from spanmq.client.concurrency import in_thread
-from spanmq.client.dsn import unreadable
+from spanmq.client.dsn import is_for_writing, unreadable
 from spanmq.client.password import Password, with_password
 from spanmq.client.pools import AsyncEndingPool
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
@@ -72,6 +72,8 @@ class AsyncConnector:
             None if answer_seconds is None else Liveness(dsn, partial(with_password, password=password))
         )
         self._dsn = dsn
+        # Whether a new connection may reach another server than one that is read-only.
+        self.may_move = is_for_writing(dsn)
         self._answer_seconds = answer_seconds or 0.0
         self._ready: list[AsyncOwnConnection] = []
         # JSON is UTF-8: a database, or PGCLIENTENCODING, may say otherwise.

@@ -156,7 +156,7 @@ class PoolLink:
 
     def _run_alone(self, call: Call[Result]) -> Result:
         """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
-        may_move = self.connector is not None
+        may_move = self.connector is not None and self.connector.may_move
         for _ in range(CONFLICTS_MAX):
             try:
                 return self._run_once(call)
@@ -235,7 +235,7 @@ class PoolLink:
                 connection.set_autocommit(True)
             yield connection
         except (errors.ServerReadOnlyError, psycopg.errors.ReadOnlySqlTransaction):
-            if self.connector is not None and is_read_only(connection):
+            if self.connector is not None and self.connector.may_move and is_read_only(connection):
                 self.connector.renew()
             raise
         finally:
@@ -275,7 +275,8 @@ class PoolLink:
             try:
                 yield connection
             except errors.ServerReadOnlyError:
-                self.connector.renew()
+                if self.connector.may_move:
+                    self.connector.renew()
                 raise
 
     def address(self) -> str:

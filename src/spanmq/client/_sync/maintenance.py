@@ -13,7 +13,13 @@ from spanmq.client import functions
 from spanmq.client._sync.connection import PoolLink
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.concurrency import Event, Job
-from spanmq.errors import MissingPrivilegeError, NotSupportedByUpstreamError, SchemaMissingError, SpanmqError
+from spanmq.errors import (
+    MissingPrivilegeError,
+    NotSupportedByUpstreamError,
+    SchemaMissingError,
+    ServerReadOnlyError,
+    SpanmqError,
+)
 
 logger = logging.getLogger("spanmq")
 
@@ -89,6 +95,8 @@ class Maintenance:
                         "maintenance_failed number=%d error_class=%s error=%r", failures, name, str(error)
                     )
                 last = type(error)
+                # A standby stays one for long, and refuses whatever the calls are.
+                busy = busy and not isinstance(error, ServerReadOnlyError)
             seen = link.calls
             longest = self._interval * IDLE_FACTOR
             pause = self._interval if busy else min(pause * 2, longest)

@@ -18,7 +18,7 @@ from psycopg_pool import ConnectionPool
 
 from spanmq import errors
 from spanmq.client.concurrency import in_place
-from spanmq.client.dsn import unreadable
+from spanmq.client.dsn import is_for_writing, unreadable
 from spanmq.client.password import Password, with_password
 from spanmq.client.pools import EndingPool
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
@@ -74,6 +74,8 @@ class Connector:
             None if answer_seconds is None else Liveness(dsn, partial(with_password, password=password))
         )
         self._dsn = dsn
+        # Whether a new connection may reach another server than one that is read-only.
+        self.may_move = is_for_writing(dsn)
         self._answer_seconds = answer_seconds or 0.0
         self._ready: list[OwnConnection] = []
         # JSON is UTF-8: a database, or PGCLIENTENCODING, may say otherwise.

@@ -1,0 +1,232 @@
+"""Records the calls on one queue of all clients of a process: a worker's, a task's, or a program's own.
+
+It stands between the clients and their connections. Calls in a transaction of a client have happened when that has
+committed.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from bench.history.calls import Pending, Recorder
+from spanmq.client._async.connection import AsyncConnectionLink, AsyncPoolLink
+from spanmq.client._sync.connection import ConnectionLink, PoolLink
+from spanmq.client.call import Call
+
+Values = Mapping[str, Any]
+ELEMENT = re.compile(r'"(?:[^"\\]|\\.)*"|NULL')
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """How a function is recorded: its verb, what its arguments say, and what its result does."""
+
+    name: str
+    arguments: Callable[[Values], dict[str, Any]]
+    answer: Callable[[Any], Any]
+
+
+def _groups(values: Values) -> dict[str, Any]:
+    """Return the groups of the messages of a send, one or many."""
+    many = values.get("msgs") or values.get("messages")
+    count = 1 if many is None else len(ELEMENT.findall(many))
+    headers: list[str | None] = [values.get("headers")]
+    if many is not None:
+        texts = ELEMENT.findall(values["headers"]) if values.get("headers") else ["NULL"] * count
+        # An element of an array is written as a string of JSON is.
+        headers = [None if text == "NULL" else json.loads(text) for text in texts]
+    return {"groups": [json.loads(each).get("x-pgmq-group") if each else None for each in headers]}
+
+
+def _ids(values: Values) -> dict[str, Any]:
+    return {"ids": [int(each) for each in values["msg_ids"].strip("{}").split(",") if each]}
+
+
+def _of_lease(values: Values) -> dict[str, Any]:
+    return {**_ids(values), "lease": int(values["lease_id"])}
+
+
+def _outcomes(outcome: str) -> Callable[[Any], list[int]]:
+    return lambda settled: [each.message_id for each in settled if each.outcome == outcome]
+
+
+def _delivered(messages: Any) -> list[tuple[int, int | None]]:
+    return [(each.message_id, each.lease_id) for each in messages]
+
+
+def _seconds(name: str) -> Callable[[Values], dict[str, Any]]:
+    # Without a lease of its own it is the policy's, of which nothing is known here.
+    return lambda values: {"seconds": float(values.get(name) or 0)}
+
+
+def _sent_many(ids: Any) -> list[int]:
+    return list(ids)
+
+
+ACK = Verb("settle", _of_lease, _outcomes("acked"))
+REJECT = Verb(
+    "settle",
+    lambda values: {**_of_lease(values), "into": "dead", "error": values.get("error")},
+    _outcomes("dead"),
+)
+EXTEND = Verb("extend", lambda values: {"lease": int(values["lease_id"]), **_seconds("seconds")(values)}, int)
+# What a function may do, by its name.
+VERBS: Mapping[str, tuple[Verb, ...]] = {
+    "send": (Verb("send", _groups, lambda message_id: [message_id]),),
+    "send_batch": (Verb("send", _groups, _sent_many),),
+    "send_messages": (Verb("send", _groups, _sent_many),),
+    "receive": (Verb("receive", _seconds("lease"), _delivered),),
+    "read": (Verb("receive", _seconds("vt"), _delivered),),
+    "ack": (ACK,),
+    "ack_with_results": (ACK,),
+    "reject": (REJECT,),
+    "nack": (Verb("free", _of_lease, _outcomes("retrying")), REJECT),
+    "release": (Verb("free", _of_lease, _outcomes("released")),),
+    "delete": (Verb("settle", _ids, _sent_many),),
+    "archive": (Verb("settle", lambda values: {**_ids(values), "into": "archived"}, _sent_many),),
+    "set_vt": (Verb("free", _ids, lambda messages: [each.message_id for each in messages]),),
+    "extend": (EXTEND,),
+    "metrics": (Verb("count", lambda _: {}, lambda metrics: metrics.length),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call under way, as what it may do; `held`: how many messages its lease held, as far as this process knows."""
+
+    parts: list[tuple[Verb, Pending]]
+    values: Values
+    held: int
+
+    def raised(self, error: BaseException) -> None:
+        """Write that the call had no effect, if its error says so."""
+        for _, pending in self.parts:
+            pending.raised(error)
+
+
+class Recording:
+    """What a process records of a queue."""
+
+    def __init__(self, recorder: Recorder, queue: str) -> None:
+        self._recorder = recorder
+        self._queue = queue
+        # Messages that this process holds, by lease.
+        self._held: dict[int, set[int]] = defaultdict(set)
+        # Calls of transactions that have not ended, by link.
+        self._open: dict[object, list[Pending]] = {}
+
+    def begin(self, call: Call[Any]) -> Begun:
+        """Write the beginning of a call; nothing for one that is not recorded."""
+        values = {argument.name: argument.value for argument in call.arguments}
+        verbs = VERBS.get(call.function, ()) if call.queue == self._queue else ()
+        # One that was sent before has that one's id.
+        if "dedup_ids" in values or "fingerprint" in values:
+            verbs = ()
+        parts = [(verb, self._recorder.call(verb.name, **verb.arguments(values))) for verb in verbs]
+        return Begun(parts, values, len(self._held[int(values.get("lease_id") or 0)]))
+
+    def end(self, link: object, begun: Begun, result: Any) -> None:
+        """Write the answer of a call, or keep it until its transaction ends."""
+        for verb, pending in begun.parts:
+            pending.got = self._answer(verb, begun, verb.answer(result))
+            if isinstance(link, PoolLink | AsyncPoolLink):
+                pending.end()
+            elif link in self._open:
+                self._open[link].append(pending)
+
+    def _answer(self, verb: Verb, begun: Begun, got: Any) -> Any:
+        if verb.name == "receive":
+            for message_id, lease in got:
+                self._held[lease].add(message_id)
+        elif verb.name == "extend":
+            # Of fewer messages it is not known which.
+            return got == begun.held
+        elif lease := begun.values.get("lease_id"):
+            self._held[int(lease)].difference_update(_ids(begun.values)["ids"])
+        return got
+
+    @contextmanager
+    def transaction(self, link: object) -> Iterator[None]:
+        """Have the calls of a link in a block happen with it, or not at all."""
+        self._open[link] = []
+        try:
+            yield
+        except BaseException:
+            for pending in self._open.pop(link):
+                pending.fail()
+            raise
+
+    def committed(self, link: object) -> None:
+        """Write the answers of a transaction."""
+        for pending in self._open.pop(link):
+            pending.end()
+
+
+def _run(recording: Recording, run: Any) -> Any:
+    def recorded(link: Any, call: Call[Any], **options: Any) -> Any:
+        begun = recording.begin(call)
+        try:
+            result = run(link, call, **options)
+        except BaseException as error:
+            begun.raised(error)
+            raise
+        recording.end(link, begun, result)
+        return result
+
+    return recorded
+
+
+def _run_async(recording: Recording, run: Any) -> Any:
+    async def recorded(link: Any, call: Call[Any], **options: Any) -> Any:
+        begun = recording.begin(call)
+        try:
+            result = await run(link, call, **options)
+        except BaseException as error:
+            begun.raised(error)
+            raise
+        recording.end(link, begun, result)
+        return result
+
+    return recorded
+
+
+def _transaction(recording: Recording, begin: Any) -> Any:
+    @contextmanager
+    def recorded(pool: Any) -> Iterator[Any]:
+        with begin(pool) as link, recording.transaction(link):
+            yield link
+        recording.committed(link)
+
+    return recorded
+
+
+def _transaction_async(recording: Recording, begin: Any) -> Any:
+    @asynccontextmanager
+    async def recorded(pool: Any) -> AsyncIterator[Any]:
+        async with begin(pool) as link:
+            with recording.transaction(link):
+                yield link
+        recording.committed(link)
+
+    return recorded
+
+
+@contextmanager
+def recording(folder: Path, client: str, queue: str) -> Iterator[None]:
+    """Record the calls on a queue of all clients of this process, during a block, as those of one client."""
+    with Recorder(folder, client) as recorder, ExitStack() as stack:
+        own = Recording(recorder, queue)
+        for link in (PoolLink, ConnectionLink):
+            stack.enter_context(patch.object(link, "run", _run(own, link.run)))
+        for async_link in (AsyncPoolLink, AsyncConnectionLink):
+            stack.enter_context(patch.object(async_link, "run", _run_async(own, async_link.run)))
+        stack.enter_context(patch.object(PoolLink, "transaction", _transaction(own, PoolLink.transaction)))
+        begin = AsyncPoolLink.transaction
+        stack.enter_context(patch.object(AsyncPoolLink, "transaction", _transaction_async(own, begin)))
+        yield

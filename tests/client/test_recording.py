@@ -1,0 +1,69 @@
+"""The recording of what clients do: as it was, in the words of a history."""
+
+from pathlib import Path
+
+import pytest
+from bench.history import read
+from bench.history.recording import recording
+
+from spanmq import Client, Message
+
+
+def test_calls_of_clients_are_recorded_in_the_words_of_a_history(client: Client, tmp_path: Path) -> None:
+    client.queues.create("others")
+    with recording(tmp_path, "one", "orders"):
+        client.send_batch("orders", [1, '"{,}"', 3, 4], group=["a", None, '"b\\', None])
+        client.send("others", 1)
+        one, two, three, four = client.receive("orders", 4, lease=30)
+        lease = one.lease_id
+        assert client.extend("orders", lease or 0, 60) == 4
+        client.ack(one)
+        client.nack(two, "first", retry_in=0)
+        client.nack(three, "last", category="PERMANENT")
+        client.release(four)
+        client.queues.metrics("orders")
+    calls = [(call.verb, call.groups, call.ids, call.got) for call in read(tmp_path)]
+    assert calls == [
+        ("send", ["a", None, '"b\\', None], [], [1, 2, 3, 4]),
+        ("receive", [], [], [[each, lease] for each in (1, 2, 3, 4)]),
+        ("extend", [], [], True),
+        ("settle", [], [1], [1]),
+        ("free", [], [2], [2]),
+        ("settle", [], [2], []),
+        ("free", [], [3], []),
+        ("settle", [], [3], [3]),
+        ("free", [], [4], [4]),
+        ("count", [], [], 2),
+    ]
+
+
+def received(client: Client) -> Message:
+    [message] = client.receive("orders")
+    return message
+
+
+def test_calls_in_a_transaction_have_happened_when_it_has_committed(client: Client, tmp_path: Path) -> None:
+    client.send_batch("orders", [1, 2])
+
+    def fail() -> None:
+        with client.transaction() as transaction:
+            transaction.ack(received(client))
+            raise ZeroDivisionError
+
+    with recording(tmp_path, "one", "orders"):
+        with client.transaction() as transaction:
+            transaction.ack(received(client))
+            [settling] = [call for call in read(tmp_path) if call.verb == "settle"]
+            assert not settling.is_answered
+        with pytest.raises(ZeroDivisionError):
+            fail()
+    assert [(call.verb, call.got) for call in read(tmp_path) if call.verb == "settle"] == [("settle", [1])]
+
+
+def test_extension_that_holds_less_than_was_received_is_none(client: Client, tmp_path: Path) -> None:
+    client.send_batch("orders", [1, 2])
+    with recording(tmp_path, "one", "orders"):
+        [first, _] = client.receive("orders", 2)
+        client.delete("orders", first.message_id)
+        assert client.extend("orders", first.lease_id or 0, 60) == 1
+    assert [call.got for call in read(tmp_path) if call.verb == "extend"] == [False]

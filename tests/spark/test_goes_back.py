@@ -20,6 +20,7 @@ from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.restored import RestoredTable, restored
 
+# A lake whose catalogue goes back with the database is in test_ducklake.py.
 FORMATS = ["parquet", "delta", "iceberg"]
 SESSION = cast(Any, Session())
 Bodies = Counter[Any]
@@ -204,7 +205,7 @@ def test_table_that_lacks_the_last_export_takes_no_other_and_is_made_anew(
 
 
 class Catalogue:
-    """The catalogue of a table: Delta's log in the lake, Iceberg's row in the database."""
+    """The catalogue of a table: Delta's log in the lake, Iceberg's row in the database, DuckLake's schema there."""
 
     def __init__(self, kind: str, dsn: str, lake: Path) -> None:
         self.kind, self.dsn, self.lake = kind, dsn, lake
@@ -215,6 +216,8 @@ class Catalogue:
 
         if self.kind == "parquet":
             return lambda: None
+        if self.kind == "ducklake":
+            return copied_schema(self.dsn, f"ducklake_{self.lake.name}")
         if self.kind == "delta":
             log, copy = self.lake / "archive" / "_delta_log", self.lake.with_name(f"{self.lake.name}_log")
             shutil.copytree(log, copy)
@@ -236,3 +239,27 @@ class Catalogue:
                     )
 
         return update
+
+
+def copied_schema(dsn: str, name: str) -> Callable[[], None]:
+    """Copy the rows of a schema's tables; return what puts them back."""
+    import psycopg
+
+    copy = f"copy_of_{name}"
+
+    def names(connection: psycopg.Connection[Any], schema: str) -> list[str]:
+        query = "select relname from pg_class where relkind = 'r' and relnamespace = %s::regnamespace"
+        return [table for (table,) in connection.execute(query, [schema])]
+
+    with psycopg.connect(dsn) as connection:
+        connection.execute(f"create schema {copy}")
+        for table in names(connection, name):
+            connection.execute(f"create table {copy}.{table} as table {name}.{table}")
+
+    def put() -> None:
+        with psycopg.connect(dsn) as connection:
+            for table in names(connection, copy):
+                connection.execute(f"truncate {name}.{table}")
+                connection.execute(f"insert into {name}.{table} table {copy}.{table}")
+
+    return put

@@ -15,8 +15,11 @@ EXTENSIONS = ("ducklake", "postgres_scanner")
 
 
 @contextmanager
-def attached(dsn: str, folder: Path, *, inlined: int = 0) -> Iterator[Any]:
-    """Attach the DuckLake of a folder as `lake`, for a block; changes of up to so many rows go into the catalogue."""
+def attached(dsn: str, folder: Path, *, inlined: int = 0, data_path: Path | None = None) -> Iterator[Any]:
+    """Attach the DuckLake of a folder as `lake`, for a block; changes of up to so many rows go into the catalogue.
+
+    With a `data_path` DuckDB makes it.
+    """
     with duckdb.connect() as connection:
         for name in EXTENSIONS:
             place = files(f"duckdb_extension_{name}") / "extensions" / f"v{duckdb.__version__}"
@@ -26,7 +29,7 @@ def attached(dsn: str, folder: Path, *, inlined: int = 0) -> Iterator[Any]:
         quoted = address.replace("'", "''")
         connection.execute(
             f"attach 'ducklake:postgres:{quoted}' as lake (metadata_schema 'ducklake_{folder.name}',"
-            f" data_inlining_row_limit {inlined})"
+            f" data_inlining_row_limit {inlined}" + (f", data_path '{data_path}')" if data_path else ")")
         )
         yield connection
         connection.execute("use memory")

@@ -245,21 +245,19 @@ def copied_schema(dsn: str, name: str) -> Callable[[], None]:
     """Copy the rows of a schema's tables; return what puts them back."""
     import psycopg
 
-    copy = f"copy_of_{name}"
-
-    def names(connection: psycopg.Connection[Any], schema: str) -> list[str]:
-        query = "select relname from pg_class where relkind = 'r' and relnamespace = %s::regnamespace"
-        return [table for (table,) in connection.execute(query, [schema])]
-
+    query = "select relname from pg_class where relkind = 'r' and relnamespace = %s::regnamespace"
     with psycopg.connect(dsn) as connection:
-        connection.execute(f"create schema {copy}")
-        for table in names(connection, name):
-            connection.execute(f"create table {copy}.{table} as table {name}.{table}")
+        tables = [f"{name}.{table}" for (table,) in connection.execute(query, [name]).fetchall()]
+        copies = {}
+        for table in tables:
+            with connection.cursor().copy(f"copy {table} to stdout") as copy:
+                copies[table] = b"".join(bytes(part) for part in copy)
 
     def put() -> None:
         with psycopg.connect(dsn) as connection:
-            for table in names(connection, copy):
-                connection.execute(f"truncate {name}.{table}")
-                connection.execute(f"insert into {name}.{table} table {copy}.{table}")
+            for table, rows in copies.items():
+                connection.execute(f"truncate {table}")
+                with connection.cursor().copy(f"copy {table} from stdin") as copy:
+                    copy.write(rows)
 
     return put

@@ -152,16 +152,15 @@ def _export(
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source, since, has_crc)
     runs = run if has_manifests(format) else ducklake_run
+    _check(this)
     with clear_errors():
         if dry_run:
             before = runs.look(dsn, lake, queue, table)
-            _check(this)
             ranges = _ranges(this, before)
             count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
         else:
             with runs.run_on(dsn, lake, queue, table) as began_run:
                 before = began_run.exported
-                _check(this)
                 is_whole = _is_whole(before)
                 seen = Seen(since, time.time() if is_whole else before.compared_at, is_whole)
                 ranges = _ranges(this, before)

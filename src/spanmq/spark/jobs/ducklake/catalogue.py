@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final
 
+import psycopg
 import pyarrow
 from psycopg import sql
 from psycopg.rows import dict_row
@@ -138,21 +139,11 @@ class Catalogue:
     def create(self) -> None:
         """Create the catalogue unless it exists, and its table, or the columns that the table lacks."""
         if not self.exists():
-            schema, user = self.name, self.server.connection.info.user
-            [may] = self.server.connection.execute(
-                "select pg_catalog.to_regnamespace(%s) is not null"
-                " or pg_catalog.has_database_privilege(pg_catalog.current_database(), 'create')",
-                [f'"{schema}"'],
-            ).fetchone()
-            if not may:
-                raise MissingPrivilegeError(
-                    f"the role {user} can't create the schema {schema}, the catalogue of the DuckLake",
-                    hint=f"As the owner of the database: create schema {schema} authorization {user}.",
-                )
-            self._run("create schema if not exists {catalogue}")
-            for statement in _statements("tables"):
-                path = {"data_path": self.data_path} if "%(data_path)s" in statement else None
-                self._run(statement, path)
+            # The first exports of two queues may be at it.
+            lock = "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
+            self.server.connection.execute(lock, [f"spanmq {self.name}"])
+            if not self.exists():
+                self._create()
         self.lock()
         columns = columns_of(self.table)
         known = {row["column_id"] for row in self._columns()}
@@ -164,6 +155,23 @@ class Catalogue:
                 "partitions": list(partition_ids(self.table)),
             }
             self._run(_statement("columns"), {**given, "table": self.table.name})
+
+    def _create(self) -> None:
+        schema, connection = self.name, self.server.connection
+        query = "select pg_catalog.to_regnamespace(%s) is null"
+        [is_new] = connection.execute(query, [f'"{schema}"']).fetchone()
+        try:
+            if is_new:
+                self._run("create schema {catalogue}")
+            for statement in _statements("tables"):
+                path = {"data_path": self.data_path} if "%(data_path)s" in statement else None
+                self._run(statement, path)
+        except psycopg.errors.InsufficientPrivilege as error:
+            user = connection.info.user
+            raise MissingPrivilegeError(
+                f"the role {user} can't create the schema {schema}, the catalogue of the DuckLake",
+                hint=f"As the owner of the database: create schema {schema} authorization {user}.",
+            ) from error
 
     def noted(self, queue: str) -> Noted | None:
         """Return what the newest export of a queue has noted."""

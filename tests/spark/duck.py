@@ -14,16 +14,22 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 EXTENSIONS = ("ducklake", "postgres_scanner")
 
 
+def connected() -> Any:
+    """Return a connection with the extensions, which DuckDB itself would fetch."""
+    connection = duckdb.connect()
+    for name in EXTENSIONS:
+        place = files(f"duckdb_extension_{name}") / "extensions" / f"v{duckdb.__version__}"
+        connection.execute(f"load '{place / f'{name}.duckdb_extension'}'")
+    return connection
+
+
 @contextmanager
 def attached(dsn: str, folder: Path, *, inlined: int = 0, data_path: Path | None = None) -> Iterator[Any]:
     """Attach the DuckLake of a folder as `lake`, for a block; changes of up to so many rows go into the catalogue.
 
     With a `data_path` DuckDB makes it.
     """
-    with duckdb.connect() as connection:
-        for name in EXTENSIONS:
-            place = files(f"duckdb_extension_{name}") / "extensions" / f"v{duckdb.__version__}"
-            connection.execute(f"load '{place / f'{name}.duckdb_extension'}'")
+    with connected() as connection:
         connection.execute("set timezone = 'UTC'")
         address = make_conninfo(**{key: str(value) for key, value in conninfo_to_dict(dsn).items()})
         quoted = address.replace("'", "''")

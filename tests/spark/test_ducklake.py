@@ -20,6 +20,7 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 from tests import patience
+from tests.documented import run_programs
 from tests.spark.restored import copied
 from tests.spark.test_goes_back import SESSION, archived, lost_of, repaired, retained, rows_of, run, words
 from tests.spark.test_matrix import DUCKLAKE_STEPS
@@ -567,3 +568,20 @@ def test_dry_run_changes_nothing(client: Client, database: str, tmp_path: Path) 
     assert (report.exported, (tmp_path / "lake").exists()) == (3, False)
     with psycopg.connect(database) as connection:
         assert connection.execute("select to_regnamespace('ducklake_lake')").fetchone() == (None,)
+
+
+def test_programs_of_the_page_run(
+    client: Client, database: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bodies = [{"customer": f"c{n % 3}", "n": n} for n in range(9)]
+    client.archive("orders", client.send_batch("orders", bodies))
+    lake = tmp_path / "lake"
+    run(database, lake, "ducklake")
+    scope = {"dsn": database, "connected": duck.connected}
+    run_programs("guides/lakes", scope, lambda text: text.replace("duckdb.connect()", "connected()"))
+    scope["lake"].close()
+    assert "orders" in capfd.readouterr().out
+    query = "select count(*), count(*) filter (where body like '%c1%') from lake.archive"
+    assert duck.rows(database, lake, query) == [(6, 0)]
+    assert not [path for path in lake.rglob("*.parquet") if b'"c1"' in path.read_bytes()]
+    assert run(database, lake, "ducklake").exported == 0

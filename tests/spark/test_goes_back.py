@@ -20,6 +20,7 @@ from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.restored import RestoredTable, restored
 
+# A lake whose catalogue goes back with the database is in test_ducklake.py.
 FORMATS = ["parquet", "delta", "iceberg"]
 SESSION = cast(Any, Session())
 Bodies = Counter[Any]
@@ -204,7 +205,7 @@ def test_table_that_lacks_the_last_export_takes_no_other_and_is_made_anew(
 
 
 class Catalogue:
-    """The catalogue of a table: Delta's log in the lake, Iceberg's row in the database."""
+    """The catalogue of a table: Delta's log in the lake, Iceberg's row in the database, DuckLake's schema there."""
 
     def __init__(self, kind: str, dsn: str, lake: Path) -> None:
         self.kind, self.dsn, self.lake = kind, dsn, lake
@@ -215,6 +216,8 @@ class Catalogue:
 
         if self.kind == "parquet":
             return lambda: None
+        if self.kind == "ducklake":
+            return copied_schema(self.dsn, f"ducklake_{self.lake.name}")
         if self.kind == "delta":
             log, copy = self.lake / "archive" / "_delta_log", self.lake.with_name(f"{self.lake.name}_log")
             shutil.copytree(log, copy)
@@ -236,3 +239,25 @@ class Catalogue:
                     )
 
         return update
+
+
+def copied_schema(dsn: str, name: str) -> Callable[[], None]:
+    """Copy the rows of a schema's tables; return what puts them back."""
+    import psycopg
+
+    query = "select relname from pg_class where relkind = 'r' and relnamespace = %s::regnamespace"
+    with psycopg.connect(dsn) as connection:
+        tables = [f"{name}.{table}" for (table,) in connection.execute(query, [name]).fetchall()]
+        copies = {}
+        for table in tables:
+            with connection.cursor().copy(f"copy {table} to stdout") as copy:
+                copies[table] = b"".join(bytes(part) for part in copy)
+
+    def put() -> None:
+        with psycopg.connect(dsn) as connection:
+            for table, rows in copies.items():
+                connection.execute(f"truncate {table}")
+                with connection.cursor().copy(f"copy {table} from stdin") as copy:
+                    copy.write(rows)
+
+    return put

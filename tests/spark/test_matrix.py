@@ -12,8 +12,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import psycopg
@@ -37,10 +37,13 @@ from spanmq.client import Client
 from spanmq.errors import PositionUnknownError
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import FORMATS as CLASSES
-from spanmq.spark.jobs.manifest import files_of, size_of, union
+from spanmq.spark.jobs.lake_format import known_table
+from spanmq.spark.jobs.manifest import files_of
+from spanmq.spark.jobs.ranges import size_of, union
 from spanmq.spark.jobs.restored import restored
 
 JOBS = "spanmq.spark.jobs"
+ALL_FORMATS = [*FORMATS, "ducklake"]
 # What goes back: alone, and in pairs.
 SUBJECTS = ["database", "lake", "catalogue"]
 SETS = [*((each,) for each in SUBJECTS), *itertools.combinations(SUBJECTS, 2)]
@@ -51,10 +54,10 @@ STEPS = [
     f"{JOBS}.export.verify",
     "spanmq.spark.calls.note_position",
     "commit",
-    f"{JOBS}.export.write_manifest",
+    f"{JOBS}.run.write_manifest",
     f"{JOBS}.run.write_exported",
     f"{JOBS}.run.drop_draft",
-    f"{JOBS}.export.note",
+    f"{JOBS}.run.note",
 ]
 # And of a repair.
 REPAIR_STEPS = [
@@ -70,12 +73,38 @@ REPAIR_STEPS = [
     f"{JOBS}.run.drop_draft",
     f"{JOBS}.restored.accept",
 ]
-CUTS = [(step, is_after) for step in STEPS for is_after in (False, True)]
-REPAIR_CUTS = [(step, is_after) for step in REPAIR_STEPS for is_after in (False, True)]
-# Each case copies databases: a run has some of them, which its seed chooses. SPANMQ_TEST_CASES=108 runs all.
+# A DuckLake's export is one transaction, and so is its repair.
+DUCKLAKE = f"{JOBS}.ducklake"
+DUCKLAKE_STEPS = [
+    f"{JOBS}.export.verify",
+    f"{DUCKLAKE}.catalogue.Catalogue.create",
+    "spanmq.spark.calls.note_position",
+    f"{DUCKLAKE}.run.note_export",
+    f"{DUCKLAKE}.catalogue.Catalogue.note",
+    f"{DUCKLAKE}.catalogue.Catalogue.add",
+    f"{DUCKLAKE}.run.Run.commit",
+    f"{DUCKLAKE}.run.Run.note",
+]
+DUCKLAKE_REPAIR_STEPS = [
+    f"{DUCKLAKE}.repair.write_gone",
+    f"{DUCKLAKE}.catalogue.Catalogue.create",
+    f"{DUCKLAKE}.repair.note_newest",
+    f"{DUCKLAKE}.catalogue.Catalogue.add",
+]
+
+
+def cuts_of(steps: list[str]) -> list[tuple[str, bool]]:
+    return [(step, is_after) for step in steps for is_after in (False, True)]
+
+
+CUTS = {kind: cuts_of(DUCKLAKE_STEPS if kind == "ducklake" else STEPS) for kind in ALL_FORMATS}
+REPAIR_CUTS = {
+    kind: cuts_of(DUCKLAKE_REPAIR_STEPS if kind == "ducklake" else REPAIR_STEPS) for kind in ALL_FORMATS
+}
+# Each case copies databases: a run has some of them, which its seed chooses. SPANMQ_TEST_CASES=144 runs all.
 QUANTITY = int(os.environ.get("SPANMQ_TEST_CASES") or (24 if os.environ.get("SPANMQ_TEST_DEEP") else 3))
 CASES = random.Random(int(os.environ.get("SPANMQ_TEST_SEED", "1"))).sample(
-    list(enumerate(itertools.product(FORMATS, SETS, MOMENTS, range(2)))), QUANTITY
+    list(enumerate(itertools.product(ALL_FORMATS, SETS, MOMENTS, range(2)))), QUANTITY
 )
 
 
@@ -83,7 +112,7 @@ CASES = random.Random(int(os.environ.get("SPANMQ_TEST_SEED", "1"))).sample(
 def cut(kind: str, step: str, *, is_after: bool) -> Iterator[None]:
     """Kill what runs in the block at a step, if it takes it."""
     name = step.rpartition(".")[2]
-    owner: Any = import_module(step.rpartition(".")[0]) if "." in step else CLASSES[kind]
+    owner: Any = resolve_name(step.rpartition(".")[0]) if "." in step else CLASSES[kind]
     act = getattr(owner, name)
 
     def killing(*given: Any, **named: Any) -> Any:
@@ -119,7 +148,8 @@ def test_nothing_is_lost_or_doubled_without_a_word(
     export = partial(run, database, lake, kind)
     archived(database, "first", 8)
     export()
-    took = cut(kind, *CUTS[number * 7 % len(CUTS)][:1], is_after=CUTS[number * 7 % len(CUTS)][1])
+    step, is_after = CUTS[kind][number * 7 % len(CUTS[kind])]
+    took = cut(kind, step, is_after=is_after)
     backups: list[Callable[[], None]] = []
 
     def back_up() -> None:
@@ -147,19 +177,19 @@ def test_nothing_is_lost_or_doubled_without_a_word(
     if number % 2:
         retained(database)
     archived(database, "last", 3)
-    step, is_after = CUTS[number * 5 % len(CUTS)]
+    step, is_after = CUTS[kind][number * 5 % len(CUTS[kind])]
     with cut(kind, step, is_after=is_after):
         export()
     # The catalogue is in the database that goes back, and the lake has Delta's log.
     for went_back in backups:
         went_back()
     there = archive_of(database)
-    in_lake = bodies_before_repair(lake, kind)
+    in_lake = bodies_before_repair(lake, kind, database)
     archived(database, "new", 4)
     try:
         export()
     except PositionUnknownError:
-        step, is_after = REPAIR_CUTS[number * 3 % len(REPAIR_CUTS)]
+        step, is_after = REPAIR_CUTS[kind][number * 3 % len(REPAIR_CUTS[kind])]
         with cut(kind, step, is_after=is_after):
             restored(database, "orders", lake=lake)
         restored(database, "orders", lake=lake)
@@ -195,7 +225,10 @@ def archive_of(dsn: str) -> Bodies:
     return Bodies(str(body).split()[0] for (body,) in found)
 
 
-def bodies_before_repair(lake: Path, kind: str) -> Bodies:
-    """Return what the manifests of a lake name."""
-    names = files_of(lake_at(lake), "orders")
+def bodies_before_repair(lake: Path, kind: str, dsn: str) -> Bodies:
+    """Return what the manifests of a lake name, or its catalogue."""
+    place = lake_at(lake)
+    names = (
+        known_table(dsn, place, "archive").read("orders") if kind == "ducklake" else files_of(place, "orders")
+    )
     return words([body for name in names if (lake / name).exists() for body in column(lake / name)])

@@ -15,7 +15,7 @@ from spanmq.errors import PipelineError
 from spanmq.spark import calls, rows
 from spanmq.spark.jobs.export import follow
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_format import table_of
+from spanmq.spark.jobs.lake_format import manifest_table, table_of
 from spanmq.spark.jobs.lake_table import TABLES
 from spanmq.spark.jobs.manifest import Manifest, files_of, read_exported, write_draft, write_manifest
 from spanmq.spark.jobs.parquet import Written
@@ -45,7 +45,7 @@ def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[Written]) ->
         position = server.admin.run(calls.note_position("orders", manifest.position))
     names = [each.name for each in files]
     manifest = replace(manifest, ids=[(1, 2)], files=names, count=2, position=position)
-    table_of(manifest.format, None, lake, "archive").commit(manifest, files)
+    manifest_table(manifest.format, None, lake, "archive").commit(manifest, files)
     write_manifest(lake, manifest)
     return manifest
 

@@ -136,6 +136,7 @@ SQL_EXEMPT = {
     "schema.adopt": "takes over PGMQ's tables",
     "client._*.copy*": "COPY into a log and range reads out of it",
     "spark.adbc.Connection": "asks whether the server still answers",
+    "spark.jobs.ducklake.catalogue": "tables that DuckLake's specification describes, in a schema of a lake",
     "spark.rows": "range reads out of archives, queues and the log",
     "spark.table_sink": "writes into a table of the user's, in a database that may have no spanmq",
     "testing.databases": "makes and drops databases",

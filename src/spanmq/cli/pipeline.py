@@ -36,7 +36,9 @@ def export(
         str, typer.Option(help="The lake: a folder, created if it does not exist, or a URI (s3://…).")
     ],
     table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
-    lake_format: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
+    lake_format: Annotated[
+        str, typer.Option("--format", help="parquet, delta, iceberg or ducklake.")
+    ] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Continue until it is stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
     compact_every: Annotated[
@@ -119,6 +121,37 @@ def compact(
         f"replaced {report.replaced:,} files of queue {queue} by {report.written:,}, {report.seconds:.1f} s",
         **fields(report),
     )
+
+
+@pipeline.command("orphans")
+def orphans(
+    queue: QueueName,
+    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.")],
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the files.")] = False,
+    yes: Yes = False,
+    dsn: Dsn = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the files of exports that the catalogue of a DuckLake does not know, or delete them.
+
+    Killed exports leave them, and so does a database that was restored to an earlier time. A copy of the database may
+    still need them.
+
+    $ spanmq pipeline orphans orders /data/lake
+    """
+    from spanmq.spark.session import require
+
+    require()
+    from spanmq.spark.jobs.orphans import orphans as run
+
+    if delete:
+        confirm(f"Delete the files in {lake} that the catalogue does not know?", yes=yes)
+    with address(dsn) as found, awaited(f"listing files of {queue}"):
+        report = run(found, queue, lake, delete=delete)
+    output = Output(as_json=as_json)
+    verb = "deleted" if delete else "found"
+    sentence = f"{verb} {len(report.names):,} files of queue {queue} that the catalogue does not know"
+    output.done("\n".join([sentence, *report.names]), **fields(report))
 
 
 @pipeline.command("moved")

@@ -74,8 +74,8 @@ def connected(dsn: str) -> Iterator[Client]:
 
 
 @contextlib.contextmanager
-def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
-    """Hold the advisory lock of a name for a block; yield False if another session keeps it too long."""
+def alone(dsn: str, name: str, seconds: float) -> Iterator[Client | None]:
+    """Hold the advisory lock of a name for a block; yield the session that has it, None if another keeps it."""
     with connected(dsn) as server:
         server.connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
         try:
@@ -86,7 +86,7 @@ def alone(dsn: str, name: str, seconds: float) -> Iterator[bool]:
             is_alone = False
         else:
             is_alone = True
-        yield is_alone
+        yield server if is_alone else None
 
 
 def has_queue(server: Client, queue: str) -> bool:

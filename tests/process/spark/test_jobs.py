@@ -25,7 +25,8 @@ from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import ExportReport, export, follow, missing
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.manifest import files_of, read_manifests, union, within
+from spanmq.spark.jobs.manifest import files_of, read_manifests
+from spanmq.spark.jobs.ranges import union, within
 from spanmq.spark.jobs.report import report
 from spanmq.spark.rows import Range
 from spanmq.spark.session import told_of_tasks

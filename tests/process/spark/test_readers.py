@@ -12,6 +12,7 @@ import psycopg
 import pyarrow
 import pytest
 from tests.documented import run_programs
+from tests.spark.duck import attached
 
 from spanmq.client import Client
 from spanmq.spark.jobs.compact import compact
@@ -85,6 +86,13 @@ def by_duckdb(source: Any) -> pyarrow.Table:
         return relation.select(*(f'"{name}"' for name in COLUMNS)).to_arrow_table()
 
 
+def by_ducklake(lake: Lake) -> pyarrow.Table:
+    with attached(lake.dsn, lake.folder) as connection:
+        columns = ", ".join(f'"{name}"' for name in COLUMNS)
+        table: pyarrow.Table = connection.execute(f"select {columns} from lake.archive").to_arrow_table()
+        return table
+
+
 READERS: dict[str, dict[str, Reader]] = {
     "parquet": {
         "spark": by_spark,
@@ -105,6 +113,7 @@ READERS: dict[str, dict[str, Reader]] = {
         "polars": lambda lake: polars.scan_iceberg(lake.iceberg).select(COLUMNS).collect().to_arrow(),
         "duckdb": lambda lake: by_duckdb(lake.iceberg.scan().to_arrow()),
     },
+    "ducklake": {"spark": by_spark, "duckdb": by_ducklake},
 }
 
 
@@ -170,7 +179,7 @@ def test_lake_is_read_alike_by_other_programs(
         (tmp_path / "lake").symlink_to(lake.folder)
         monkeypatch.chdir(tmp_path)
         run_programs("guides/pipeline")
-    if format != "iceberg":
+    if format in ("parquet", "delta"):
         assert compact(database, "orders", lake.folder).replaced == 4
         check()
     # A column of the reader's own; exports go on without it.
@@ -182,6 +191,9 @@ def test_lake_is_read_alike_by_other_programs(
 
         with lake.catalogued() as table, table.update_schema() as update:
             update.add_column("seen", BooleanType())
+    elif format == "ducklake":
+        with attached(database, lake.folder) as connection:
+            connection.execute("alter table lake.archive add column seen boolean")
     rows += archived(database, 1 + 2 * len(BODIES))
     assert export(spark, database, "orders", lake.folder, format=format).exported == len(BODIES)
     check()

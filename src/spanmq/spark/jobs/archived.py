@@ -1,6 +1,6 @@
 """Archived messages as frames: out of a lake that exports wrote, or out of the database."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import known_table
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
+from spanmq.spark.jobs.ranges import Ranges
 
 TASKS_MAX: Final = 1000
 # Where a message comes from that was sent again, as SQL's replay() writes it; and what is not its own any more.
@@ -79,10 +80,12 @@ class Archived:
             reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", self.queue)
             return reader.option("table", "archive").option("columns", ",".join(columns)).load()
         lake = lake_at(self.lake)
-        names = known_table(dsn, lake, "archive").read(self.queue)
+        files = known_table(dsn, lake, "archive")
+        names = files.read(self.queue)
         if not names:
             raise PipelineError(f"{lake.uri} holds no archive of queue {self.queue}", queue=self.queue)
-        return lake_frame(spark, lake, "archive", names, columns, self._sent_between())
+        deleted = files.deleted(self.queue)
+        return lake_frame(spark, lake, "archive", names, columns, self._sent_between(), deleted)
 
     def _sent_between(self) -> compute.Expression | None:
         """Return the times as a condition for readers of Parquet, which skip what has none of them."""
@@ -102,8 +105,10 @@ def lake_frame(
     names: Sequence[str],
     columns: Sequence[str],
     condition: Any = None,
+    deleted: Mapping[str, Ranges] = parquet.NONE,
 ) -> DataFrame:
-    """Return columns of these files, of the rows that meet Arrow's `condition`."""
+    """Return columns of these files, of the rows that meet Arrow's `condition`, but for those at `deleted` places."""
+    deleted = dict(deleted)
     kinds = {each.name: each.kind.simpleString() for each in TABLES[table].columns if each.name in columns}
     own = [name for name in kinds if name != PARTITIONS[0]]
 
@@ -111,7 +116,7 @@ def lake_frame(
         for batch in batches:
             for number in batch.column("number").to_pylist():
                 queue = _queue_of(names[number])
-                for rows in parquet.read(lake, [names[number]], own, condition):
+                for rows in parquet.read(lake, [names[number]], own, condition, deleted):
                     # A file does not have the queue, which is the name of its folder.
                     found = {PARTITIONS[0]: pyarrow.repeat(queue, rows.num_rows)}
                     found |= dict(zip(own, rows.columns, strict=True))

@@ -8,7 +8,7 @@ from typing import Final
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import check_compacts, table_of
+from spanmq.spark.jobs.lake_format import check_compacts, manifest_table
 from spanmq.spark.jobs.lake_table import table_named
 from spanmq.spark.jobs.manifest import format_of, read_exported
 from spanmq.spark.jobs.run import run_on
@@ -48,11 +48,11 @@ def compact(
     if size < 1:
         raise InvalidArgumentError(f"the size must be 1 byte or more, got {size}")
     place, table = lake_at(lake), table_named(table).name
-    if not read_exported(place, queue, table).number:
-        raise PipelineError(f"{place.uri} holds no {table} of queue {queue}", queue=queue)
     lake_format = format_of(place, table) or "parquet"
     check_compacts(lake_format)
-    files = table_of(lake_format, dsn, place, table)
+    if not read_exported(place, queue, table).number:
+        raise PipelineError(f"{place.uri} holds no {table} of queue {queue}", queue=queue)
+    files = manifest_table(lake_format, dsn, place, table)
     with clear_errors(), run_on(dsn, place, queue, table) as run:
         replaced, written = files.compact(run, size)
         files.expire()

@@ -6,7 +6,7 @@ before a kill can be asked afterwards, so none is made twice.
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final
@@ -19,7 +19,8 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
-from spanmq.spark.jobs.manifest import Committed, Manifest, Ranges, Writing, write_draft
+from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, write_draft
+from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.rows import crc_of
 
 # A condition of many is slow to plan.
@@ -34,7 +35,7 @@ class DeltaFormat:
     dsn: str | None
     lake: Lake
     table: str
-    compacts: ClassVar[bool] = True
+    not_compacted: ClassVar[str] = ""
 
     def append(
         self,
@@ -104,6 +105,10 @@ class DeltaFormat:
         actions = pyarrow.table(table.get_add_actions(flatten=True))
         pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
         return [f"{self.table}/{unquote(path)}" for path, of in pairs if queue in (None, of)]
+
+    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
+        """Return nothing: each row of a file counts."""
+        return {}
 
     def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Join small files by a commit of Delta's own."""

@@ -18,27 +18,24 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import calls, rows
 from spanmq.spark.cause import clear_errors
+from spanmq.spark.jobs import run
 from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.history import check_history, note
+from spanmq.spark.jobs.ducklake import run as ducklake_run
+from spanmq.spark.jobs.export_run import ExportRun, Known, Seen
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_format import LakeFormat, check_compacts, check_format, table_of
-from spanmq.spark.jobs.lake_table import LakeTable, table_named
-from spanmq.spark.jobs.manifest import (
-    BLOCK_BITS,
-    Exported,
-    Manifest,
-    Ranges,
-    drop_draft,
-    format_of,
-    read_exported,
-    size_of,
-    union,
-    within,
-    write_manifest,
+from spanmq.spark.jobs.lake_format import (
+    LakeFormat,
+    check_compacts,
+    check_format,
+    has_manifests,
+    table_of,
 )
+from spanmq.spark.jobs.lake_table import LakeTable, table_named
+from spanmq.spark.jobs.manifest import Manifest, format_of
 from spanmq.spark.jobs.parquet import REPORT, Written
+from spanmq.spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, union, within
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import Run, check_format_of, run_on
+from spanmq.spark.jobs.run import check_format_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -154,24 +151,21 @@ def _export(
         has_crc = rows.has_crc(server)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source, since, has_crc)
+    runs = run if has_manifests(format) else ducklake_run
+    _check(this)
     with clear_errors():
         if dry_run:
-            before = read_exported(lake, queue, table)
-            check_history(dsn, lake, before, is_dry_run=True)
-            _check(this)
+            before = runs.look(dsn, lake, queue, table)
             ranges = _ranges(this, before)
             count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
         else:
-            with run_on(dsn, lake, queue, table) as run:
-                before = run.exported
-                _check(this)
-                ranges = _ranges(this, before)
-                count, files, checksum = _write(this, ranges, run) if ranges else (0, 0, 0)
-                after = read_exported(lake, queue, table)
+            with runs.run_on(dsn, lake, queue, table) as began_run:
+                before = began_run.exported
                 is_whole = _is_whole(before)
-                compared_at = time.time() if is_whole else after.compared_at
-                # From now on retention may delete what is verified, and nothing else.
-                note(dsn, replace(after, since=since, compared_at=compared_at), is_whole=is_whole)
+                seen = Seen(since, time.time() if is_whole else before.compared_at, is_whole)
+                ranges = _ranges(this, before)
+                count, files, checksum = _write(this, ranges, began_run, seen) if ranges else (0, 0, 0)
+                began_run.note(seen)
     return ExportReport(
         queue=queue,
         table=table,
@@ -233,7 +227,7 @@ def _check(this: _Export) -> None:
     check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
 
 
-def _is_whole(before: Exported) -> bool:
+def _is_whole(before: Known) -> bool:
     """Return whether all ids are to be compared with the database, not only those of rows that are new by their time.
 
     Once a day: rows that were inserted by hand may have any time.
@@ -241,7 +235,7 @@ def _is_whole(before: Exported) -> bool:
     return not before.since or not 0 <= time.time() - before.compared_at < COMPARE_SECONDS
 
 
-def _ranges(this: _Export, before: Exported) -> list[rows.Range]:
+def _ranges(this: _Export, before: Known) -> list[rows.Range]:
     """Return ranges of ids that hold rows which are not exported, or none if there are no such rows.
 
     Gaps between ids look like ids that are not exported: so they are looked up, before Spark starts for nothing.
@@ -252,7 +246,7 @@ def _ranges(this: _Export, before: Exported) -> list[rows.Range]:
         return ranges if any(rows.has_any(server, each) for each in reversed(ranges)) else []
 
 
-def _possible_ranges(this: _Export, before: Exported) -> list[rows.Range]:
+def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
     """Return ranges of ids that may hold rows which are not exported."""
     with rows.connected(this.options.dsn) as server:
         if _is_whole(before):
@@ -339,11 +333,11 @@ def _written(
         yield file.append_column("token", pyarrow.array(tokens))
 
 
-def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int, int]:
-    """Write and verify, commit, and write the manifest: in this order."""
+def _write(this: _Export, ranges: list[rows.Range], run: ExportRun, seen: Seen) -> tuple[int, int, int]:
+    """Write, verify, and commit: in this order."""
     manifest = run.begin(this.source, this.format)
     found = _frame(this, ranges, manifest).collect()
-    files = [Written(row["name"], row["rows"], row["size"]) for row in found]
+    files = [Written(row["name"], row["rows"], row["size"], row["nulls"]) for row in found]
     manifest = replace(
         manifest,
         ids=union([], [(first, last) for row in found for first, last in json.loads(row["ids"])]),
@@ -352,18 +346,10 @@ def _write(this: _Export, ranges: list[rows.Range], run: Run) -> tuple[int, int,
         checksum=sum(int(row["checksum"]) for row in found),
     )
     if not files:
-        drop_draft(this.lake, manifest)
+        run.drop(manifest)
         return 0, 0, 0
     verify(this, manifest)
-    witnesses = sorted({row["token"] for row in found})
-    # It counts before the lake has it: a database that went back since then does not know it.
-    with rows.connected(this.options.dsn) as server:
-        call = calls.note_position(manifest.queue, manifest.position, witnesses)
-        position = server.admin.run(call)
-    manifest = replace(manifest, position=position)
-    this.files.commit(manifest, files)
-    write_manifest(this.lake, manifest)
-    run.end(manifest)
+    run.commit(manifest, files, sorted({row["token"] for row in found}), seen)
     return manifest.count, len(files), manifest.checksum
 
 

@@ -14,18 +14,20 @@ so it is noticed by the next (`Committed` in manifest.py).
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from spanmq.client import argument
-from spanmq.client.call import queue_call
+from spanmq.client.call import Call, queue_call
 from spanmq.client.rows import nothing
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark import calls, rows
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import escaped
 from spanmq.spark.jobs.manifest import FOLDER, Exported, changed_by, read_manifest, write_exported
+from spanmq.spark.jobs.ranges import Ranges
 
 _HINT: Final = (
     "If this database was restored to an earlier time: spanmq pipeline restored. If it was moved with all it has:"
@@ -125,8 +127,7 @@ def check_history(dsn: str, lake: Lake, exported: Exported, *, is_dry_run: bool 
 def refuse(dsn: str, lake: Lake, exported: Exported) -> None:
     """Refuse a lake; retention keeps the archive from now on."""
     with rows.connected(dsn) as server:
-        arguments = (argument.text("lake", lake.uri), argument.text("table", exported.table).to("of_table"))
-        server.admin.run(queue_call(exported.queue, "refuse_export", nothing, *arguments))
+        server.admin.run(refuse_export(exported.queue, lake, exported.table))
     lake.put(_name(exported), json.dumps({"refused_at": datetime.now(UTC).isoformat()}).encode())
 
 
@@ -145,17 +146,37 @@ def note(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
         blocks = sorted({block for each in manifests if each is not None for block in changed_by(each)})
     if blocks is None or blocks:
         ids = exported.ids if blocks is None else exported.ids_in(blocks)
-        arguments = (
-            argument.text("lake", exported.lake.uri),
-            argument.Argument("ids", rows.multirange(ids), "cast({} as int8multirange)"),
-            argument.text("table", exported.table).to("of_table"),
-            *argument.optional(argument.bigints, "blocks", blocks),
-            argument.bigint("number", exported.number),
-            *argument.optional(argument.uuid, "token", exported.position or None),
-        )
+        newest = exported.number, exported.position or None
         with rows.connected(dsn) as server:
-            server.admin.run(queue_call(exported.queue, "note_export", nothing, *arguments))
+            server.admin.run(note_export(exported.queue, exported.lake, exported.table, ids, blocks, newest))
     return write_exported(replace(exported, noted=exported.number))
+
+
+def note_export(
+    queue: str,
+    lake: Lake,
+    table: str,
+    ids: Ranges,
+    blocks: Sequence[int] | None,
+    newest: tuple[int, str | None],
+) -> Call[None]:
+    """Note that a lake has these ids, of all or of some blocks, by its export of this number and position."""
+    number, position = newest
+    arguments = (
+        argument.text("lake", lake.uri),
+        argument.Argument("ids", rows.multirange(ids), "cast({} as int8multirange)"),
+        argument.text("table", table).to("of_table"),
+        *argument.optional(argument.bigints, "blocks", blocks),
+        argument.bigint("number", number),
+        *argument.optional(argument.uuid, "token", position),
+    )
+    return queue_call(queue, "note_export", nothing, *arguments)
+
+
+def refuse_export(queue: str, lake: Lake, table: str) -> Call[None]:
+    """Refuse a lake: retention keeps the archive from now on."""
+    arguments = argument.text("lake", lake.uri), argument.text("table", table).to("of_table")
+    return queue_call(queue, "refuse_export", nothing, *arguments)
 
 
 def _name(exported: Exported) -> str:

@@ -8,7 +8,7 @@ in the database of the queues.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,8 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Committed, Manifest, Ranges, Writing, files_of, write_draft
+from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, files_of, write_draft
+from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.rows import crc_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class IcebergFormat:
     dsn: str | None
     lake: Lake
     table: str
-    compacts: ClassVar[bool] = False
+    not_compacted: ClassVar[str] = "Use the procedure rewrite_data_files of Iceberg for Spark."
 
     def append(
         self,
@@ -116,6 +117,10 @@ class IcebergFormat:
                 hint="Run Iceberg's procedure rewrite_data_files, with delete-file-threshold 1, before.",
             )
         return [f"{self.table}/{task.file.file_path.removeprefix(location + '/')}" for task in tasks]
+
+    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
+        """Return nothing: each row of a file counts."""
+        return {}
 
     def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Raise PipelineError: PyIceberg compacts no tables."""

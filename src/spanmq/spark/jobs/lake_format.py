@@ -1,4 +1,8 @@
-"""The formats of a lake. Each is one class, in a file of its own; nothing else depends on a format's name."""
+"""The formats of a lake. Each is one class, in a file of its own; nothing else depends on a format's name.
+
+Three of them commit in the lake, and manifests beside tell what was exported (manifest.py). The catalogue of a DuckLake
+is in the database of the queues, and so is all that its exports note (ducklake/run.py).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, Protocol
@@ -7,11 +11,13 @@ import pyarrow
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.delta import DeltaFormat
+from spanmq.spark.jobs.ducklake.format import DuckLakeFormat
 from spanmq.spark.jobs.iceberg import IcebergFormat
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Committed, Manifest, Ranges, Writing, format_of
+from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, format_of
 from spanmq.spark.jobs.parquet import Checksum, Written
 from spanmq.spark.jobs.plain import PlainFormat
+from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.options import hint_of
 from spanmq.spark.rows import crc_of
 
@@ -19,8 +25,8 @@ from spanmq.spark.rows import crc_of
 class LakeFormat(Protocol):
     """A table of a lake: tasks append files, and the driver's commit makes them rows."""
 
-    # Whether small files of it can be joined.
-    compacts: ClassVar[bool]
+    # What joins small files where spanmq does not, as a sentence; empty where it does.
+    not_compacted: ClassVar[str]
 
     def __init__(self, dsn: str | None, lake: Lake, table: str) -> None: ...
 
@@ -37,6 +43,18 @@ class LakeFormat(Protocol):
         """
         ...
 
+    def read(self, queue: str | None) -> list[str]:
+        """Return the names in the lake of the files that have the rows of a queue, or of all."""
+        ...
+
+    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:
+        """Return the places of rows in these files that don't count."""
+        ...
+
+
+class ManifestFormat(LakeFormat, Protocol):
+    """A table that commits in the lake or a catalogue, after a manifest's draft and before the manifest."""
+
     def committed(self, manifest: Manifest) -> Committed:
         """Return which commits of manifests of the same queue the table has."""
         ...
@@ -46,10 +64,6 @@ class LakeFormat(Protocol):
 
         Raises PipelineError where another run has taken it, PositionUnknownError where the table lacks what it follows.
         """
-        ...
-
-    def read(self, queue: str | None) -> list[str]:
-        """Return the names in the lake of the files that have the rows of a queue, or of all."""
         ...
 
     def compact(self, run: Writing, size: int) -> tuple[int, int]:
@@ -73,26 +87,37 @@ class LakeFormat(Protocol):
         ...
 
 
-FORMATS: Final[Mapping[str, type[LakeFormat]]] = {
+BY_MANIFEST: Final[Mapping[str, type[ManifestFormat]]] = {
     "parquet": PlainFormat,
     "delta": DeltaFormat,
     "iceberg": IcebergFormat,
 }
+FORMATS: Final[Mapping[str, type[LakeFormat]]] = {**BY_MANIFEST, "ducklake": DuckLakeFormat}
 
 
-def table_of(
-    kind: str,
-    dsn: str | None,
-    lake: Lake,
-    table: str,
-) -> LakeFormat:
+def table_of(kind: str, dsn: str | None, lake: Lake, table: str) -> LakeFormat:
     """Open a table of a lake; its catalogue, where a format has one, may be in the database of `dsn`."""
     return FORMATS[kind](dsn, lake, table)
+
+
+def manifest_table(kind: str, dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
+    """Open a table of a format that has manifests."""
+    return BY_MANIFEST[kind](dsn, lake, table)
 
 
 def known_table(dsn: str | None, lake: Lake, table: str) -> LakeFormat:
     """Open a table of a lake in the format that it has."""
     return table_of(format_of(lake, table) or "parquet", dsn, lake, table)
+
+
+def known_manifest_table(dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
+    """Open a table of a lake in the format that it has, which has manifests."""
+    return manifest_table(format_of(lake, table) or "parquet", dsn, lake, table)
+
+
+def has_manifests(name: str | None) -> bool:
+    """Return whether exports of a format note what they did in the lake, and not in the database."""
+    return name is None or name in BY_MANIFEST
 
 
 def check_format(name: str) -> None:
@@ -103,9 +128,6 @@ def check_format(name: str) -> None:
 
 
 def check_compacts(name: str) -> None:
-    """Raise PipelineError for a format whose files can't be joined."""
-    if not FORMATS[name].compacts:
-        raise PipelineError(
-            f"spanmq compacts no tables of format {name}",
-            hint="Use the procedure rewrite_data_files of Iceberg for Spark.",
-        )
+    """Raise PipelineError for a format whose files spanmq does not join."""
+    if FORMATS[name].not_compacted:
+        raise PipelineError(f"spanmq compacts no tables of format {name}", hint=FORMATS[name].not_compacted)

@@ -7,6 +7,7 @@ from pathlib import Path
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark import rows
 from spanmq.spark.jobs.checkpoint import is_of, write_lines
+from spanmq.spark.jobs.ducklake import repair
 from spanmq.spark.jobs.history import accept, compare
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.manifest import format_of, read_exported, write_manifest
@@ -48,8 +49,12 @@ def moved(
 
 
 def _move_lake(dsn: str, lake: Lake, queue: str, source: str) -> list[str]:
-    tables = []
+    tables, has_any = [], False
     for table in ("archive", "dead_letters"):
+        if repair.is_one(dsn, lake, table):
+            tables += [table] if repair.move(dsn, lake, queue, table) else []
+            has_any = has_any or repair.has_any(dsn, lake, queue, table)
+            continue
         with run_on(dsn, lake, queue, table, is_repair=True) as run:
             exported = run.exported
             found = compare(dsn, lake, exported)
@@ -69,8 +74,10 @@ def _move_lake(dsn: str, lake: Lake, queue: str, source: str) -> list[str]:
                 run.end(manifest)
             accept(dsn, lake, exported)
             tables.append(table)
-    if not tables and not any(
-        read_exported(lake, queue, each).number for each in ("archive", "dead_letters")
+    if not (
+        tables
+        or has_any
+        or any(read_exported(lake, queue, each).number for each in ("archive", "dead_letters"))
     ):
         raise PipelineError(f"{lake.uri} holds nothing of queue {queue}", queue=queue)
     return tables

@@ -2,9 +2,10 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import pyarrow
@@ -15,22 +16,26 @@ from pyarrow import compute
 from spanmq.errors import PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
+from spanmq.spark.jobs.ranges import Ranges, has
 from spanmq.spark.rows import crc_of
 
 # Held in memory until it is written: rows of a file's row group, and bytes of all files of a task.
 ROWS_PER_GROUP: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 Checksum = Callable[[bytes], int]
-REPORT: Final = "name string, rows long, size long, checksum string, ids string"
+# No rows of any file.
+NONE: Final[Mapping[str, Ranges]] = MappingProxyType({})
+REPORT: Final = "name string, rows long, size long, checksum string, ids string, nulls long"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file of a lake."""
+    """A file of a lake; `nulls` of its bodies are null."""
 
     name: str
     rows: int
     size: int
+    nulls: int = 0
 
 
 class Writer:
@@ -112,12 +117,13 @@ def _by_day(batch: pyarrow.RecordBatch, column: str) -> Iterator[tuple[str, pyar
 def _read_back(lake: Lake, name: str, id_name: str, checksum: Checksum) -> dict[str, Any]:
     """Count a file's rows, add up the checksums of their bodies, and list its ids."""
     ids: list[pyarrow.Array] = []
-    total = 0
+    total = nulls = 0
     with lake.reader(name) as opened:
         size = opened.seek(0, 2)
         rows = pyarrow.parquet.read_metadata(opened).num_rows
         for batch in _batches(opened, [id_name, "body"]):
             ids.append(batch.column(id_name))
+            nulls += batch.column("body").null_count
             bodies = batch.column("body").cast(pyarrow.binary()).to_pylist()
             total += sum(checksum(body) for body in bodies if body is not None)
     ordered = pyarrow.concat_arrays(ids)
@@ -127,24 +133,50 @@ def _read_back(lake: Lake, name: str, id_name: str, checksum: Checksum) -> dict[
     firsts = compute.indices_nonzero(is_first).to_pylist()
     lasts = [*(place - 1 for place in firsts[1:]), rows - 1]
     pieces = list(zip(ordered.take(firsts).to_pylist(), ordered.take(lasts).to_pylist(), strict=True))
-    return {"name": name, "rows": rows, "size": size, "checksum": str(total), "ids": json.dumps(pieces)}
+    report = {"name": name, "rows": rows, "size": size, "checksum": str(total), "ids": json.dumps(pieces)}
+    return {**report, "nulls": nulls}
 
 
 def read(
-    lake: Lake, names: Sequence[str], columns: Sequence[str], condition: Any = None
+    lake: Lake,
+    names: Sequence[str],
+    columns: Sequence[str],
+    condition: Any = None,
+    deleted: Mapping[str, Ranges] = NONE,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Read columns of files, of the rows that meet Arrow's condition: row groups that have none are skipped."""
+    """Read columns of files, of the rows that meet Arrow's condition: row groups that have none are skipped.
+
+    `deleted` has the places of the rows of a file that don't count.
+    """
     for name in names:
         with lake.reader(name) as opened:
-            yield from _batches(opened, columns, condition)
+            yield from _batches(opened, columns, condition, deleted.get(name, []))
 
 
-def _batches(opened: Any, columns: Sequence[str], condition: Any = None) -> Iterator[pyarrow.RecordBatch]:
+def _batches(
+    opened: Any, columns: Sequence[str], condition: Any = None, deleted: Ranges | None = None
+) -> Iterator[pyarrow.RecordBatch]:
     # One row group after the other, which bounds the memory: ParquetFile.iter_batches() holds more of them.
     options = pyarrow.dataset.ParquetFragmentScanOptions(pre_buffer=False)
     fragment = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(opened)
+    if deleted:
+        yield from _rest(fragment, columns, condition, deleted)
+        return
     for group in fragment.split_by_row_group(condition):
         yield from group.to_batches(columns=list(columns), filter=condition, use_threads=False)
+
+
+def _rest(
+    fragment: Any, columns: Sequence[str], condition: Any, deleted: Ranges
+) -> Iterator[pyarrow.RecordBatch]:
+    """Read the rows whose places are in none of these ranges: the places are those of all rows of a file."""
+    place = 0
+    for group in fragment.split_by_row_group():
+        for batch in group.to_batches(use_threads=False):
+            counts = [not has(deleted, n) for n in range(place, place + batch.num_rows)]
+            place += batch.num_rows
+            part = batch.filter(pyarrow.array(counts))
+            yield (part if condition is None else part.filter(condition)).select(list(columns))
 
 
 def join(lake: Lake, names: Sequence[str], into: str) -> None:

@@ -11,16 +11,8 @@ import pyarrow
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import TABLES, folder_of
-from spanmq.spark.jobs.manifest import (
-    Committed,
-    Manifest,
-    Ranges,
-    Writing,
-    files_of,
-    has,
-    read_manifest,
-    write_manifest,
-)
+from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, files_of, read_manifest, write_manifest
+from spanmq.spark.jobs.ranges import Ranges, has
 from spanmq.spark.rows import crc_of
 
 
@@ -31,7 +23,7 @@ class PlainFormat:
     dsn: str | None
     lake: Lake
     table: str
-    compacts: ClassVar[bool] = True
+    not_compacted: ClassVar[str] = ""
 
     def append(
         self,
@@ -55,6 +47,10 @@ class PlainFormat:
     def read(self, queue: str | None) -> list[str]:
         """Return the files that manifests name."""
         return files_of(self.lake, queue, self.table)
+
+    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
+        """Return nothing: each row of a file counts."""
+        return {}
 
     def compact(self, run: Writing, size: int) -> tuple[int, int]:
         """Join small files of a day; a manifest has the new ones, and then the others are deleted."""

@@ -159,8 +159,9 @@ def _from_lake(spark: SparkSession, lake: Lake) -> tuple[DataFrame, DataFrame]:
 
 
 def _table(spark: SparkSession, lake: Lake, name: str) -> DataFrame | None:
-    names = known_table(None, lake, name).read(None)
-    return lake_frame(spark, lake, name, names, _NEEDED) if names else None
+    files = known_table(None, lake, name)
+    names = files.read(None)
+    return lake_frame(spark, lake, name, names, _NEEDED, deleted=files.deleted(None)) if names else None
 
 
 def _stored(spark: SparkSession, dsn: str, queue: str | None, table: str, columns: str) -> DataFrame:

@@ -4,14 +4,12 @@ The lake keeps the rows that the database has lost, in a folder of its own. The 
 is set back to the newest offset that the database knows, or to the newest epoch that its queue has.
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import md5
 from pathlib import Path
-from typing import Final
 
 import pyarrow
 
@@ -20,49 +18,28 @@ from spanmq.errors import PipelineError
 from spanmq.spark import calls, rows
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.checkpoint import is_read_by, published_in, query_of, restore_checkpoint, restore_sink
+from spanmq.spark.jobs.ducklake import repair
 from spanmq.spark.jobs.history import Standing, accept, compare
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.lake_table import LOST, PARTITIONS, TABLES, LakeTable, folder_of
+from spanmq.spark.jobs.lake_format import known_manifest_table
+from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable, folder_of
+from spanmq.spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
 from spanmq.spark.jobs.manifest import (
     Committed,
     Exported,
     Manifest,
-    Ranges,
     files_of,
     format_of,
-    has,
     read_exported,
     read_manifests,
-    size_of,
-    union,
-    without,
     write_manifest,
 )
+from spanmq.spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq.spark.jobs.run import Run, run_on
 from spanmq.spark.reader import extent_of, queue_named
 from spanmq.spark.table_sink import SCHEMA, table_epochs
 
 __all__ = ["RestoredReport", "RestoredTable", "restored"]
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredTable:
-    """What a lake has of a table that the database has not, and the reverse, in rows.
-
-    `exports` no longer count; the next one writes the rows of the database. `kept` is the folder of those that
-    only the lake has, empty without any. `gone` rows are in neither: the lake had them before it went back, and
-    retention has deleted them since; `gone_ids` are the first ranges of their ids, and a file `.gone.json` beside the
-    kept rows has all.
-    """
-
-    table: str
-    only_in_lake: int
-    only_in_database: int
-    exports: int
-    kept: str
-    gone: int
-    gone_ids: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +98,6 @@ def restored_table(
     return RestoredReport(table, [], 0, epochs, dry_run)
 
 
-# The name of a file of the ids that are gone ends with it.
-GONE: Final = ".gone.json"
-# The ranges of ids that a report names.
-RANGES_MAX: Final = 20
-
-
 class _Table(Enum):
     """What the table of a lake has, by its newest commit that changed rows."""
 
@@ -165,8 +136,14 @@ class _Lost:
 
 
 def _restore_lake(dsn: str, lake: Lake, queue: str, *, is_dry_run: bool) -> list[RestoredTable]:
-    reports, has_any = [], False
+    reports: list[RestoredTable] = []
+    has_any = False
     for table in TABLES:
+        if repair.is_one(dsn, lake, table):
+            has_any = has_any or repair.has_any(dsn, lake, queue, table)
+            report = repair.restore(dsn, lake, queue, table, is_dry_run=is_dry_run)
+            reports += [report] if report is not None else []
+            continue
         exported = read_exported(lake, queue, table)
         if not exported.number and not compare(dsn, lake, exported).noted:
             continue
@@ -196,7 +173,7 @@ def _find(dsn: str, lake: Lake, exported: Exported, *, is_dry_run: bool = False)
             tokens = [each.position for each in manifests]
             known = server.admin.run(calls.known_positions(queue, tokens))
         last = max((each.number for each in manifests if each.position in known), default=0)
-    in_lake = known_table(dsn, lake, table)
+    in_lake = known_manifest_table(dsn, lake, table)
     with_rows = [each for each in manifests if each.has_rows]
     commits = Committed()
     try:
@@ -276,7 +253,7 @@ def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
     # The table goes on from whatever it has.
     manifest = replace(manifest, position=position, lost=lost.ids, kept=kept, follows=None)
-    in_lake = known_table(dsn, lake, table)
+    in_lake = known_manifest_table(dsn, lake, table)
     if lost.state is _Table.OTHER:
         manifest = replace(manifest, removed=lost.files, remade=True)
         in_lake.remake(manifest, lost.base)
@@ -334,9 +311,8 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
         kept = without(lost.exported.ids, lost.ids)
         others = rows.count_others(server, extent, kept)
         gone = _gone(server, extent, lost)
-    if gone and manifest is not None:
-        # Whoever reads the report may be killed before that.
-        lost.lake.put(f"{_folder_of_lost(manifest)}/{manifest.token}{GONE}", json.dumps(gone).encode())
+    if manifest is not None:
+        write_gone(lost.lake, _folder_of_lost(manifest), manifest.token, gone)
     return RestoredTable(
         table=table.name,
         only_in_lake=only_in_lake,
@@ -344,8 +320,7 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
         exports=lost.exports,
         kept=f"{lost.lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and names else "",
         gone=size_of(gone),
-        gone_ids=", ".join(f"{a}-{b}" for a, b in gone[:RANGES_MAX])
-        + (", …" if len(gone) > RANGES_MAX else ""),
+        gone_ids=first_of(gone),
     )
 
 
@@ -375,4 +350,4 @@ def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[boo
 
 
 def _folder_of_lost(manifest: Manifest) -> str:
-    return f"{LOST}/{folder_of(manifest.table, manifest.queue)}/restore={manifest.number:08}"
+    return folder_of_lost(manifest.table, manifest.queue, manifest.number)

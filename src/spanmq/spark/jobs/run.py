@@ -6,15 +6,17 @@ does no harm is by the numbers of manifests.
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark import rows
-from spanmq.spark.jobs.history import check_history
+from spanmq.spark import calls, rows
+from spanmq.spark.jobs.export_run import Seen
+from spanmq.spark.jobs.history import check_history, note
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.lake_format import known_table, table_of
+from spanmq.spark.jobs.lake_format import known_manifest_table, manifest_table
 from spanmq.spark.jobs.lake_table import LOST, folder_of
 from spanmq.spark.jobs.manifest import (
     FOLDER,
@@ -31,6 +33,7 @@ from spanmq.spark.jobs.manifest import (
     write_exported,
     write_manifest,
 )
+from spanmq.spark.jobs.parquet import Written
 
 # For what a run that was killed a moment ago holds until the server sees its end.
 WAIT_SECONDS: Final = 5.0
@@ -65,6 +68,32 @@ class Run:
         write_draft(self.lake, manifest)
         return manifest
 
+    def commit(
+        self,
+        manifest: Manifest,
+        files: Sequence[Written],
+        witnesses: Sequence[str],
+        seen: Seen,  # noqa: ARG002 - it is noted afterwards
+    ) -> None:
+        """Commit files, and write the manifest: in this order."""
+        # It counts before the lake has it: a database that went back since then does not know it.
+        with rows.connected(self.dsn) as server:
+            call = calls.note_position(manifest.queue, manifest.position, witnesses)
+            manifest = replace(manifest, position=server.admin.run(call))
+        manifest_table(manifest.format, self.dsn, self.lake, manifest.table).commit(manifest, files)
+        write_manifest(self.lake, manifest)
+        self.end(manifest)
+
+    def drop(self, manifest: Manifest) -> None:
+        """Forget the draft."""
+        drop_draft(self.lake, manifest)
+
+    def note(self, seen: Seen) -> None:
+        """Note in the database what the lake has: from now on retention may delete that, and nothing else."""
+        after = read_exported(self.lake, self.exported.queue, self.exported.table)
+        after = replace(after, since=seen.since, compared_at=seen.compared_at)
+        note(self.dsn, after, is_whole=seen.is_whole)
+
     def end(self, manifest: Manifest) -> None:
         """Delete what a manifest that counts replaces, and files of attempts that do not; forget the draft."""
         _sweep(self.lake, manifest)
@@ -78,23 +107,40 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
 
     Raises PositionUnknownError if the database lacks what the lake has, unless the run is to repair that.
     """
+    with alone(dsn, lake, queue, table):
+        before = read_exported(lake, queue, table)
+        if not is_repair:
+            check_history(dsn, lake, before)
+        else:
+            known_manifest_table(dsn, lake, table).reach()
+        exported = _settled(dsn, lake, queue, table)
+        if not is_repair and exported != before:
+            check_history(dsn, lake, exported)
+        yield Run(dsn, lake, exported)
+
+
+def look(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
+    """Return what a lake has; raises what run_on() raises, and changes nothing."""
+    before = read_exported(lake, queue, table)
+    check_history(dsn, lake, before, is_dry_run=True)
+    return before
+
+
+@contextlib.contextmanager
+def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
+    """Hold the lock of a queue's table in a lake for a block; yield the session that has it.
+
+    Raises PipelineError for a folder that no export made, and where another has the lock.
+    """
     top = lake.top()
     if top and FOLDER not in top:
         raise PipelineError(
             f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."
         )
-    with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as is_alone:
-        if not is_alone:
+    with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as server:
+        if server is None:
             raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
-        before = read_exported(lake, queue, table)
-        if not is_repair:
-            check_history(dsn, lake, before)
-        else:
-            known_table(dsn, lake, table).reach()
-        exported = _settled(dsn, lake, queue, table)
-        if not is_repair and exported != before:
-            check_history(dsn, lake, exported)
-        yield Run(dsn, lake, exported)
+        yield server
 
 
 def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> None:  # noqa: A002
@@ -113,7 +159,7 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     sweep_halves(lake, queue, table, has_drafts=bool(drafts))
 
     def committed_by(draft: Manifest) -> Committed:
-        return table_of(draft.format, dsn, lake, table).committed(draft)
+        return manifest_table(draft.format, dsn, lake, table).committed(draft)
 
     def is_committed(draft: Manifest) -> bool:
         return draft.has_rows and committed_by(draft).rows == draft.commit
@@ -137,7 +183,7 @@ def _settled(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
                 manifest = replace(draft, **nothing)
                 if not committed_by(draft).has_taken(draft):
                     # The commit of another run with this number fails from now on.
-                    table_of(draft.format, dsn, lake, table).commit(manifest, [])
+                    manifest_table(draft.format, dsn, lake, table).commit(manifest, [])
             write_manifest(lake, manifest)
             exported = exported.followed_by(manifest)
         _sweep(lake, draft)

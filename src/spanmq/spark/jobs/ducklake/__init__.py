@@ -1,0 +1,1 @@
+"""A lake whose catalogue is tables of the database of the queues, as DuckLake specifies it."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.sql.queue import sqlstate_of
 from tests.sql.race.sessions import Race
 
 from spanmq import schema
@@ -125,6 +126,61 @@ def test_receive_passes_over_one_message_without_a_row(race: Race) -> None:
     assert race.main.value("select count(*) from spanmq_core.unsettled") == 0
     kept = race.main.value(SEND, 2)
     assert race.main.rows("select msg_id from spanmq.receive('jobs', 10)") == [(kept,)]
+
+
+def test_lane_serves_the_archive(race: Race) -> None:
+    maintain(race)
+    first = race.main.value(SEND, 0)
+    race.main.rows(SEND_BATCH.format("jobs", 6))
+    race.main.rows("select pgmq.read('jobs', 0, 2)")
+    race.main.rows("select pgmq.read('jobs', 30, 4)")
+    # One alone, and with different numbers of reads; another in later; one that is not there.
+    before = "msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers"
+    sent = race.main.rows(f"select {before} from pgmq.q_jobs order by 1")
+    assert race.main.value("select pgmq.archive('jobs', %s::bigint)", first)
+    ids = [first + 1, first + 2, first + 3, first + 9]
+    assert race.main.column("select pgmq.archive('jobs', %s::bigint[])", ids) == ids[:3]
+    retried = first + 4
+    race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", retried)
+    [(lease,)] = race.main.rows("select lease_id from spanmq.receive('jobs', 1, 60)")
+    race.main.rows("select spanmq.nack('jobs', %s, %s, 'boom', retry_in => 0)", lease, [retried])
+    sent[4:5] = race.main.rows(f"select {before} from pgmq.q_jobs where msg_id = %s", retried)
+    assert race.main.column("select pgmq.archive('jobs', %s::bigint[])", [retried, first + 5]) == [
+        first + 5,
+        retried,
+    ]
+    assert race.main.rows(f"select {before} from pgmq.a_jobs order by 1") == sent[:6]
+    assert race.main.column("select msg_id from pgmq.q_jobs") == [first + 6]
+
+
+def test_archive_that_was_renamed_has_no_place_in_the_lane(race: Race) -> None:
+    maintain(race)
+    archive = "select pgmq.archive('jobs', %s::bigint)"
+    first, second, third = (race.main.value(SEND, i) for i in range(3))
+    race.main.rows(archive, first)
+    race.main.rows("alter table pgmq.a_jobs rename to old_jobs")
+    assert sqlstate_of(race.main.connection, lambda: race.main.rows(archive, second)) == "42P01"
+    race.main.rows("select pgmq.create('jobs')")
+    assert race.main.value(archive, second)
+    assert race.main.column("select pgmq.archive('jobs', array[%s])", third) == [third]
+    assert race.main.column("select msg_id from pgmq.a_jobs order by 1") == [second, third]
+    assert race.main.column("select msg_id from pgmq.old_jobs") == [first]
+    race.main.rows("drop table pgmq.old_jobs")
+
+
+def test_lane_archives_by_no_trigger_of_another_role(race: Race) -> None:
+    maintain(race)
+    archive = "select pgmq.archive('jobs', %s::bigint)"
+    first, second = race.main.value(SEND, 1), race.main.value(SEND, 2)
+    assert race.main.value(archive, first)
+    race.main.rows(
+        "create function public.fires() returns trigger language plpgsql as 'begin return new; end';"
+        " alter function public.fires() owner to pg_monitor;"
+        " create trigger fires before insert on pgmq.a_jobs for each statement execute function public.fires()"
+    )
+    assert sqlstate_of(race.main.connection, lambda: race.main.rows(archive, second)) == "42501"
+    race.main.rows("drop function public.fires() cascade")
+    assert race.main.value(archive, second)
 
 
 def test_queue_of_few_messages_has_no_lane(race: Race) -> None:

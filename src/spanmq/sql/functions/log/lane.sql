@@ -36,7 +36,11 @@ begin
          ' returns pgmq.message_record',
          'select l.msg_id, reads, l.enqueued_at, read_at, until, l.message, l.headers into one from'
          ' spanmq_core.lane_%s l where l.msg_id = id',
-         'return one;')
+         'return one;'),
+        ('archive_by_lane(lane int, place regclass, ids bigint[], attempts int[], read_ats timestamptz[],'
+         ' vts timestamptz[]) returns boolean',
+         'return spanmq_core.archive_by_lane_%s(ids, attempts, read_ats, vts, place)',
+         '')
     loop
         execute
             format(E'create or replace function spanmq_core.%s language plpgsql as $body$\ndeclare\n'
@@ -83,6 +87,7 @@ language plpgsql as $$
 begin
     perform from spanmq_core.lane l where l.lane = this_lane for update skip locked;
     if found then
+        execute format('drop function if exists spanmq_core.archive_by_lane_%s', this_lane);
         perform spanmq_core.drop_relation(to_regclass(format('spanmq_core.lane_%s', this_lane)));
         delete from spanmq_core.lane l where l.lane = this_lane;
     end if;
@@ -101,20 +106,21 @@ language plpgsql as $$
 declare
     free_lane int := (select min(n) from generate_series(1, 16) n
                       where n not in (select l.lane from spanmq_core.lane l));
-    log text;
+    this spanmq_core.queue;
 begin
     if free_lane is null then
         return false;
     end if;
     -- Its log can't go while we hold the row: a drop takes the row first, and maintain(), which retires segments, is
     -- us.
-    select q.log_name into log from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null
+    select * into this from spanmq_core.queue q where q.queue_id = this_queue and q.lane is null
         for no key update skip locked;
     if found then
         execute format('create view spanmq_core.lane_%s as select msg_id, enqueued_at, message, headers from'
-                       ' spanmq_core.%I', free_lane, log);
+                       ' spanmq_core.%I', free_lane, this.log_name);
         perform spanmq_core.close_relation(format('spanmq_core.lane_%s', free_lane)::regclass, '{}');
-        insert into spanmq_core.lane (lane, log_name) values (free_lane, log);
+        insert into spanmq_core.lane (lane, log_name) values (free_lane, this.log_name);
+        perform spanmq_core.make_archiver(this, free_lane);
         update spanmq_core.queue q set lane = free_lane where q.queue_id = this_queue;
     end if;
     return true;

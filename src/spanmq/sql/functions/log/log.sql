@@ -245,57 +245,6 @@ begin
     end if;
 end $$;
 
--- Copies messages, which the caller has locked, into the archive. Their ids are kept.
-create or replace function spanmq_core.copy_to_archive(this spanmq_core.queue, ids bigint[]) returns void
-language plpgsql as $$
-declare
-    place regclass := spanmq_core.archive_of(this);
-begin
-    if place is distinct from this.archive then
-        if place is null then
-            perform spanmq_core.raise_no_archive(this);
-        end if;
-        perform spanmq_core.check_archive(place);
-        update spanmq_core.queue q set archive = place where q.queue_id = this.queue_id;
-    end if;
-    perform spanmq_core.hold_archive(this.folded_name, place, '{trigger}');
-    execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select f.* from (select msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers'
-                   '                  from spanmq_core.fetch($1, $2, null::timestamptz, true)) f'
-                   ' where to_regclass($3) = $4', 'a_' || this.folded_name)
-        using this.queue_id, ids, spanmq_core.archive_name(this.folded_name), place;
-    perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, place);
-end $$;
-
--- The same for one message that was deleted, in the segment that the caller knows. By its name: the number of an
--- archive that is dropped meanwhile would be an error of syntax. Nothing goes into an archive of that name that is not
--- `place`.
-create or replace function spanmq_core.archive_one(
-    folded_name text, place regclass, log_name text, id bigint, attempts int, read_at timestamptz, vt timestamptz
-) returns void
-language plpgsql as $$
-begin
-    execute format('insert into pgmq.%I (msg_id, read_ct, enqueued_at, last_read_at, vt, message, headers)'
-                   ' select msg_id, $2, enqueued_at, $3, $4, message, headers from'
-                   ' spanmq_core.%I where msg_id = $1 and to_regclass($5) = $6',
-                   'a_' || folded_name, log_name)
-        using id, attempts, read_at, vt, spanmq_core.archive_name(folded_name), place;
-end $$;
-
--- Raises 42P01 if the archive of that name is not `place`, the queue's own: the queue may have been dropped and created
--- again while the caller waited for its messages. After an insert, which has locked what it found.
-create or replace function spanmq_core.raise_if_dropped(
-    this_queue int, folded_name text, place regclass
-) returns void
-language plpgsql as $$
-begin
-    if to_regclass(spanmq_core.archive_name(folded_name)) is distinct from place
-       or not exists (select from spanmq_core.queue q where q.queue_id = this_queue) then
-        raise exception 'relation "pgmq.a_%" does not exist', folded_name
-            using errcode = '42P01', hint = 'The queue was dropped meanwhile.';
-    end if;
-end $$;
-
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz
 language plpgsql stable as $$
 declare

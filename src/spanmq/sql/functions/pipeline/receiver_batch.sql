@@ -57,7 +57,7 @@ begin
         if this.archive_on_ack then
             ids := spanmq_core.lock_batch(this.queue_id, batch.lease_id, batch.los, batch.his);
             if ids <> '{}' then
-                perform spanmq_core.copy_to_archive(this, ids);
+                perform spanmq_core.move_to_archive(this, ids, batch.lease_id);
             end if;
         end if;
         perform spanmq_core.delete_batch(this.queue_id, batch.lease_id, batch.los, batch.his);

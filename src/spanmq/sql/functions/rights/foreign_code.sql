@@ -9,23 +9,25 @@ language sql stable as $$
     select t.relation::regclass from tree t
 $$;
 
--- Locks an archive for writing, as a write does, and raises 42501 if other roles have hung code of a kind on it. The
--- lock comes first: no trigger is made from then on.
+-- Locks an archive for writing, as a write does, and checks it. By its name: the number of a table that is dropped
+-- meanwhile would be an error of syntax. From then on no trigger is made, and nothing renames or drops the archive: so
+-- its queue, of which the drop begins with the archive, is there, too.
 create or replace function spanmq_core.hold_archive(folded_name text, place regclass, kinds text[]) returns void
 language plpgsql as $$
-declare
-    is_other boolean;
-    may_have_code boolean;
 begin
     execute format('lock table pgmq.%I in row exclusive mode', 'a_' || folded_name);
-    -- A new statement: it sees what was committed before the lock.
-    select to_regclass(spanmq_core.archive_name(folded_name)) is distinct from place,
-           c.relhastriggers or c.relhassubclass
-        into is_other, may_have_code from pg_class c where c.oid = place;
-    if is_other is not false then
+    perform spanmq_core.check_held_archive(folded_name, place, kinds);
+end $$;
+
+-- Raises 42501 if other roles have hung code of a kind on an archive that is locked, 42P01 if the table of that name is
+-- not `place`.
+create or replace function spanmq_core.check_held_archive(folded_name text, place regclass, kinds text[]) returns void
+language plpgsql as $$
+begin
+    if to_regclass(spanmq_core.archive_name(folded_name)) is distinct from place then
         raise exception 'relation "pgmq.a_%" does not exist', folded_name
             using errcode = '42P01', hint = 'It was replaced meanwhile. Call again.';
-    elsif may_have_code then
+    elsif (select c.relhastriggers or c.relhassubclass from pg_class c where c.oid = place) then
         perform spanmq_core.check_code(place, kinds);
     end if;
     if not spanmq_core.sees_now() then

@@ -55,18 +55,6 @@ begin
     end if;
 end $$;
 
-create or replace function spanmq_core.archive_messages(queue_name text, msg_ids bigint[]) returns bigint[]
-language plpgsql as $$
-declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue_name);
-    ids bigint[] := spanmq_core.lock_ids(this.queue_id, msg_ids, null::bigint, '{}'::bigint[]);
-begin
-    if ids <> '{}' then
-        perform spanmq_core.copy_to_archive(this, ids), spanmq_core.remove(this, ids, null::bigint);
-    end if;
-    return ids;
-end $$;
-
 -- Moves a message from the queue to its archive. False if it isn't in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -74,37 +62,33 @@ declare
     this record;
     gone record;
 begin
-    select q.queue_id, q.log_name, q.folded_name, q.archive into this from spanmq_core.queue q
+    select q.queue_id, q.archive, case when msg_id > q.log_lo and msg_id <= q.log_hi then q.lane end as lane into this
+        from spanmq_core.queue q
         where q.folded_name = lower(queue_name collate "C")
           and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
-          and archive.msg_id > q.log_lo and archive.msg_id <= q.log_hi
           and q.archive = to_regclass(spanmq_core.archive_name(q.folded_name));
     if found then
         delete from spanmq_core.state s
             where s.queue_id = this.queue_id and s.msg_id = archive.msg_id and s.lease_id >= 0
             returning s.attempts, s.last_read_at, s.vt into gone;
         if found then
-            perform spanmq_core.hold_archive(this.folded_name, this.archive, '{trigger}');
-            perform spanmq_core.archive_one(this.folded_name, this.archive, this.log_name, msg_id, gone.attempts,
-                                            gone.last_read_at, gone.vt);
-            perform spanmq_core.raise_if_dropped(this.queue_id, this.folded_name, this.archive);
-            return true;
+            if this.lane is not null then
+                return spanmq_core.archive_by_lane(this.lane, this.archive, array[msg_id], array[gone.attempts],
+                                                   array[gone.last_read_at], array[gone.vt]);
+            end if;
+            return spanmq_core.fill_archive(spanmq_core.find_queue(queue_name), this.archive, array[msg_id],
+                                            array[gone.attempts], array[gone.last_read_at], array[gone.vt]);
         end if;
     end if;
-    return spanmq_core.archive_messages(queue_name, array[msg_id]) <> '{}';
+    return spanmq_core.remove(spanmq_core.find_queue(queue_name), array[msg_id], null::bigint, true) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
 create or replace function spanmq_call.archive(queue_name text, msg_ids bigint[]) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    if cardinality(msg_ids) = 1 then
-        if spanmq_call.archive(queue_name, msg_ids[1]) then
-            return next msg_ids[1];
-        end if;
-        return;
-    end if;
-    return query select id from unnest(spanmq_core.archive_messages(queue_name, msg_ids)) id order by id;
+    return query
+        select unnest(spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null::bigint, true));
 end $$;
 
 -- Hides messages until a time (or shows them at once), where they are; those far behind the front of state go to later.
@@ -253,13 +237,7 @@ begin
     if gone is null then
         this := spanmq_core.find_queue(queue);
         perform spanmq_core.check_lease(lease_id, msg_ids);
-        if this.archive_on_ack then
-            gone := spanmq_core.lock_ids(this.queue_id, msg_ids, lease_id, '{}'::bigint[]);
-            if gone <> '{}' then
-                perform spanmq_core.copy_to_archive(this, gone);
-            end if;
-        end if;
-        gone := spanmq_core.remove(this, coalesce(gone, msg_ids), lease_id);
+        gone := spanmq_core.remove(this, msg_ids, lease_id, this.archive_on_ack);
         perform spanmq_core.end_batches_of(this, gone);
     end if;
     return query select * from spanmq_core.outcomes(msg_ids, gone, '{}'::bigint[], 'acked');

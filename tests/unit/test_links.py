@@ -23,7 +23,7 @@ def anchors(path: Path) -> set[str]:
 def leads_nowhere(page: Path, link: str) -> bool:
     name, _, anchor = link.partition("#")
     target = page.parent / name if name else page
-    return not target.exists() or bool(anchor) and anchor not in anchors(target)
+    return not target.exists() or (bool(anchor) and anchor not in anchors(target))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

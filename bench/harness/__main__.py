@@ -22,13 +22,21 @@ import psycopg
 
 from bench import processor
 from bench.harness.phases import clean, idle_in_transaction, killed_workers, overlapping_readers
-from bench.harness.run import SAMPLE_SECONDS, Run, started
+from bench.harness.run import PEERS, SAMPLE_SECONDS, Run, started
+from bench.workers import packages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SYSTEMS: Final = ("spanmq", "spanmq-pgmq", "pgmq")
-COLOURS: Final = {"spanmq": "#0072b2", "spanmq-pgmq": "#009e73", "pgmq": "#d55e00"}
+COLOURS: Final = {
+    "spanmq": "#0072b2",
+    "spanmq-pgmq": "#009e73",
+    "pgmq": "#d55e00",
+    "pgque": "#cc79a7",
+    "procrastinate": "#999999",
+    "pgboss": "#e69f00",
+}
 DEAD_TUPLES = "select coalesce(sum(n_dead_tup), 0)::bigint from pg_stat_user_tables"
 
 
@@ -63,7 +71,7 @@ class Row:
 
 def measure(system: str, options: argparse.Namespace) -> tuple[Run, list[Row]]:
     """Run all phases of a system on a server of its own."""
-    with started(system, options.rate, options.workers, options.dsn) as run:
+    with started(system, options.rate, options.workers, options.dsn, options.harness) as run:
         server = processor.server_of(run.dsn)
         rows = []
         for phase, (act, share) in PHASES.items():
@@ -167,7 +175,8 @@ def _mark(axes: Axes, row: Row, place: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.harness", description=__doc__)
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="separated by commas")
+    parser.add_argument("--systems", help="separated by commas; all by default")
+    parser.add_argument("--harness", type=Path, help="a clone of it, of which the adapters of peers are run")
     parser.add_argument("--rate", type=int, default=200, help="jobs a second")
     parser.add_argument("--workers", type=int, default=16)
     lasting = "of the clean phase; the others last from a quarter to twice as long"
@@ -176,19 +185,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/bench-harness"))
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
-    systems = options.systems.split(",")
-    if unknown := set(systems) - set(SYSTEMS):
-        parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(SYSTEMS)}")
-    measured = [measure(system, options) for system in systems]
+    known = [*SYSTEMS, *(PEERS if options.harness else ())]
+    systems = options.systems.split(",") if options.systems else known
+    if unknown := set(systems) - set(known):
+        parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(known)}")
+    measured = []
+    for system in systems:
+        try:
+            measured.append(measure(system, options))
+        except (RuntimeError, packages.UnavailableError) as error:
+            print(f"{system}: {error}", flush=True)
     write(options.folder, measured, " ".join(["python -m bench.harness", *_public(given)]))
     print(f"table.md, plot.svg and samples.jsonl are in {options.folder}")
-    return 0
+    return int(len(measured) < len(systems))
 
 
 def _public(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without a DSN, which may hold a password."""
+    """Yield the arguments without a DSN, which may hold a password, and without folders of this machine."""
+    own = ("--dsn", "--harness", "--folder")
     for before, each in itertools.pairwise(["", *arguments]):
-        if before != "--dsn" and not each.startswith("--dsn"):
+        if before not in own and not each.startswith(own):
             yield each
 
 

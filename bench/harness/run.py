@@ -12,12 +12,20 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psycopg
 
 from bench.database import upstream_sql
 from bench.server import fresh, serving
+from bench.workers import packages
 
+# The harness's own adapters of other queues.
+PEERS = {
+    "pgque": "pgque-bench/main.py",
+    "procrastinate": "procrastinate-bench/main.py",
+    "pgboss": "pgboss-bench/main.js",
+}
 PROCESSES = 2
 SAMPLE_SECONDS = 2
 START_SECONDS = 120.0
@@ -29,6 +37,7 @@ class Run:
 
     system: str
     dsn: str
+    command: list[str]
     environment: dict[str, str]
     began_at: float = field(default_factory=time.monotonic)
     # Seconds since the beginning, process, metric, value.
@@ -38,7 +47,7 @@ class Run:
     def start(self, instance: int) -> subprocess.Popen[str]:
         """Start a process of the adapter."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "bench.harness.adapter", self.system],
+            self.command,
             env={**os.environ, **self.environment, "BENCH_INSTANCE_ID": str(instance)},
             stdout=subprocess.PIPE,
             text=True,
@@ -56,9 +65,14 @@ class Run:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Have the processes at work for a block, and fail if one of them has ended by itself."""
-        self.processes = [self.start(instance) for instance in range(PROCESSES)]
+        """Have the processes at work for a block, and fail if one of them ends by itself."""
         try:
+            # One after the other: some install themselves, and two at a time disturb each other.
+            for instance in range(PROCESSES):
+                self.processes.append(self.start(instance))
+                self._await(instance)
+            self.samples.clear()
+            self.began_at = time.monotonic()
             yield
             for process in self.processes:
                 if process.poll() is not None:
@@ -69,24 +83,38 @@ class Run:
             for process in self.processes:
                 process.wait(60)
 
-    def begin(self) -> None:
-        """Wait for a sample of each process; the time counts from then on."""
+    def _await(self, instance: int) -> None:
+        """Wait for a sample of a process."""
         deadline = time.monotonic() + START_SECONDS
-        while len({instance for _, instance, _, _ in list(self.samples)}) < PROCESSES:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the adapters of {self.system} send no samples")
+        while not any(each == instance for _, each, _, _ in list(self.samples)):
+            if time.monotonic() > deadline or self.processes[instance].poll() is not None:
+                raise RuntimeError(f"an adapter of {self.system} sends no samples")
             time.sleep(0.1)
-        self.samples.clear()
-        self.began_at = time.monotonic()
 
     def values(self, metric: str, since: float, until: float) -> list[float]:
         """Return what the processes said of a metric in some seconds."""
         return [value for at, _, name, value in self.samples if name == metric and since <= at < until]
 
 
+def command_of(system: str, harness: Path | None) -> list[str]:
+    """Return the command of an adapter: ours, or one of a clone of the harness."""
+    if harness is None or system not in PEERS:
+        return [sys.executable, "-m", "bench.harness.adapter", system]
+    interpreter, modules = sys.executable, ""
+    if system == "pgboss":
+        interpreter = str(packages.interpreter_for("pg-boss"))
+        modules = str(packages.PACKAGES["pg-boss"].folder / "node_modules")
+    return ["env", f"NODE_PATH={modules}", interpreter, str(harness / PEERS[system])]
+
+
 @contextmanager
-def started(system: str, rate: int, workers: int, dsn: str | None) -> Iterator[Run]:
-    """Have the processes of a system at work in a database of its own, on this server or a private one."""
+def started(
+    system: str, rate: int, workers: int, dsn: str | None, harness: Path | None = None
+) -> Iterator[Run]:
+    """Have the processes of a system at work in a database of its own, on this server or a private one.
+
+    `harness` is a clone of the harness, of which the adapters of peers are run.
+    """
     with ExitStack() as stack:
         dsn = stack.enter_context(fresh(stack.enter_context(serving(dsn))))
         if system == "pgmq":
@@ -99,7 +127,6 @@ def started(system: str, rate: int, workers: int, dsn: str | None) -> Iterator[R
             "WORKER_COUNT": str(workers // PROCESSES),
             "SAMPLE_EVERY_S": str(SAMPLE_SECONDS),
         }
-        run = Run(system, dsn, environment)
+        run = Run(system, dsn, command_of(system, harness), environment)
         stack.enter_context(run.working())
-        run.begin()
         yield run

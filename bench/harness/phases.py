@@ -7,7 +7,6 @@ import time
 
 import psycopg
 
-from bench.harness.adapter import QUEUE
 from bench.harness.run import Run
 
 # As in the article on readers that overlap: three, each for two minutes, unless the phase is shorter.
@@ -38,7 +37,7 @@ def overlapping_readers(run: Run, seconds: float) -> None:
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 ended_at = time.monotonic() + lasting
                 while time.monotonic() < ended_at and not stopped.wait(1.0):
-                    connection.execute(f"select count(*) from pgmq.q_{QUEUE}".encode())
+                    connection.execute(f"select count(*) from {run.table}".encode())
 
     lasting = min(READER_SECONDS, seconds * 0.75)
     readers = [

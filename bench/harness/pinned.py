@@ -85,7 +85,7 @@ def measure(system: str, options: argparse.Namespace) -> Pinned:
     with started(system, options.rate, options.workers, options.dsn) as run:
         time.sleep(WARM_UP_SECONDS)
         with looking(run, seen.clean):
-            time.sleep(min(CLEAN_SECONDS, seconds))
+            time.sleep(min(CLEAN_SECONDS, seconds / 4))
         with looking(run, seen.pinned):
             holder = threading.Thread(target=idle_in_transaction, args=(run, seconds))
             holder.start()

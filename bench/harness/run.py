@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 
 from bench.database import upstream_sql
+from bench.harness.adapter import QUEUE
 from bench.server import fresh, serving
 from bench.workers import packages
 
@@ -39,6 +40,8 @@ class Run:
     dsn: str
     command: list[str]
     environment: dict[str, str]
+    # What readers count the rows of.
+    table: str = f"pgmq.q_{QUEUE}"
     began_at: float = field(default_factory=time.monotonic)
     # Seconds since the beginning, process, metric, value.
     samples: list[tuple[float, int, str, float]] = field(default_factory=list)
@@ -128,5 +131,8 @@ def started(
             "SAMPLE_EVERY_S": str(SAMPLE_SECONDS),
         }
         run = Run(system, dsn, command_of(system, harness), environment)
+        if harness is not None and system in PEERS:
+            manifest = (harness / PEERS[system]).with_name("adapter.json")
+            run.table = json.loads(manifest.read_text())["event_tables"][0]
         stack.enter_context(run.working())
         yield run

@@ -91,7 +91,9 @@ def _row(run: Run, phase: str, since: float, until: float, used: float) -> Row:
         for metric in ("enqueue_rate", "completion_rate")
     )
     # Of the last seconds, and the process that has the higher one.
-    p99 = run.values("end_to_end_p99_ms", until - 2 * SAMPLE_SECONDS, until)
+    lately = (until - 2 * SAMPLE_SECONDS, until)
+    # Procrastinate's adapter has none from end to end.
+    p99 = run.values("end_to_end_p99_ms", *lately) or run.values("claim_p99_ms", *lately)
     depth = run.values("queue_depth", since, until)
     with psycopg.connect(run.dsn) as connection:
         [(dead,)] = connection.execute(DEAD_TUPLES).fetchall()

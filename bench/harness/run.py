@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from bench.database import upstream_sql
 from bench.harness.adapter import QUEUE
@@ -110,6 +112,13 @@ def command_of(system: str, harness: Path | None) -> list[str]:
     return ["env", f"NODE_PATH={modules}", interpreter, str(harness / PEERS[system])]
 
 
+def _url(dsn: str) -> str:
+    """Return a DSN as an URL, which the drivers of all languages read."""
+    parts = conninfo_to_dict(dsn)
+    database = quote(str(parts.pop("dbname")))
+    return f"postgresql:///{database}?{urlencode(parts)}"
+
+
 @contextmanager
 def started(
     system: str, rate: int, workers: int, dsn: str | None, harness: Path | None = None
@@ -124,7 +133,8 @@ def started(
             with psycopg.connect(dsn) as connection:
                 connection.execute(upstream_sql().encode())
         environment = {
-            "DATABASE_URL": dsn,
+            "SCENARIO": "long_horizon",
+            "DATABASE_URL": _url(dsn),
             "PRODUCER_PACING": "adapter",
             "PRODUCER_RATE": str(rate // PROCESSES),
             "WORKER_COUNT": str(workers // PROCESSES),

@@ -27,6 +27,7 @@ help:
 	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
 	@echo 'make bench        side by side with PGMQ, then workers, then Spark; bench-quick: three minutes; soak: an hour and a half'
+	@echo 'make soak-pinned  hours under a pinned snapshot, with PGMQ beside   (ARGS="--minutes 5")'
 	@echo 'make bench-worker the worker beside six peers, which it installs; soak-worker: fifty of ours killed'
 	@echo 'make interleavings  the verbs of a queue, statement by statement in every order; an hour and more'
 	@echo 'make bench-harness the phases of a public harness: held snapshots, readers, kills   (ARGS="--seconds 20")'
@@ -179,6 +180,11 @@ release: setup
 
 soak: setup
 	$(RUN) -m bench --soak $(ARGS)
+
+# Two hours for each of spanmq and PGMQ, with a transaction and three readers that hold old snapshots.
+.PHONY: soak-pinned
+soak-pinned: setup
+	$(RUN) -m bench.harness.pinned $(ARGS)
 
 clean:
 	rm -rf $(VENV) demo-report build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,146 +10,34 @@ import argparse
 import itertools
 import json
 import os
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 
 from bench import processor
-from bench.database import upstream_sql
-from bench.harness.adapter import QUEUE
-from bench.server import fresh, serving
+from bench.harness.phases import clean, idle_in_transaction, killed_workers, overlapping_readers
+from bench.harness.run import PEERS, SAMPLE_SECONDS, Run, started
+from bench.workers import packages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SYSTEMS: Final = ("spanmq", "spanmq-pgmq", "pgmq")
-PROCESSES: Final = 2
-# As in the article on readers that overlap: three, each for two minutes, unless the phase is shorter.
-READERS, READER_SECONDS = 3, 120.0
-KILL_EVERY_SECONDS = 8.0
-SAMPLE_SECONDS = 2
-START_SECONDS = 120.0
-COLOURS: Final = {"spanmq": "#0072b2", "spanmq-pgmq": "#009e73", "pgmq": "#d55e00"}
+COLOURS: Final = {
+    "spanmq": "#0072b2",
+    "spanmq-pgmq": "#009e73",
+    "pgmq": "#d55e00",
+    "pgque": "#cc79a7",
+    "procrastinate": "#999999",
+    "pgboss": "#e69f00",
+}
 DEAD_TUPLES = "select coalesce(sum(n_dead_tup), 0)::bigint from pg_stat_user_tables"
-
-
-@dataclass(slots=True)
-class Run:
-    """The processes of one system, and what they have said."""
-
-    system: str
-    dsn: str
-    environment: dict[str, str]
-    began_at: float = field(default_factory=time.monotonic)
-    # Seconds since the beginning, process, metric, value.
-    samples: list[tuple[float, int, str, float]] = field(default_factory=list)
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self, instance: int) -> subprocess.Popen[str]:
-        """Start a process of the adapter."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.harness.adapter", self.system],
-            env={**os.environ, **self.environment, "BENCH_INSTANCE_ID": str(instance)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
-        return process
-
-    def _listen(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            with suppress(ValueError, KeyError):
-                sample = json.loads(line)
-                place = (time.monotonic() - self.began_at, sample["instance_id"], sample["metric"])
-                self.samples.append((*place, float(sample["value"])))
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Have the processes at work for a block, and fail if one of them has ended by itself."""
-        self.processes = [self.start(instance) for instance in range(PROCESSES)]
-        try:
-            yield
-            for process in self.processes:
-                if process.poll() is not None:
-                    raise RuntimeError(f"an adapter of {self.system} ended with {process.returncode}")
-        finally:
-            for process in self.processes:
-                process.send_signal(signal.SIGTERM)
-            for process in self.processes:
-                process.wait(60)
-
-    def begin(self) -> None:
-        """Wait for a sample of each process; the time counts from then on."""
-        deadline = time.monotonic() + START_SECONDS
-        while len({instance for _, instance, _, _ in list(self.samples)}) < PROCESSES:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the adapters of {self.system} send no samples")
-            time.sleep(0.1)
-        self.samples.clear()
-        self.began_at = time.monotonic()
-
-    def values(self, metric: str, since: float, until: float) -> list[float]:
-        """Return what the processes said of a metric in some seconds."""
-        return [value for at, _, name, value in self.samples if name == metric and since <= at < until]
-
-
-def clean(_: Run, seconds: float) -> None:
-    """Do nothing beside the load."""
-    time.sleep(seconds)
-
-
-def idle_in_transaction(run: Run, seconds: float) -> None:
-    """Hold a transaction open that has an id."""
-    with psycopg.connect(run.dsn) as connection:
-        connection.execute("select pg_current_xact_id()")
-        time.sleep(seconds)
-
-
-def overlapping_readers(run: Run, seconds: float) -> None:
-    """Count the queue's messages each second in snapshots, of which there is always an old one."""
-    stopped = threading.Event()
-
-    def read(delay: float, lasting: float) -> None:
-        stopped.wait(delay)
-        while not stopped.is_set():
-            with psycopg.connect(run.dsn) as connection:
-                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-                ended_at = time.monotonic() + lasting
-                while time.monotonic() < ended_at and not stopped.wait(1.0):
-                    connection.execute(f"select count(*) from pgmq.q_{QUEUE}".encode())
-
-    lasting = min(READER_SECONDS, seconds * 0.75)
-    readers = [
-        threading.Thread(target=read, args=(place * lasting / READERS, lasting)) for place in range(READERS)
-    ]
-    for reader in readers:
-        reader.start()
-    time.sleep(seconds)
-    stopped.set()
-    for reader in readers:
-        reader.join()
-
-
-def killed_workers(run: Run, seconds: float) -> None:
-    """Kill one process again and again, and start another in its place."""
-    ended_at = time.monotonic() + seconds
-    for _ in range(int(seconds // KILL_EVERY_SECONDS)):
-        time.sleep(KILL_EVERY_SECONDS)
-        run.processes[1].kill()
-        run.processes[1].wait()
-        run.processes[1] = run.start(1)
-    time.sleep(max(0.0, ended_at - time.monotonic()))
 
 
 PHASES: Final = {
@@ -183,22 +71,8 @@ class Row:
 
 def measure(system: str, options: argparse.Namespace) -> tuple[Run, list[Row]]:
     """Run all phases of a system on a server of its own."""
-    with ExitStack() as stack:
-        dsn = stack.enter_context(fresh(stack.enter_context(serving(options.dsn))))
-        if system == "pgmq":
-            with psycopg.connect(dsn) as connection:
-                connection.execute(upstream_sql().encode())
-        environment = {
-            "DATABASE_URL": dsn,
-            "PRODUCER_PACING": "adapter",
-            "PRODUCER_RATE": str(options.rate // PROCESSES),
-            "WORKER_COUNT": str(options.workers // PROCESSES),
-            "SAMPLE_EVERY_S": str(SAMPLE_SECONDS),
-        }
-        run = Run(system, dsn, environment)
-        server = processor.server_of(dsn)
-        stack.enter_context(run.working())
-        run.begin()
+    with started(system, options.rate, options.workers, options.dsn, options.harness) as run:
+        server = processor.server_of(run.dsn)
         rows = []
         for phase, (act, share) in PHASES.items():
             since, used = time.monotonic() - run.began_at, processor.seconds_of(server) if server else 0.0
@@ -217,7 +91,9 @@ def _row(run: Run, phase: str, since: float, until: float, used: float) -> Row:
         for metric in ("enqueue_rate", "completion_rate")
     )
     # Of the last seconds, and the process that has the higher one.
-    p99 = run.values("end_to_end_p99_ms", until - 2 * SAMPLE_SECONDS, until)
+    lately = (until - 2 * SAMPLE_SECONDS, until)
+    # Procrastinate's adapter has none from end to end.
+    p99 = run.values("end_to_end_p99_ms", *lately) or run.values("claim_p99_ms", *lately)
     depth = run.values("queue_depth", since, until)
     with psycopg.connect(run.dsn) as connection:
         [(dead,)] = connection.execute(DEAD_TUPLES).fetchall()
@@ -301,7 +177,8 @@ def _mark(axes: Axes, row: Row, place: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.harness", description=__doc__)
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="separated by commas")
+    parser.add_argument("--systems", help="separated by commas; all by default")
+    parser.add_argument("--harness", type=Path, help="a clone of it, of which the adapters of peers are run")
     parser.add_argument("--rate", type=int, default=200, help="jobs a second")
     parser.add_argument("--workers", type=int, default=16)
     lasting = "of the clean phase; the others last from a quarter to twice as long"
@@ -310,19 +187,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/bench-harness"))
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
-    systems = options.systems.split(",")
-    if unknown := set(systems) - set(SYSTEMS):
-        parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(SYSTEMS)}")
-    measured = [measure(system, options) for system in systems]
+    known = [*SYSTEMS, *(PEERS if options.harness else ())]
+    systems = options.systems.split(",") if options.systems else known
+    if unknown := set(systems) - set(known):
+        parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(known)}")
+    measured = []
+    for system in systems:
+        try:
+            measured.append(measure(system, options))
+        except (RuntimeError, packages.UnavailableError) as error:
+            print(f"{system}: {error}", flush=True)
     write(options.folder, measured, " ".join(["python -m bench.harness", *_public(given)]))
     print(f"table.md, plot.svg and samples.jsonl are in {options.folder}")
-    return 0
+    return int(len(measured) < len(systems))
 
 
 def _public(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the arguments without a DSN, which may hold a password."""
+    """Yield the arguments without a DSN, which may hold a password, and without folders of this machine."""
+    own = ("--dsn", "--harness", "--folder")
     for before, each in itertools.pairwise(["", *arguments]):
-        if before != "--dsn" and not each.startswith("--dsn"):
+        if before not in own and not each.startswith(own):
             yield each
 
 

@@ -8,6 +8,7 @@ monotonic clock, so the processes of one machine share them.
 |---|---|---|
 | send | groups: one for each message, null without one | ids, in that order |
 | receive | seconds: of the lease | pairs of id and lease (null: the call has none) |
+| take | | ids: a receive that settles at once |
 | settle | ids, lease, into: gone, dead or archived; error | ids that it settled |
 | free | ids, lease: nack, release, a delay that may be shorter than the lease | ids that it freed |
 | extend | ids, lease, seconds | whether it holds all of them |

@@ -48,9 +48,10 @@ class History:
     sends: list[Call] = field(default_factory=list)
     counts: list[Call] = field(default_factory=list)
     extends: dict[int, list[Call]] = field(default_factory=lambda: defaultdict(list))
-    # Messages of sends, and receives, that had no answer.
+    # Messages of sends, receives, and receives that settled at once, that had no answer.
     sends_unanswered: int = 0
     receives_unanswered: int = 0
+    takes_unanswered: int = 0
     look: Call | None = None
     max_attempts: int = 0
 
@@ -63,6 +64,8 @@ class History:
 
     def held_until(self, call: Call, lease: int | None) -> float:
         """Return the time until which a delivery surely holds its messages, unless a call ends it."""
+        if call.verb == "take":
+            return NEVER
         until = call.began + call.seconds * LEASE_SHARE_NS
         for extend in self.extends.get(lease, ()) if lease is not None else ():
             then = extend.began + extend.seconds * LEASE_SHARE_NS
@@ -73,7 +76,10 @@ class History:
         """Return whether a delivery that came first surely held its message at another call."""
         if other.ended >= self.held_until(delivery, lease):
             return False
-        return all(end.began > other.ended or end.ended < delivery.began for end in reversed(message.ends))
+        return all(
+            end.began > other.ended or end.ended < delivery.began or end is delivery or end is other
+            for end in reversed(message.ends)
+        )
 
 
 def _add_send(history: History, call: Call) -> None:
@@ -110,6 +116,17 @@ def _add_settle(history: History, call: Call) -> None:
             one.gone_by = min(one.gone_by, call.ended)
 
 
+def _add_take(history: History, call: Call) -> None:
+    if call.ended == NEVER:
+        history.takes_unanswered += 1
+        return
+    for each in call.got:
+        one = history.message(each)
+        one.deliveries.append(call)
+        one.leases.append(None)
+    _add_settle(history, call)
+
+
 def _add_free(history: History, call: Call) -> None:
     for each in call.ids if call.ended == NEVER else call.got:
         history.message(each).ends.append(call)
@@ -132,6 +149,7 @@ def _add_look(history: History, call: Call) -> None:
 VERBS: dict[str, Callable[[History, Call], None]] = {
     "send": _add_send,
     "receive": _add_receive,
+    "take": _add_take,
     "settle": _add_settle,
     "free": _add_free,
     "extend": _add_extend,
@@ -158,8 +176,8 @@ def _seen(look: Call) -> Iterator[int]:
 
 
 def _lost(history: History) -> Iterator[str]:
-    """Yield messages that were sent and are neither settled nor there."""
-    if history.look is None:
+    """Yield messages that were sent and are neither settled nor there, unless a call may have taken any."""
+    if history.look is None or history.takes_unanswered:
         return
     seen = set(_seen(history.look))
     for one in history.messages.values():

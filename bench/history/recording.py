@@ -83,6 +83,7 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
     "send_messages": (Verb("send", _groups, _sent_many),),
     "receive": (Verb("receive", _seconds("lease"), _delivered),),
     "read": (Verb("receive", _seconds("vt"), _delivered),),
+    "pop": (Verb("take", lambda _: {}, lambda messages: [each.message_id for each in messages]),),
     "ack": (ACK,),
     "ack_with_results": (ACK,),
     "reject": (REJECT,),

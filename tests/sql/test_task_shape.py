@@ -78,3 +78,11 @@ def test_nobody_waits_for_a_sender_that_noted_the_same_shape(database: str) -> N
         assert other.execute("select count(*) from spanmq_core.task_shape").fetchone() == (1,)
         other.execute("select pgmq.drop_queue('orders')")
         assert other.execute("select count(*) from spanmq_core.task_shape").fetchone() == (0,)
+
+
+def test_serializable_transaction_notes_nothing(database: str) -> None:
+    with psycopg.connect(database) as one:
+        one.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        one.execute("select pgmq.create('orders')")
+        assert one.execute(NOTE.encode(), ["ship", "{}"]).fetchone() == (60.0,)
+        assert one.execute(LISTED.encode()).fetchall() == []

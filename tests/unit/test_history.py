@@ -126,6 +126,25 @@ def test_other_false_history_is_refused(change: Callable[[list[Call]], Any]) -> 
     assert rules_broken(calls)
 
 
+def test_message_that_is_taken_is_delivered_and_settled_at_once() -> None:
+    calls = [
+        call("send", 1, 2, [1, 2], groups=[None, None]),
+        call("take", 3, 5, [1]),
+        call("look", 20, 21, {"left": [2], "dead": []}),
+    ]
+    assert not rules_broken([*calls])
+    receive = call("receive", 4, 6, [[1, 71]], seconds=LEASE)
+    assert rules_broken([*calls, receive]) == {"leased twice at a time"}
+    assert rules_broken([*calls, call("take", 6, 7, [1])]) >= {
+        "settled twice",
+        "delivered after it was settled",
+    }
+    # Of a call without an answer it is not known what it took.
+    sent, took, look = calls
+    assert rules_broken([sent, look]) == {"lost"}
+    assert not rules_broken([sent, replace(took, ended=NEVER, got=None), look])
+
+
 def test_calls_that_overlap_may_have_happened_in_either_order() -> None:
     assert not rules_broken(
         [

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 from tests.sql.interleave import scenes
+from tests.sql.interleave.machine import Call
 from tests.sql.interleave.scenes import Scene
 from tests.sql.interleave.search import Search
 from tests.sql.interleave.stepped import install_steps, places_of, plant
+from tests.sql.interleave.verdict import problems
 
 DEEP = bool(os.environ.get("SPANMQ_TEST_DEEP"))
 SEED = int(os.environ.get("SPANMQ_TEST_SEED", "1"))
@@ -79,6 +81,39 @@ def test_planted_fault_is_found(fault: str, database: str) -> None:
     with Search(database) as search:
         search.scene(scene, 1, 300)
         assert search.violations, f"not found in {search.runs} runs"
+
+
+ORDERED = Scene("ordered", (), ("a", "a", "b"), scenes.ORDERED)
+RECEIVE = "select … from spanmq.receive('jobs', qty => 1, lease => 3600)"
+ACK = "select … from spanmq.ack('jobs', 71, '{1}'::bigint[])"
+RECEIVED = Call(0, RECEIVE, 1, 2, [("1", "71", "a", "1")])
+ACKED = Call(0, ACK, 3, 4, [("1", "acked")])
+COUNT = "select queue_length, queue_visible_length from pgmq.metrics('jobs')"
+
+
+@pytest.mark.parametrize(
+    ("rule", "more", "left"),
+    [
+        ("", [], [2, 3]),
+        ("lost", [], [3]),
+        ("not kept", [], [1, 2, 3]),
+        ("settled twice", [Call(1, "select pgmq.delete('jobs', …)", 3, 4, [("1",)])], [2, 3]),
+        ("delivered after it was settled", [Call(1, RECEIVE, 5, 6, [("1", "72", "a", "1")])], [2, 3]),
+        (
+            "leased twice at a time",
+            [Call(1, "select msg_id from pgmq.pop('jobs', 1)", 2, 2, [("1",)])],
+            [2, 3],
+        ),
+        ("in flight together", [Call(1, RECEIVE, 2, 2, [("2", "72", "a", "1")])], [2, 3]),
+        ("miscounted", [Call(1, COUNT, 5, 6, [("3", "3")])], [2, 3]),
+        ("invented", [], [2, 3, 4]),
+    ],
+)
+def test_run_is_judged_by_the_rules_of_histories(rule: str, more: list[Call], left: list[int]) -> None:
+    calls = [RECEIVED, ACKED, *more]
+    rules = {each.partition(":")[0] for each in problems(ORDERED, [1, 2, 3], calls, left)}
+    assert rules >= ({rule} if rule else set())
+    assert bool(rules) == bool(rule)
 
 
 def test_steps_stand_before_statements_on_shared_tables() -> None:

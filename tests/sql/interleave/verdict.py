@@ -1,16 +1,19 @@
-"""What a run must not have done, told from its calls: when each began and ended, what it returned, what is left."""
+"""What a run must not have done: the rules of histories, and those of a run whose every turn is known."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from bench import history
 from tests.sql.interleave.machine import Call
 from tests.sql.interleave.scenes import Scene
 
 VERB = re.compile(r"(?:pgmq|spanmq)\.(\w+)\('jobs'")
 SETTLES = {"ack": "acked", "reject": "dead"}
 ENDS_LEASES = {"nack": "retrying", "release": "released"}
-DELIVERS = {"receive", "read", "pop"}
+# The error of all that the scenes reject, and the turn after the last one.
+REJECTED, LAST = "x", 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,19 @@ class Event:
         return [int(str(row[0])) for row in rows]
 
     @property
+    def lease(self) -> int | None:
+        """Return the lease that its call names."""
+        found = re.search(r"'jobs', (\d+), (?:'\{|3600\))", self.call.text)
+        return int(found[1]) if found and self.verb in {*SETTLES, *ENDS_LEASES, "extend"} else None
+
+    @property
     def settles(self) -> bool:
         return self.verb in {*SETTLES, "delete", "archive", "pop"}
 
     @property
     def seconds(self) -> float:
         """Return the length of the lease or delay that it asked for."""
-        place = 2 if self.verb in {"receive", "nack", "set_vt"} else 1
+        place = 2 if self.verb in {"receive", "nack", "set_vt", "extend"} else 1
         numbers = re.findall(r"-?\d+(?:\.\d+)?", self.call.text.rpartition("'jobs'")[2])
         return float(numbers[-1] if place == 2 else numbers[0])
 
@@ -71,25 +80,13 @@ class Story:
     def settled(self, message_id: int) -> list[Event]:
         return [event for event in self.events if event.settles and message_id in event.ids]
 
-    def may_be_over(self, delivery: Event, message_id: int, since: int, until: int) -> bool:
-        """Return whether a lease may have been over, or its message settled, for a call from one turn to another."""
-        was_extended = any(
-            event.call.session == delivery.call.session
-            and delivery.call.began < event.call.began
-            and event.call.ended < since
-            and event.call.rows == [(str(len(delivery.ids)),)]
-            for event in self.of("extend")
-        )
-        if delivery.verb != "pop" and delivery.seconds <= 0 and not was_extended:
-            return True
-        return any(
-            event.call.ended >= delivery.call.began and event.call.began <= until
-            for event in self._ends(delivery, message_id)
-        )
-
     def is_over(self, delivery: Event, message_id: int, turn: int) -> bool:
         """Return whether a lease was over at a turn, in whichever order the calls that overlap took effect."""
-        return (delivery.seconds <= 0 and self.may_be_over(delivery, message_id, turn, turn - 1)) or any(
+        was_extended = any(
+            event.call.session == delivery.call.session and delivery.call.began < event.call.began
+            for event in self.of("extend")
+        )
+        return (delivery.seconds <= 0 and not was_extended) or any(
             event.call.began > delivery.visible_at and event.visible_at < turn
             for event in self._ends(delivery, message_id)
         )
@@ -142,15 +139,59 @@ def problems(scene: Scene, first: list[int], calls: list[Call], left: list[int] 
     """Yield what is wrong with a run; `left` are the messages in the queue after it, None if it was dropped."""
     story = story_of(scene, first, calls)
     yield from _errors(scene, calls)
-    if not scene.drops:
-        yield from _lost_or_kept(story, left or [])
-    yield from _settled_twice(story)
-    yield from _delivered_again(story)
-    if scene.policy != "{}":
-        yield from _out_of_order(story)
+    told = [*_told(story), *([] if left is None else [_look(story, left)])]
+    yield from history.problems(told, ordered=scene.policy != "{}")
     yield from _missed(story, calls)
     yield from _not_found(story)
-    yield from _miscounted(story)
+
+
+def _told(story: Story) -> list[history.Call]:
+    """Return the events in the words of a history, with turns for times."""
+    first = [history.Call("send", -1, -1, groups=[*story.scene.groups], got=story.first)]
+    calls = [
+        history.Call(verb, event.call.began, event.visible_at, **rest)
+        for event in story.events
+        for verb, rest in _words(story, event)
+    ]
+    return first + calls
+
+
+def _words(story: Story, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the verbs of a history for an event, and what belongs to them."""
+    ids = event.ids
+    match event.verb:
+        case "send" | "send_batch":
+            yield "send", {"groups": [story.groups[each] for each in ids], "got": ids}
+        case "receive":
+            leases = [int(str(row[1])) for row in event.call.rows]
+            yield "receive", {"seconds": event.seconds, "got": [*zip(ids, leases, strict=True)]}
+        case "read":
+            yield "receive", {"seconds": event.seconds, "got": [(each, None) for each in ids]}
+        case "pop":
+            yield "take", {"got": ids}
+        case "nack" | "release":
+            yield "free", {"got": ids}
+        case "set_vt" if event.seconds <= 0:
+            yield "free", {"got": ids}
+        case "extend":
+            lease = event.lease
+            held = [
+                row for each in story.of("receive") for row in each.call.rows if str(row[1]) == str(lease)
+            ]
+            is_whole = event.call.rows == [(str(len(held)),)]
+            yield "extend", {"seconds": event.seconds, "lease": lease, "got": is_whole}
+        case "metrics" if event.call.rows and not story.scene.drops:
+            yield "count", {"got": int(str(event.call.rows[0][0]))}
+    if event.settles and event.verb != "pop":
+        into = "dead" if event.verb == "reject" else "gone"
+        error = REJECTED if event.verb == "reject" else None
+        yield "settle", {"lease": event.lease, "into": into, "error": error, "got": ids}
+
+
+def _look(story: Story, left: list[int]) -> history.Call:
+    """Return the last call of a history: `left` are in the queue, and what was rejected is dead."""
+    dead = [[each, REJECTED] for event in story.of("reject") for each in event.ids]
+    return history.Call("look", LAST, LAST, got={"left": left, "dead": dead})
 
 
 def _errors(scene: Scene, calls: list[Call]) -> Iterator[str]:
@@ -158,80 +199,6 @@ def _errors(scene: Scene, calls: list[Call]) -> Iterator[str]:
     for call in calls:
         if call.sqlstate not in allowed and call.sqlstate != "25P02":
             yield f"{call.text}: {call.sqlstate} {call.rows}"
-
-
-def _lost_or_kept(story: Story, left: list[int]) -> Iterator[str]:
-    sent = {each for each, _, _ in story.sent}
-    settled = {each for event in story.events if event.settles for each in event.ids}
-    if lost := sent - settled - set(left):
-        yield f"lost: {sorted(lost)}"
-    if kept := set(left) - (sent - settled):
-        yield f"settled, or never sent, and in the queue: {sorted(kept)}"
-    if len(left) != len(set(left)):
-        yield f"twice in the queue: {left}"
-
-
-def _settled_twice(story: Story) -> Iterator[str]:
-    for each, _, _ in story.sent:
-        if len(events := story.settled(each)) > 1:
-            yield f"settled twice: {each} by {[event.call.text for event in events]}"
-
-
-def _delivered_again(story: Story) -> Iterator[str]:
-    deliveries = [event for event in story.events if event.verb in DELIVERS]
-    for each, _, _ in story.sent:
-        settled = story.settled(each)
-        own = [event for event in deliveries if each in event.ids]
-        for delivery in own:
-            if any(event.visible_at < delivery.call.began for event in settled if event is not delivery):
-                yield f"delivered after it was settled: {each}"
-        for place, one in enumerate(own):
-            for other in own[place + 1 :]:
-                earlier, later = sorted((one, other), key=lambda event: event.visible_at)
-                if not story.may_be_over(earlier, each, later.call.began, later.call.ended) and not (
-                    earlier.call.began <= later.call.ended
-                    and story.may_be_over(later, each, earlier.call.began, earlier.call.ended)
-                ):
-                    yield f"delivered twice at a time: {each}"
-        for event in story.of("ack", "reject"):
-            newer = [
-                delivery
-                for delivery in own
-                if delivery.call.session != event.call.session and delivery.visible_at < event.call.began
-            ]
-            mine = [delivery for delivery in own if delivery.call.session == event.call.session]
-            if each in event.ids and mine and any(d.call.began > mine[-1].visible_at for d in newer):
-                yield f"settled under a lease that another one has followed: {each}"
-
-
-def _out_of_order(story: Story) -> Iterator[str]:
-    deliveries = [event for event in story.events if event.verb in DELIVERS]
-    for delivery in deliveries:
-        for each in delivery.ids:
-            group = story.groups.get(each)
-            for lower, _, visible_at in story.sent:
-                if (
-                    lower < each
-                    and story.groups.get(lower) == group
-                    and visible_at < delivery.call.began
-                    and lower not in delivery.ids
-                    and not any(event.call.began <= delivery.call.ended for event in story.settled(lower))
-                ):
-                    yield f"delivered before {lower} of its group: {each}"
-            for other in deliveries:
-                if (
-                    other is delivery
-                    or other.visible_at > delivery.visible_at
-                    or (other.visible_at == delivery.visible_at and other.call.began > delivery.call.began)
-                ):
-                    continue
-                for before in other.ids:
-                    if (
-                        before != each
-                        and story.groups.get(before) == group
-                        and not story.may_be_over(other, before, delivery.call.began, delivery.call.ended)
-                    ):
-                        yield f"delivered while {before} of its group was in flight: {each}"
 
 
 def _missed(story: Story, calls: list[Call]) -> Iterator[str]:
@@ -299,21 +266,3 @@ def _ended(call: Call, calls: list[Call]) -> int:
     if not opened or opened[-1] != "begin":
         return call.ended
     return next((each.ended for each in own[place:] if each.text in {"commit", "rollback"}), 10**9)
-
-
-def _miscounted(story: Story) -> Iterator[str]:
-    for event in story.of("metrics"):
-        if not event.call.rows or story.scene.drops:
-            continue
-        began, ended = event.call.began, event.call.ended
-        surely = sum(
-            visible_at < began and not any(other.call.began <= ended for other in story.settled(each))
-            for each, _, visible_at in story.sent
-        )
-        perhaps = sum(
-            sent_at <= ended and not any(other.visible_at < began for other in story.settled(each))
-            for each, sent_at, _ in story.sent
-        )
-        count = int(str(event.call.rows[0][0]))
-        if not surely <= count <= perhaps:
-            yield f"metrics counted {count}, of {surely} to {perhaps}"

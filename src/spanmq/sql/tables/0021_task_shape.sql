@@ -13,8 +13,8 @@ create table spanmq_core.task_shape (
 );
 create index task_shape_role on spanmq_core.task_shape (queue_id, role, task);
 
--- What a worker reports of handlers that take unusually long; and the stacks of its running handlers, when a command has
--- asked for them: see functions/operate/stack.sql.
+-- What a worker reports of handlers that take unusually long; and the stacks of its running handlers, when a command
+-- has asked for them: see functions/operate/stack.sql.
 alter table spanmq_core.worker
     add column slow jsonb not null default '[]',
     add column stacks_asked_at timestamptz,

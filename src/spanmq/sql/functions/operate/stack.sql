@@ -1,8 +1,8 @@
 -- Stacks of the running handlers of a worker: where their code is. Only for roles that may manage the queue.
 
 -- Asks the workers of this name for the stacks of the handlers that run for this queue: they report them at once where
--- notifications reach them, otherwise within 20 seconds. False if no such worker is listed. One whose report is under way
--- just now is not asked: ask again.
+-- notifications reach them, otherwise within 20 seconds. False if no such worker is listed. One whose report is under
+-- way just now is not asked: ask again.
 create or replace function spanmq_call.ask_stacks(queue text, worker text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -5,7 +5,8 @@
 -- argument by its name. Returns for how many seconds the caller need not note them again, at most 600; 5 where only
 -- this transaction has noted one, since a rollback takes that back. Up to 100 shapes of a role in a queue are noted; a
 -- further one, and one that is too large (a name of 255 bytes, a shape of 1,000), is noted without its task. Waits for
--- no lock. Raises MQ002 for arguments that do not match.
+-- no lock. A serializable transaction notes nothing: it would conflict with others. Raises MQ002 for arguments that do
+-- not match.
 create or replace function spanmq_call.note_task_shapes(
     queue text, tasks text[], shapes jsonb[], of_caller uuid default null
 ) returns double precision
@@ -20,6 +21,9 @@ begin
                                  is not true,
         'tasks and shapes must be two arrays of the same 1 to 100 elements, without NULL',
         'Such as {ship} and an array of {"order": "object"}.');
+    if current_setting('transaction_isolation') = 'serializable' then
+        return 60;
+    end if;
     for i in 1 .. cardinality(tasks) loop
         seconds := least(seconds, spanmq_core.note_task_shape(this.queue_id, by_role, tasks[i], shapes[i]));
     end loop;

@@ -11,8 +11,8 @@
 -- handlers that take unusually long, an array of at most 100 objects with msg_id, kind and seconds, and `stacks`, if
 -- they are asked for (see ask_stacks()), running handlers, at most 20 such objects with stack (up to 8,000 characters).
 -- Returns what commands ask of the worker: close_breaker and stacks for a queue, in lower case (see close_breaker()),
--- and stop, with null for the queue (see stop_worker()). A queue that does not exist is left out, and so are workers and breakers of a queue
--- beyond 1,000, and times beyond 10,000 of a minute. Raises MQ002 for arguments out of range.
+-- and stop, with null for the queue (see stop_worker()). A queue that does not exist is left out, and so are workers
+-- and breakers of a queue beyond 1,000, and times beyond 10,000 of a minute. Raises MQ002 for arguments out of range.
 create or replace function spanmq_call.report_worker(
     queues text[], worker text, running_for double precision default null, slots integer default 0,
     reports jsonb default '{}'
@@ -167,7 +167,8 @@ end $$;
 create or replace function spanmq_core.are_handlers(handlers jsonb, most int) returns boolean
 language plpgsql immutable as $$
 begin
-    return handlers is null or jsonb_typeof(handlers) = 'array' and jsonb_array_length(handlers) <= most and not exists (
+    return handlers is null or jsonb_typeof(handlers) = 'array' and jsonb_array_length(handlers) <= most
+        and not exists (
         select from jsonb_to_recordset(handlers) h (msg_id bigint, kind text, seconds double precision, stack text)
         where (coalesce(octet_length(h.kind), 0) <= 255 and h.msg_id is not null and h.seconds between 0 and 1e9
                and char_length(coalesce(h.stack, '')) <= 8000) is not true);

@@ -1,0 +1,62 @@
+"""What goes on beside the load in the phases of the harness."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+
+from bench.harness.run import Run
+
+# As in the article on readers that overlap: three, each for two minutes, unless the phase is shorter.
+READERS, READER_SECONDS = 3, 120.0
+KILL_EVERY_SECONDS = 8.0
+
+
+def clean(_: Run, seconds: float) -> None:
+    """Do nothing beside the load."""
+    time.sleep(seconds)
+
+
+def idle_in_transaction(run: Run, seconds: float) -> None:
+    """Hold a transaction open that has an id."""
+    with psycopg.connect(run.dsn) as connection:
+        connection.execute("select pg_current_xact_id()")
+        time.sleep(seconds)
+
+
+def overlapping_readers(run: Run, seconds: float) -> None:
+    """Count the queue's messages each second in snapshots, of which there is always an old one."""
+    stopped = threading.Event()
+
+    def read(delay: float, lasting: float) -> None:
+        stopped.wait(delay)
+        while not stopped.is_set():
+            with psycopg.connect(run.dsn) as connection:
+                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                ended_at = time.monotonic() + lasting
+                while time.monotonic() < ended_at and not stopped.wait(1.0):
+                    connection.execute(f"select count(*) from {run.table}".encode())
+
+    lasting = min(READER_SECONDS, seconds * 0.75)
+    readers = [
+        threading.Thread(target=read, args=(place * lasting / READERS, lasting)) for place in range(READERS)
+    ]
+    for reader in readers:
+        reader.start()
+    time.sleep(seconds)
+    stopped.set()
+    for reader in readers:
+        reader.join()
+
+
+def killed_workers(run: Run, seconds: float) -> None:
+    """Kill one process again and again, and start another in its place."""
+    ended_at = time.monotonic() + seconds
+    for _ in range(int(seconds // KILL_EVERY_SECONDS)):
+        time.sleep(KILL_EVERY_SECONDS)
+        run.processes[1].kill()
+        run.processes[1].wait()
+        run.processes[1] = run.start(1)
+    time.sleep(max(0.0, ended_at - time.monotonic()))

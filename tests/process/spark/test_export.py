@@ -78,17 +78,17 @@ def test_delta_table_has_the_columns_of_the_archive(
     ("format", "before", "after", "after_act"),
     [
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
-        ("parquet", "spanmq.spark.jobs.export.write_manifest", "spanmq.spark.jobs.export.note", killed),
+        ("parquet", "spanmq.spark.jobs.run.write_manifest", "spanmq.spark.jobs.run.note", killed),
         (
             "delta",
             "spanmq.spark.jobs.delta.DeltaFormat.commit",
-            "spanmq.spark.jobs.export.write_manifest",
+            "spanmq.spark.jobs.run.write_manifest",
             killed,
         ),
         (
             "iceberg",
             "spanmq.spark.jobs.iceberg.IcebergFormat.commit",
-            "spanmq.spark.jobs.export.write_manifest",
+            "spanmq.spark.jobs.run.write_manifest",
             killed,
         ),
     ],

@@ -58,7 +58,7 @@ def expected(dsn: str) -> list[Any]:
     return rows_of(dsn, f'"a_{PAST}"', f"msg_id, enqueued_at, message::text, {headers}")
 
 
-@pytest.mark.parametrize("source", ["archive", "parquet", "delta", "iceberg", "store"])
+@pytest.mark.parametrize("source", ["archive", "parquet", "delta", "iceberg", "ducklake", "store"])
 def test_archived_messages_are_sent_again_as_they_were(
     client: Client,
     spark: SparkSession,

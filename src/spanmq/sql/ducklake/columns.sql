@@ -1,6 +1,6 @@
--- Creates a table of the lake, or adds columns to it that it lacks, by one snapshot. %(columns)s has id, place, name and
--- type of each of its columns; %(added)s the ids of those to add. The table is partitioned by the columns of the ids
--- %(partitions)s.
+-- Creates a table of the lake, or adds columns to it that it lacks, by one snapshot. %(columns)s has id, place, name
+-- and type of each of its columns, and %(added)s the ids of those to add. The table is partitioned by the columns that
+-- %(partitions)s has the ids of.
 
 with newest as (
     select s.* from {catalogue}.ducklake_snapshot s order by s.snapshot_id desc limit 1

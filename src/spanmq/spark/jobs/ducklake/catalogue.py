@@ -145,6 +145,8 @@ class Catalogue:
             if not self.exists():
                 self._create()
         self.lock()
+        # Nothing of it changes from now on.
+        self._check_table()
         columns = columns_of(self.table)
         known = {row["column_id"] for row in self._columns()}
         added = [each["id"] for each in columns if each["id"] not in known]
@@ -242,7 +244,10 @@ class Catalogue:
         return list(self._rows(query, {"ids": [each.id for each in files]}))
 
     def names(self) -> set[str]:
-        """Return the names in the lake of all files that the catalogue knows, also of older snapshots of the table."""
+        """Return the names in the lake of all files that the catalogue knows, also of older snapshots.
+
+        Those of other tables are among them, as if they were this table's.
+        """
         query = (
             "select d.path, d.path_is_relative from {catalogue}.ducklake_data_file d"
             " union all select x.path, x.path_is_relative from {catalogue}.ducklake_delete_file x"
@@ -268,8 +273,10 @@ class Catalogue:
     def _check_table(self) -> None:
         """Raise PipelineError for a table whose columns or partitions are not those of an export."""
         columns = {each["id"]: (each["name"], each["type"]) for each in columns_of(self.table)}
-        for row in self._columns():
-            expected = columns.get(row["column_id"])
+        # A change of a column adds a row of its id.
+        newest = {row["column_id"]: row for row in self._columns()}
+        for id_, row in newest.items():
+            expected = columns.get(id_)
             name, is_now = row["column_name"], row["end_snapshot"] is None
             if expected is None and name not in dict(columns.values()):
                 continue
@@ -286,7 +293,7 @@ class Catalogue:
             + ") and p.transform = 'identity' order by p.partition_key_index"
         )
         found = tuple(id_ for (id_,) in self._rows(query, {"table": self.table.name}))
-        if self._columns() and found != partition_ids(self.table):
+        if newest and found != partition_ids(self.table):
             raise PipelineError(
                 f"the table {self.table.name} in the schema {self.name} is not partitioned by"
                 f" {' and '.join(PARTITIONS)}",

@@ -99,7 +99,7 @@ def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.Written) ->
 def _stats(
     metadata: Any, table: LakeTable, values: Mapping[str, str], body_nulls: int
 ) -> Iterator[ColumnStats]:
-    """Yield what is known of each column: without a row of a column, DuckDB would skip the file."""
+    """Yield what is known of each column: a reader that prunes as the specification says skips files without that."""
     ids = field_ids(table)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for place in range(metadata.num_columns):

@@ -171,6 +171,8 @@ def goes_on(client: Client, session: Connection, dsn: str, role: str) -> None:
     assert client.schedules.run("yearly")
     client.queues.resume("paused")
     client.queues.set_policy("limited", rate_limit=None, max_in_flight=None)
+    # The day for which it was opened when the dump was made is over.
+    session.execute("update spanmq_core.breaker set open_until = now() + interval '1 hour'")
     assert client.queues.close_breaker("limited") == 1
     bodies: dict[str, list[Any]] = {}
     names = [each.name for each in client.queues.list()]

@@ -107,5 +107,15 @@ create type spanmq_core.claimed as (
 -- (functions/receive/bound.sql).
 create view spanmq_core.sending as select * from spanmq_core.state;
 
+-- Called by every transaction that makes a subscription, while it keeps senders out: where it never was, a sender need
+-- not look for any.
+create sequence spanmq_core.subscription_number;
+do $$
+begin
+    if exists (select from spanmq_core.subscription) then
+        perform nextval('spanmq_core.subscription_number');
+    end if;
+end $$;
+
 -- No row of state of this queue is below from_id, nor will be; no row of later has a vt before due_from.
 alter table spanmq_core.bound rename column fresh_from to from_id;

@@ -40,8 +40,8 @@ begin
     return gone.ids;
 end $$;
 
--- Inserts messages that were deleted into the archive, and returns true. It is `place`: another table than was known, if
--- its owner has renamed that. Raises 42P01 if there is none, or it is not there any more.
+-- Inserts messages that were deleted into the archive, and returns true. It is `place`: another table than was known,
+-- if its owner has renamed that. Raises 42P01 if there is none, or it is not there any more.
 create or replace function spanmq_core.fill_archive(
     this spanmq_core.queue, place regclass, ids bigint[], attempts int[], read_ats timestamptz[], vts timestamptz[]
 ) returns boolean
@@ -80,8 +80,8 @@ language sql immutable as $$
         'a_' || folded_name, log_name)
 $$;
 
--- Makes the function that inserts messages of this lane into the archive of their queue. Not a view: its owner could not
--- drop the archive then.
+-- Makes the function that inserts messages of this lane into the archive of their queue. Not a view: its owner could
+-- not drop the archive then.
 create or replace function spanmq_core.make_archiver(this spanmq_core.queue, this_lane int) returns void
 language plpgsql as $$
 declare

@@ -156,15 +156,17 @@ begin
     end loop;
 end $$;
 
--- The tables with rows of queues, as they are when this is applied. What others refer to comes last, and the segments,
--- by which tables are found.
+-- The tables that have rows of a queue, of those that there are when this is applied. What others refer to comes last,
+-- and the segments, by which tables are found.
 do $do$
 begin
     execute format(
-        'create or replace function spanmq_core.tables_of_queues() returns text[] language sql immutable as'
-        ' $$ select %L::text[] $$', (
-            select array_agg(c.relname order by c.relname = 'segment',
-                             exists (select from pg_constraint f where f.confrelid = c.oid), c.relname)
+        'create or replace function spanmq_core.tables_of_queue(this_queue int) returns text[] language plpgsql as $$'
+        ' begin return array_remove(array[%s], null); end $$', (
+            select string_agg(format('case when exists (select from spanmq_core.%1$I where queue_id = this_queue)'
+                                     ' then %1$L end', c.relname), ', '
+                              order by c.relname = 'segment',
+                              exists (select from pg_constraint f where f.confrelid = c.oid), c.relname)
             from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'queue_id'
             where c.relnamespace = 'spanmq_core'::regnamespace and c.relkind = 'r'
               and c.relname not in ('queue', 'dropped_queue')));
@@ -183,7 +185,6 @@ declare
     relation regclass;
     table_name text;
     n bigint;
-    is_left boolean;
 begin
     is_clean := true;
     has_removed := false;
@@ -217,7 +218,7 @@ begin
             is_clean := false;
         end;
     end loop;
-    foreach table_name in array spanmq_core.tables_of_queues() loop
+    foreach table_name in array spanmq_core.tables_of_queue(this_queue) loop
         continue when table_name = 'segment' and not is_clean;
         -- Calls under way can't do without the bound of their queue.
         continue when table_name = 'bound' and not was_seen;
@@ -230,10 +231,9 @@ begin
         exception when lock_not_available then
             null;
         end;
-        execute format('select exists (select from spanmq_core.%I where queue_id = $1)', table_name)
-            into is_left using this_queue;
-        is_clean := is_clean and not is_left;
     end loop;
+    is_clean := is_clean and spanmq_core.tables_of_queue(this_queue)
+                             <@ case when was_seen then '{}'::text[] else '{bound}' end;
     perform set_config('lock_timeout', kept, true);
 end $$;
 

@@ -3,7 +3,7 @@
 create or replace function spanmq_core.new_lease(at_ timestamptz) returns bigint
 language sql volatile as $$
     -- Time first: a lease number that a crash lost (claims may be committed asynchronously) must not come again.
-    select (extract(epoch from at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
+    select (date_part('epoch', at_) * 1000)::bigint << 20 | (nextval('spanmq_core.lease_number') & 1048575)
 $$;
 
 -- The queue of that name, with its bound, where a claim may lease the first messages of state in place: the caller has
@@ -64,9 +64,11 @@ begin
                    where k.queue_id = this_queue and k.msg_id >= from_id and k.vt <= at_);
 end $$;
 
--- The messages that a claim in place has leased between these ids, ascending.
-create or replace function spanmq_core.fetch_claimed(this_queue int, first_id bigint, last_id bigint, lease bigint)
-returns setof pgmq.message_record
+-- The messages that a claim in place has leased between these ids, ascending. log_name: the segment that has them, null
+-- if the caller doesn't know.
+create or replace function spanmq_core.fetch_claimed(
+    this_queue int, log_name text, first_id bigint, last_id bigint, lease bigint
+) returns setof pgmq.message_record
 language plpgsql rows 100 as $$
 begin
     return query execute format(
@@ -74,7 +76,7 @@ begin
         ' from spanmq_core.state s'
         ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = s.msg_id offset 0) l'
         ' where s.queue_id = $1 and s.msg_id between $2 and $3 and s.lease_id = $4 order by s.queue_id, s.msg_id',
-        spanmq_core.log_of(this_queue, first_id, last_id))
+        coalesce(log_name, spanmq_core.log_of(this_queue, first_id, last_id)))
         using this_queue, first_id, last_id, lease;
 end $$;
 
@@ -128,9 +130,14 @@ begin
                     or took.n > 1 and took.first_id >> 10 <> (took.last_id + 1) >> 10 then
                     perform spanmq_core.move_bound(this.queue_id, this.ids);
                 end if;
-                if qty = 1 and this.lane is not null
-                    and took.first_id > this.log_lo and took.last_id <= this.log_hi then
-                    one := spanmq_core.fetch_one_by_lane(this.lane, took.first_id, took.attempts, at_, until);
+                if qty = 1 and took.first_id > this.log_lo and took.first_id <= this.log_hi then
+                    if this.lane is not null then
+                        one := spanmq_core.fetch_one_by_lane(this.lane, took.first_id, took.attempts, at_, until);
+                    else
+                        execute format('select l.msg_id, $2, l.enqueued_at, $3, $4, l.message, l.headers'
+                                       ' from spanmq_core.%I l where l.msg_id = $1', this.log_name)
+                            into one using took.first_id, took.attempts, at_, until;
+                    end if;
                     if one.msg_id is not null then
                         return next one;
                         return;
@@ -141,8 +148,9 @@ begin
                                                                          at_, until);
                     get diagnostics n = row_count;
                 else
-                    return query select * from spanmq_core.fetch_claimed(this.queue_id, took.first_id, took.last_id,
-                                                                         lease);
+                    return query select * from spanmq_core.fetch_claimed(
+                        this.queue_id, case when took.first_id > this.log_lo and took.last_id <= this.log_hi
+                        then this.log_name end, took.first_id, took.last_id, lease);
                     get diagnostics n = row_count;
                 end if;
                 if n < took.n then
@@ -263,7 +271,9 @@ begin
                         from spanmq_core.fetch_by_lane(this.lane, took.first_id, took.last_id + 1, at_, until) f;
                 else
                     return query select f.*, this_lease, 1, f.read_ct, f.headers->>'x-pgmq-group', null::text
-                        from spanmq_core.fetch_claimed(this.queue_id, took.first_id, took.last_id, this_lease) f;
+                        from spanmq_core.fetch_claimed(
+                            this.queue_id, case when took.first_id > this.log_lo and took.last_id <= this.log_hi
+                            then this.log_name end, took.first_id, took.last_id, this_lease) f;
                 end if;
                 get diagnostics n = row_count;
                 if n < took.n then

@@ -20,7 +20,7 @@ declare
     checks_bodies boolean;
     sent_at timestamptz := clock_timestamp();
     id bigint;
-    key text := case when headers is not null then spanmq_core.group_of(headers) end;
+    key text;
 begin
     select q.queue_id, q.notify_ms, q.bells, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies
         into this_queue, notify_ms, bells, log_name, log_lo, log_hi, lane, ids, room, checks_bodies
@@ -35,6 +35,9 @@ begin
             -- It was created meanwhile.
             perform spanmq_core.raise_not_found(queue_name);
         end if;
+    end if;
+    if headers is not null then
+        key := spanmq_core.group_of(headers);
     end if;
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it to determine that no
     -- transaction can still write to a segment.
@@ -63,9 +66,11 @@ begin
                 spanmq_core.remember_segment(this_queue, id);
     end if;
     -- Since the id was drawn no subscription can be created before this is committed: earlier ones are seen now.
-    has_subscriptions := exists (select from spanmq_core.subscription s where s.log_id = this_queue);
-    if not spanmq_core.sees_now() then
-        perform spanmq_core.sees_subscriptions(this_queue);
+    if pg_sequence_last_value('spanmq_core.subscription_number') is not null then
+        has_subscriptions := exists (select from spanmq_core.subscription s where s.log_id = this_queue);
+        if not spanmq_core.sees_now() then
+            perform spanmq_core.sees_subscriptions(this_queue);
+        end if;
     end if;
     if has_subscriptions then
         insert into spanmq_core.state (queue_id, msg_id, vt, group_hash, group_key)
@@ -224,6 +229,7 @@ declare
     ids bigint[];
     first_id bigint;
     last_id bigint;
+    has_subscriptions boolean;
     sent_at timestamptz;
 begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.bells into this
@@ -236,9 +242,12 @@ begin
         first_id := ids[1];
         last_id := ids[n];
         sent_at := clock_timestamp();
-        -- The subscriptions: see send_one().
+        -- As in send_one().
+        if pg_sequence_last_value('spanmq_core.subscription_number') is not null then
+            has_subscriptions := exists (select from spanmq_core.subscription s where s.log_id = this.queue_id);
+        end if;
         if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n
-           and not exists (select from spanmq_core.subscription s where s.log_id = this.queue_id) then
+           and has_subscriptions is not true then
             -- Functions that return sets are streamed in a select list; in a from list they would be copied first.
             if this.lane is not null then
                 perform spanmq_core.append_run_by_lane(this.lane, first_id, last_id, sent_at, msgs);

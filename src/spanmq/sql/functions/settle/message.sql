@@ -219,7 +219,21 @@ begin
             where q.folded_name = lower(queue collate "C") and q.settles_quietly and not q.archive_on_ack
               and has_table_privilege(q.queue_view, 'select');
     end if;
-    if this_queue is not null then
+    if cardinality(msg_ids) = 1 and this_queue is not null then
+        delete from spanmq_core.state s
+            where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
+            returning s.msg_id, 'acked' into msg_id, outcome;
+        if not found then
+            delete from spanmq_core.later s
+                where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
+                returning s.msg_id, 'acked' into msg_id, outcome;
+        end if;
+        if found then
+            return next;
+            return;
+        end if;
+        gone := '{}';
+    elsif this_queue is not null then
         with d as (
             delete from spanmq_core.state s
                 where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id

@@ -53,8 +53,8 @@ begin
     return gone || gone_later;
 end $$;
 
--- The same, into the archive or not; wakes receivers that wait for messages they blocked, and clients that wait for their
--- end.
+-- The same, into the archive or not; wakes receivers that wait for messages they blocked, and clients that wait for
+-- their end.
 create or replace function spanmq_core.remove(
     this spanmq_core.queue, msg_ids bigint[], fence bigint, archives boolean default false
 ) returns bigint[]

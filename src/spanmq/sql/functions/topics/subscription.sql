@@ -107,6 +107,7 @@ begin
             using errcode = 'MQ060', hint = 'Choose another name.';
     end if;
     parent := spanmq_core.hold_senders(parent.queue_id);
+    perform nextval('spanmq_core.subscription_number');
     this := spanmq_core.make_queue(create_subscription.name, false, parent.is_unlogged, parent);
     insert into spanmq_core.subscription (queue_id, log_id) values (this.queue_id, parent.queue_id);
     update spanmq_core.queue q set has_subscriptions = true where q.queue_id = parent.queue_id;

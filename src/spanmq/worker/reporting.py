@@ -29,8 +29,6 @@ PROGRESS_SECONDS: Final = 1.0
 # The running handlers of a queue of which a progress is reported.
 PROGRESS_MAX: Final = 100
 LAST_SECONDS: Final = 2.0
-# How long an open breaker is shown after its pause: until its trial and the next report.
-BREAKER_SLACK_SECONDS: Final = 5.0
 BUCKET_MAX: Final = 48
 
 Times = Counter[tuple[str, bool, int]]
@@ -130,7 +128,7 @@ class Reporter:
             breaker = self.intakes[queue].breaker
             if breaker.number:
                 reports.setdefault(folded(queue), {})["breaker"] = {
-                    "open_for": breaker.remaining(monotonic()) + BREAKER_SLACK_SECONDS,
+                    "open_for": breaker.remaining(monotonic()),
                     "opening": breaker.number,
                     "error": (breaker.error or "")[:ERROR_LENGTH_MAX],
                 }

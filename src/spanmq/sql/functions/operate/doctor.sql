@@ -96,7 +96,7 @@ begin
          case when settings ~ 'fsync|full_page' then 'set it on: a crash of the machine may destroy everything'
               else 'a crash loses the last sends and settlements; set it on unless that is acceptable' end),
         ('jit', case when compiled > 0 then 'warning' else 'ok' end,
-         case when compiled > 0 then format('%s may be compiled at each call', spanmq_core.counted(compiled, 'function'))
+         case when compiled > 0 then spanmq_core.counted(compiled, 'function') || ' may be compiled at each call'
          else 'no function is compiled at each call' end,
          'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a'
          ' second a call'),

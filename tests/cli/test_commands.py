@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -99,6 +100,12 @@ def test_help_lists_all_commands_and_suggests_one_for_a_typing_error() -> None:
     everything = spanmq("--help", dsn=None)
     assert everything.code == 0
     assert [name for name in (*VERBS, *NOUNS) if f"\n  {name} " not in everything.out] == []
+    # Sentences are wrapped, not cut.
+    assert [
+        words
+        for words in ("", "queue")
+        if re.search(r"\w\.\.\.", run(*words.split(), "--help", dsn=None).out)
+    ] == []
     for words, suggested in ((("recieve", "orders"), "receive"), (("queue", "creat", "orders"), "create")):
         slip = spanmq(*words, dsn=None)
         assert (slip.code, f"Did you mean '{suggested}'" in slip.err) == (2, True)

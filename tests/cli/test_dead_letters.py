@@ -26,6 +26,10 @@ def test_dead_letters_are_listed_counted_put_back_and_deleted(orders: str) -> No
         {"queue": "orders", "category": "TRANSIENT", "count": 4}
     ]
     assert len(records("dead-letter redrive", "orders", "--dry-run", dsn=orders)) == 4
+    planned = spanmq("dead-letter redrive", "orders", "--dry-run", dsn=orders).out
+    assert planned.endswith("\n4 dead letters would be redriven\n")
+    planned = spanmq("dead-letter redrive", "orders", "-n", 1, "--dry-run", dsn=orders).out
+    assert planned.endswith("\n1 dead letter would be redriven, as --limit allows\n")
     redriven = records("dead-letter redrive", "orders", "-n", "1", "--rate", "5", "--delay", "0", dsn=orders)
     assert [each["message_id"] for each in redriven] == [1]
     repaired = records("dead-letter edit", "orders", "2", "--body", '{"a": 1}', "--delay", "0", dsn=orders)

@@ -29,10 +29,10 @@ def test_results_are_shown(orders: str) -> None:
         client.reject(second, "no such number")
     ids = (done, failed, waiting)
     found = records("result get", "orders", *ids, dsn=orders)
-    assert [(each["state"], each["value"], each["error"]) for each in found] == [
-        ("stored", {"sum": 3}, None),
-        ("dead", None, "no such number"),
-        ("missing", None, None),
+    assert [(each["state"], each["message_state"], each["value"], each["error"]) for each in found] == [
+        ("stored", None, {"sum": 3}, None),
+        ("dead", None, None, "no such number"),
+        ("missing", "pending", None, None),
     ]
 
 
@@ -43,6 +43,7 @@ def test_kinds_of_tasks_are_listed(orders: str) -> None:
     reports = f'{{"orders": {{"times": {times}, "progress": {progress}}}}}'
     do(orders, f"select spanmq.report_worker('{{orders}}', 'a', 5, 1, '{reports}')")
     [kind] = records("task list", "--seconds", 600, dsn=orders)
+    assert spanmq("task list", dsn=orders).out.splitlines()[0].endswith("P50 SECONDS  P95 SECONDS")
     assert (kind["queue"], kind["kind"], kind["done"], kind["failed"]) == ("orders", "ship", 90, 0)
     do(orders, "update spanmq_core.task_time set minute = minute - interval '5 minutes'")
     steps = records("task statistics", "orders", "ship", "--seconds", 900, dsn=orders)

@@ -51,7 +51,7 @@ def test_pgmq_is_adopted_after_a_dry_run(upstream_database: str) -> None:
     assert "hint: " in refused.err
     assert "spanmq schema adopt" in refused.err
     planned = spanmq("schema adopt", "--dry-run", dsn=upstream_database)
-    assert "1 queues with 2 messages would be taken over" in planned.out
+    assert "would take over 1 queue with 2 messages" in planned.out
     assert records("version", dsn=upstream_database)[0]["flavour"] == "upstream"
     [report] = records("schema adopt", dsn=upstream_database)
     assert report["is_dry_run"] is False

@@ -93,7 +93,7 @@ def test_bad_line_is_named_and_the_batches_before_it_are_sent(
     done = spanmq("send", "orders", "--batch", 2, *options, dsn=orders, stdin=stdin)
     assert (done.code, bodies(orders)) == (1, sent)
     assert done.err.startswith(
-        f"spanmq: {len(sent)} messages were sent before this:\nspanmq: invalid body: {said}"
+        f"spanmq: sent {len(sent)} message{'' if len(sent) == 1 else 's'} before this:\nspanmq: invalid body: {said}"
     )
     assert ("hint: Each line is one JSON value" in done.err) == (options == () and "JSON" in said)
 

@@ -110,3 +110,6 @@ def test_the_newest_failure_of_a_message_stands_first(keeper: Person, filled: st
         )
     page = keeper.get("/message?queue=empty&id=1").text
     assert 0 < page.index("later") < page.index("earlier")
+    # A failure has one number, its attempt: a live page counted others. Only the last one says when it is tried again.
+    assert "reversed" not in page
+    assert page.count(" again ") == 1

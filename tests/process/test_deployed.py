@@ -5,8 +5,10 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import psycopg
@@ -16,11 +18,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from tests.cli.program import environment, spanmq
 from tests.patience import WAIT_SECONDS
 from tests.service.running import service_process
+from tests.sql.schema.extension_files import open_to_server
 
 from spanmq import embedded
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVICES = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text("utf-8")
 PROGRAM = """
 from spanmq.tasks import Tasks
 
@@ -46,7 +50,10 @@ def test_programs_run_as_their_roles(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop/tasks.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
-    with embedded.temporary() as server:
+    with (
+        files_of_the_extension() as folder,
+        embedded.temporary(settings={"extension_control_path": f"{folder}:$system"}) as server,
+    ):
         create_roles(server, secrets)
 
         def variables(name: str) -> Mapping[str, str]:
@@ -78,6 +85,11 @@ def test_programs_run_as_their_roles(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with service_process(dsn, tmp_path) as service:
             ready = httpx.get(f"{service.address}/health/ready", trust_env=False)
             assert ready.status_code == 200, ready.text
+        with psycopg.connect(
+            make_conninfo(variables("worker")["SPANMQ_DSN"], password="the password of worker")
+        ) as connection:
+            # As programs of PGMQ begin; the role may not create one.
+            connection.execute("create extension if not exists pgmq cascade")
         with psycopg.connect(make_conninfo(server.dsn, dbname="shop")) as connection:
             rows = connection.execute(
                 "select rolname, rolsuper or rolcreaterole or rolcreatedb, pg_has_role(oid, 'shop_owner', 'member')"
@@ -88,6 +100,18 @@ def test_programs_run_as_their_roles(tmp_path: Path, monkeypatch: pytest.MonkeyP
             ("shop_service", False, False),
             ("shop_worker", False, False),
         ]
+
+
+@contextmanager
+def files_of_the_extension() -> Iterator[str]:
+    """Write the extension's files as the image does, where the server, another user, can read them."""
+    [line] = re.findall(r"^RUN spanmq (schema extension) --folder \S+$", CONTAINERFILE, re.MULTILINE)
+    with TemporaryDirectory() as folder:
+        done = spanmq(*line.split(), "--folder", folder, dsn=None)
+        assert done.code == 0, done.err
+        open_to_server(Path(folder))
+        Path(folder).chmod(0o755)
+        yield folder
 
 
 def create_roles(server: embedded.TemporaryServer, secrets: Path) -> None:

@@ -50,8 +50,16 @@ def test_worker_that_gets_nothing_for_five_minutes_is_a_problem(jobs: Connection
     wait_long(jobs)
     rows(jobs, "select spanmq.report_worker(array['jobs'], 'a', 1, 1)")
     assert rows(jobs, REASON) == [("stopped", "problem", 1, None, None)]
-    wait_long(jobs, 299)
+    wait_long(jobs, 60)
     assert rows(jobs, REASON) == []
+
+
+def test_wait_of_a_queue_that_delivers_nothing_goes_on_after_the_sample(jobs: Connection) -> None:
+    rows(jobs, "select pgmq.send('jobs', '1')")
+    wait_long(jobs, 60)
+    rows(jobs, "update spanmq_core.statistics set sampled_at = sampled_at - interval '241 s'")
+    [(seconds, level)] = rows(jobs, "select seconds, level from spanmq.attention('{jobs}')")
+    assert (seconds >= 301, level) == (True, "problem")
 
 
 def test_open_breaker_has_the_error_of_the_service_and_its_end(jobs: Connection) -> None:
@@ -108,11 +116,11 @@ def test_doctor_names_the_same_queues(jobs: Connection) -> None:
     kill(jobs, ids[:2], queue="jobs")
     rows(jobs, breaker_report("jobs"))
     found: dict[str, Any] = {name: (level, finding) for name, level, finding in rows(jobs, doctor)}
-    assert found["delivery"] == ("warning", "a circuit breaker is open: jobs (1 messages: no route)")
+    assert found["delivery"] == ("warning", "a circuit breaker is open: jobs (1 message: no route)")
     assert found["dead letters"][1].endswith("jobs (2, of which 2 within the last hour)")
     rows(jobs, breaker_report("jobs", None))
     rows(jobs, "select spanmq.pause('jobs')")
-    assert "paused: jobs (1 messages)" in rows(jobs, doctor)[0][2]
+    assert "paused: jobs (1 message)" in rows(jobs, doctor)[0][2]
 
 
 @pytest.mark.parametrize("queues", [None, ["JOBS"]])

@@ -175,9 +175,9 @@ def test_messages_of_a_cause_are_listed_in_pages(client: Client) -> None:
 def test_messages_of_a_cause_are_retried_at_once(client: Client) -> None:
     wanted = fail(client, [1, 2, 3], "database is away", retry_in=600)
     fail(client, [4], "other", retry_in=600)
-    assert client.dead_letters.retry_failing("jobs", error="database is away", limit=2) == 2
-    assert client.dead_letters.retry_failing("jobs", error="database is away") == 1
-    assert client.dead_letters.retry_failing("jobs", error="database is away") == 0
+    assert client.queues.retry_failing("jobs", error="database is away", limit=2) == 2
+    assert client.queues.retry_failing("jobs", error="database is away") == 1
+    assert client.queues.retry_failing("jobs", error="database is away") == 0
     found = client.receive("jobs", 10)
     assert [(each.message_id, each.attempt) for each in found] == [(each, 2) for each in wanted]
 
@@ -186,9 +186,7 @@ def test_messages_of_a_cause_become_dead_letters_with_their_error(client: Client
     wanted = fail(client, [1, 2], "no customer 17", error_class="KeyError", traceback="Traceback: a")
     wanted += fail(client, [3], "no customer 18", error_class="KeyError")
     fail(client, [4], "other")
-    assert (
-        client.dead_letters.reject_failing("jobs", error="no customer <number>", error_class="KeyError") == 3
-    )
+    assert client.queues.reject_failing("jobs", error="no customer <number>", error_class="KeyError") == 3
     dead = client.dead_letters.list("jobs")
     assert [each.message_id for each in dead] == wanted
     assert [each.error for each in dead] == ["no customer 17", "no customer 17", "no customer 18"]
@@ -203,11 +201,11 @@ def test_only_failing_messages_are_acted_on_whatever_ids_are_given(client: Clien
     leased = client.receive("jobs", 10)
     delayed, fresh = client.send("jobs", 2, delay=600), client.send("jobs", 3)
     ids = [*failing, delayed, fresh, 10**6]
-    assert client.dead_letters.retry_failing("jobs", message_ids=ids) == 0
-    assert client.dead_letters.reject_failing("jobs", message_ids=ids) == 0
+    assert client.queues.retry_failing("jobs", message_ids=ids) == 0
+    assert client.queues.reject_failing("jobs", message_ids=ids) == 0
     client.nack(leased, "again", retry_in=600)
-    assert client.dead_letters.retry_failing("jobs", message_ids=[fresh, *failing]) == 1
-    assert client.dead_letters.reject_failing("jobs", message_ids=ids) == 1
+    assert client.queues.retry_failing("jobs", message_ids=[fresh, *failing]) == 1
+    assert client.queues.reject_failing("jobs", message_ids=ids) == 1
     assert [each.message_id for each in client.dead_letters.list("jobs")] == failing
     assert [each.message_id for each in client.receive("jobs", 10)] == [fresh]
 
@@ -218,13 +216,13 @@ def test_rejected_message_blocks_its_group_and_retried_one_continues_it(client: 
     second = client.send("jobs", 2, group="a")
     client.nack(client.receive("jobs", 1), "boom", retry_in=600)
     assert client.receive("jobs", 10) == []
-    client.dead_letters.retry_failing("jobs")
+    client.queues.retry_failing("jobs")
     assert [each.message_id for each in client.receive("jobs", 1)] == [first]
     client.queues.purge("jobs")
     first = client.send("jobs", 1, group="a")
     second = client.send("jobs", 2, group="a")
     client.nack(client.receive("jobs", 1), "boom", retry_in=600)
-    assert client.dead_letters.reject_failing("jobs") == 1
+    assert client.queues.reject_failing("jobs") == 1
     assert client.receive("jobs", 10) == []
     client.dead_letters.discard("jobs")
     assert [each.message_id for each in client.receive("jobs", 1)] == [second]
@@ -232,6 +230,6 @@ def test_rejected_message_blocks_its_group_and_retried_one_continues_it(client: 
 
 def test_unknown_filter_is_refused(client: Client) -> None:
     with pytest.raises(TypeError, match="colour"):
-        client.dead_letters.retry_failing("jobs", colour="red")  # type: ignore[call-arg]
+        client.queues.retry_failing("jobs", colour="red")  # type: ignore[call-arg]
     with pytest.raises(psycopg.Error):
         client.connection.execute("select spanmq.failing('jobs', null)")

@@ -298,7 +298,7 @@ def test_stuck_and_abandoned_leases_are_found(jobs: Connection) -> None:
     assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
     change_state(jobs, "vt = now() - interval '6 min', last_read_at = now()")
     _, found = finding(jobs, "leases")
-    assert "expired, and without a receiver: jobs (1 messages), others (1 messages)" in found
+    assert "expired, and without a receiver: jobs (1 message), others (1 message)" in found
 
 
 def test_leaking_functions_and_missing_rows_are_found(connection: Connection) -> None:
@@ -330,7 +330,7 @@ def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connectio
     connection.execute("set local jit = on")
     assert finding(connection, "jit") == ("ok", "no function is compiled at each call")
     connection.execute("alter function spanmq_call.metrics(text) reset jit")
-    assert finding(connection, "jit") == ("warning", "1 functions may be compiled at each call")
+    assert finding(connection, "jit") == ("warning", "1 function may be compiled at each call")
     connection.execute("set local jit = off")
     assert finding(connection, "jit") == ("ok", "no function is compiled at each call")
 
@@ -356,7 +356,7 @@ def test_doctor_and_statistics_know_queues_where_messages_wait_and_no_worker_is(
     jobs.execute("update spanmq_core.statistics set oldest_ready_seconds = 400 where visible > 0")
     level, finding = workers()
     assert level == "warning"
-    assert "no worker receives them: jobs (1 messages for 00:06:40)" in finding
+    assert "no worker receives them: jobs (1 message for 00:0" in finding
     jobs.execute("select spanmq.report_worker(array['jobs'], 'a', 1, 1)")
     assert workers()[0] == "ok"
     assert jobs.execute("select workers from spanmq.latest_statistics()").fetchone() == (1,)

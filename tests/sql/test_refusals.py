@@ -78,7 +78,7 @@ REFUSED = {
         report_worker('{orders}', ?) <- null, 1 | '', 1 | 'a', -1 | 'a', 'nan' | 'a', 1, -1 | 'a', 1, 1, null
         report_worker('{orders}', 'a', 1, 1, ?) <- '[]' | '{"orders": {"held": -1}}' | '{"orders": {"held": "a"}}'
         report_worker('{orders}', 'a', 1, 1, ?) <- '{"orders": {"times": {}}}' | '{"orders": {"breaker": {}}}'
-        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 0, "opening": 1}}}'
+        report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": -1, "opening": 1}}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 86401, "opening": 1}}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 5, "opening": null}}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": 5}}'

@@ -84,7 +84,7 @@ def spoken(entry: list[str] | None, words: list[str]) -> Iterator[list[str]]:
 
 def test_programs_are_commands_that_have_time_to_end() -> None:
     found = [*programs()]
-    assert len(found) == 14
+    assert len(found) == 15
     for words, seconds in found:
         understand(get_command(app), [*words])
         if seconds is not None:
@@ -129,6 +129,19 @@ def test_compose_has_keys_that_compose_reads_and_names_that_exist() -> None:
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
             assert source in COMPOSE["volumes"] or (DEPLOY / source).is_file()
+
+
+def test_image_of_the_database_has_the_files_that_the_programs_wrote() -> None:
+    """The last stage is the image that is built where none is named: the programs'."""
+    text = (DEPLOY / "Containerfile").read_text("utf-8")
+    stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
+    assert [name for _, name in stages] == ["shop", "database", ""]
+    assert stages[-1][0] == "shop"
+    [folder] = re.findall(r"^RUN spanmq schema extension --folder (\S+)$", text, re.MULTILINE)
+    [version] = re.findall(r"postgres:(\d+)$", stages[1][0])
+    copied = f"COPY --from=shop {folder}/extension/ /usr/share/postgresql/{version}/extension/"
+    assert copied in text.splitlines()
+    assert COMPOSE["services"]["database"]["build"]["target"] == "database"
 
 
 def test_no_password_is_in_the_folder_of_an_image() -> None:

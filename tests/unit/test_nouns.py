@@ -68,8 +68,6 @@ VIEWS = {"inspect", "admin"}
 METHODS = {
     "dead-letter edit": "dead_letters.edit",
     "doctor": "health.doctor",
-    "queue reject-failing": "dead_letters.reject_failing",
-    "queue retry-failing": "dead_letters.retry_failing",
     "maintain": "admin.maintain",
     "message peek-archive": "inspect.archive",
     "pipeline forget-export": "admin.receivers.forget_export",

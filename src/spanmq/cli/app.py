@@ -127,6 +127,8 @@ GUESSES: Final = {
     "trigger": ("run",),
     "wait": ("get",),
 }
+# A sentence of help is shorter.
+SENTENCE_MAX: Final = 300
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 
 
@@ -172,6 +174,17 @@ class Group(TyperGroup):
                 ctx.fail(f"No such command {word!r}. spanmq {self.name} has {', '.join(self.commands)}.")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, _: Any, formatter: Any) -> None:
+        """Write the commands into help, with the first sentence of each."""
+        self.write_commands(formatter, "Commands", self.commands)
+
+    def write_commands(self, formatter: Any, title: str, names: Iterable[str]) -> None:
+        """Write a section; its sentences are wrapped, which Click would cut at the end of the line."""
+        with formatter.section(title):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(SENTENCE_MAX)) for name in names]
+            )
+
     def _meant(self, word: str) -> list[str]:
         if meant := [each for each in GUESSES.get(word, ()) if each in self.commands]:
             return meant[:2]
@@ -213,10 +226,8 @@ class Program(Group):
 
     def format_commands(self, _: Any, formatter: Any) -> None:
         """Write the commands into help."""
-        for title, names in (("Commands", VERBS), ("Nouns, each with commands of its own", NOUNS)):
-            with formatter.section(title):
-                limit = formatter.width - 6 - max(map(len, names))
-                formatter.write_dl([(each, self.commands[each].get_short_help_str(limit)) for each in names])
+        self.write_commands(formatter, "Commands", VERBS)
+        self.write_commands(formatter, "Nouns, each with commands of its own", NOUNS)
 
 
 def in_our_words(words: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from spanmq.cli.option import (
     raw_json,
     time_option,
 )
-from spanmq.cli.output import Done
+from spanmq.cli.output import Done, Listed, number_of
 from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
@@ -127,9 +127,14 @@ def redrive(
     $ spanmq dead-letter redrive orders --category DEPENDENCY --rate 50
     $ spanmq dead-letter redrive orders --patch '[{"op": "remove", "path": "/discount"}]' --dry-run
     """
-    return client.dead_letters.redrive(
+    redriven = client.dead_letters.redrive(
         queue, patch=patch, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters
     )
+    if not dry_run:
+        return redriven
+    is_all = len(redriven) < limit
+    planned = f"{number_of(len(redriven), 'dead letter')} would be redriven"
+    return Listed(redriven, planned if is_all else f"{planned}, as --limit allows")
 
 
 @dead_letter.verb()
@@ -169,9 +174,11 @@ def discard(
     $ spanmq dead-letter discard orders --category BUSINESS --dry-run
     """
     if not dry_run:
-        confirm(f"Delete up to {limit} dead letters of {queue}?", yes=yes)
+        confirm(f"Delete up to {number_of(limit, 'dead letter')} of {queue}?", yes=yes)
     purged = client.dead_letters.discard(queue, redriven=redriven, limit=limit, dry_run=dry_run, **filters)
     return Done(
-        f"{purged} dead letters would be deleted" if dry_run else f"deleted {purged} dead letters",
+        f"{number_of(purged, 'dead letter')} would be deleted"
+        if dry_run
+        else f"deleted {number_of(purged, 'dead letter')}",
         {"queue": queue, "purged": purged, "dry_run": dry_run},
     )

@@ -38,6 +38,8 @@ PIPE_WIDTH: Final = 200
 STAYING: Final = frozenset({"body", "error", "details", "advice"})
 # Sentences for a person, whose end says as much as their beginning: they wrap, others are cut.
 SENTENCES: Final = frozenset({"message", "because"})
+# Names of columns that lack their unit.
+HEADS: Final = {"p50": "p50 seconds", "p95": "p95 seconds"}
 # Not line ends and tabs.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -57,6 +59,14 @@ class Nothing:
     sentence: Callable[[], str]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Listed:
+    """Records, and a sentence about all of them that a person reads below."""
+
+    records: Sequence[Any]
+    sentence: str
+
+
 class Output:
     """Where a command's result goes."""
 
@@ -69,7 +79,7 @@ class Output:
                 sys.stdout.reconfigure(errors="backslashreplace")
 
     def show(self, result: Any, *, columns: Sequence[str] = (), empty: str = "no records") -> None:
-        """Print what a verb returned: a Done, one dataclass or dictionary, or several of one kind.
+        """Print what a verb returned: a Done, a Listed, one dataclass or dictionary, or several of one kind.
 
         `columns` are those of a table, which has the ones that hold a value somewhere; a column `state` shows
         whether a queue is paused. `empty` tells a person that there are no records.
@@ -78,6 +88,10 @@ class Output:
             self.done(result.sentence, **result.record)
         elif isinstance(result, Nothing):
             self.show((), empty="" if self.as_json else result.sentence())
+        elif isinstance(result, Listed):
+            self.records(result.records, columns=columns, empty=empty)
+            if result.records and not self.as_json:
+                sys.stdout.write(result.sentence + "\n")
         elif dataclasses.is_dataclass(result) or isinstance(result, dict):
             self.records([result], columns=columns, is_list=False)
         else:
@@ -105,7 +119,7 @@ class Output:
                 rows[0]
             )
             print_table(
-                [name.replace("_", " ") for name in names],
+                [HEADS.get(name, name).replace("_", " ") for name in names],
                 [[row[name] for name in names] for row in rows],
                 is_list=is_list,
             )
@@ -116,6 +130,11 @@ class Output:
         """Print the result: a sentence, or one record."""
         sys.stdout.write((to_json(record) if self.as_json else sentence) + "\n")
         sys.stdout.flush()
+
+
+def number_of(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 message`, `2 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def state_of(queue: Record) -> str | None:

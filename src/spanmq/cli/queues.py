@@ -19,7 +19,7 @@ from spanmq.cli.option import (
     confirm,
     json_file,
 )
-from spanmq.cli.output import Done, fields
+from spanmq.cli.output import Done, fields, number_of
 from spanmq.cli.progress import awaited
 from spanmq.cli.running_workers import NO_WORKER, STACK_COLUMNS, WORKER_COLUMNS
 from spanmq.cli.verbs import Commands
@@ -260,10 +260,8 @@ def retry_failing(
 
     $ spanmq queue retry-failing orders --error-class ConnectionError
     """
-    retried = client.dead_letters.retry_failing(
-        queue, message_ids=message_ids or None, limit=limit, **filters
-    )
-    sentence, record = f"{retried:,} messages are retried now", {"queue": queue, "retried": retried}
+    retried = client.queues.retry_failing(queue, message_ids=message_ids or None, limit=limit, **filters)
+    sentence, record = f"retried {number_of(retried, 'message')} now", {"queue": queue, "retried": retried}
     if (held := hindrance(client.health.attention([queue]))) is not None:
         sentence += f", but the queue delivers nothing: {held.words}"
     return Done(sentence, record | {"waits_for": None if held is None else held.reason})
@@ -282,11 +280,12 @@ def reject_failing(
 
     $ spanmq queue reject-failing orders --task charge --error-class KeyError --yes
     """
-    confirm(f"Make dead letters of up to {limit:,} failing messages of {queue}?", yes=yes)
-    rejected = client.dead_letters.reject_failing(
-        queue, message_ids=message_ids or None, limit=limit, **filters
+    confirm(f"Make dead letters of up to {number_of(limit, 'failing message')} of {queue}?", yes=yes)
+    rejected = client.queues.reject_failing(queue, message_ids=message_ids or None, limit=limit, **filters)
+    return Done(
+        f"made {number_of(rejected, 'dead letter')} of failing messages",
+        {"queue": queue, "rejected": rejected},
     )
-    return Done(f"{rejected:,} messages are dead letters now", {"queue": queue, "rejected": rejected})
 
 
 @queue.verb(
@@ -417,7 +416,7 @@ def purge(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
     confirm(f"Remove all messages of queue {queue}, now {waiting:,}?", yes=yes)
     with awaited("purging"):
         purged = client.queues.purge(queue)
-    return Done(f"removed {purged:,} messages from {queue}", {"queue": queue, "purged": purged})
+    return Done(f"removed {number_of(purged, 'message')} from {queue}", {"queue": queue, "purged": purged})
 
 
 @queue.verb()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spanmq.cli.option import Category, ErrorText, MessageIds, QueueName, SomeQueue
-from spanmq.cli.output import Done
+from spanmq.cli.output import Done, number_of
 from spanmq.cli.verbs import Commands
 from spanmq.errors import PipelineError
 
@@ -62,7 +62,7 @@ def release(
     if checkpoint is not None:
         settled, token = _committed(checkpoint, client.admin.receivers.list(queue), receiver)
     released = client.admin.receivers.release(queue, receiver, settled, settled_token=token)
-    sentence = f"returned {released} messages to queue {queue}"
+    sentence = f"returned {number_of(released, 'message')} to queue {queue}"
     return Done(sentence, {"queue": queue, "receiver": receiver, "released": released})
 
 
@@ -80,7 +80,7 @@ def reject(
     $ spanmq receiver reject orders lake 4711 --error "no such customer"
     """
     rejected = client.admin.receivers.reject(queue, receiver, message_ids, error, category=category)
-    sentence = f"rejected {rejected} messages of queue {queue}"
+    sentence = f"rejected {number_of(rejected, 'message')} of queue {queue}"
     return Done(sentence, {"queue": queue, "receiver": receiver, "rejected": rejected})
 
 

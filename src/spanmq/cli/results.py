@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from spanmq.cli.option import Limit, MessageIds, QueueName, SomeQueue
+from spanmq.cli.output import fields
 from spanmq.cli.verbs import Commands
 
 if TYPE_CHECKING:
     from spanmq.client import Client
+    from spanmq.model.message import Result
 
 batch = Commands()
 task = Commands()
@@ -68,10 +70,17 @@ def task_shapes(client: "Client", queue: QueueName) -> Any:
     return client.inspect.task_shapes(queue)
 
 
-@result.verb("get")
+@result.verb("get", columns=("queue", "message_id", "state", "message_state", "value", "error"))
 def get_results(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
     """Show what became of messages: the stored result, the error of a dead letter, or that no result is kept.
 
+    For a message without a result, `message_state` is the state of the message, such as processing.
+
     $ spanmq result get orders 17 18
     """
-    return client.results.list(queue, message_ids)
+    results = client.results.list(queue, message_ids)
+    return [{**fields(each), "message_state": _message_state(client, each)} for each in results]
+
+
+def _message_state(client: "Client", result: "Result") -> str | None:
+    return client.inspect.state(result.queue, result.message_id) if result.state == "missing" else None

@@ -9,7 +9,7 @@ import typer
 from spanmq.cli.connect import client, connection
 from spanmq.cli.failure import FAILED, say
 from spanmq.cli.option import AsJson, DryRun, Dsn, Yes, confirm
-from spanmq.cli.output import Output, fields
+from spanmq.cli.output import Output, fields, number_of
 from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
 from spanmq.version import __version__
@@ -138,8 +138,9 @@ def adopt(
         output.done("", **fields(report))
     else:
         output.records(report.queues, empty="no queues")
-        done = "would be" if dry_run else "were"
-        output.done(f"{len(report.queues)} queues with {report.messages:,} messages {done} taken over")
+        done = "would take over" if dry_run else "took over"
+        messages = number_of(report.messages, "message")
+        output.done(f"{done} {number_of(len(report.queues), 'queue')} with {messages}")
         for name in report.kept:
             output.done(f"kept: {name}")
         for obstacle in report.obstacles:

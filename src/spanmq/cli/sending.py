@@ -14,7 +14,7 @@ from spanmq.cli.connect import client
 from spanmq.cli.failure import say
 from spanmq.cli.interrupt import held_back
 from spanmq.cli.option import AsJson, DelayTime, Dsn, GroupName, Headers, QueueName, refuse_terminal
-from spanmq.cli.output import Done, Output, fields
+from spanmq.cli.output import Done, Output, fields, number_of
 from spanmq.cli.progress import counted, size_of
 from spanmq.cli.verbs import Commands
 from spanmq.codec.batch import BYTES_PER_CALL
@@ -148,7 +148,7 @@ def send_topic(
 
     def send_one(opened: "Client", each: Outgoing) -> Done:
         queues = opened.topics.send(routing_key, each.body, headers=each.headers, **options)
-        return Done(f"sent to {queues} queues", {"routing_key": routing_key, "queues": queues})
+        return Done(f"sent to {number_of(queues, 'queue')}", {"routing_key": routing_key, "queues": queues})
 
     def send_many(opened: "Client", messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
         bodies, own = [each.body for each in messages], [each.headers for each in messages]
@@ -213,13 +213,13 @@ def _send_lines(
                 advance(sent, bytes_read)
     except KeyboardInterrupt:
         doubt = "; one more batch may have been sent" if in_doubt else ""
-        say(f"spanmq: {sent:,} messages were sent{doubt}")
+        say(f"spanmq: sent {number_of(sent, 'message')}{doubt}")
         raise
     except BrokenPipeError:
-        say(f"spanmq: {sent:,} messages were sent; the reader of their ids has gone")
+        say(f"spanmq: sent {number_of(sent, 'message')}; the reader of their ids has gone")
         raise
     except Exception:
-        say(f"spanmq: {sent:,} messages were sent before this:")
+        say(f"spanmq: sent {number_of(sent, 'message')} before this:")
         raise
     return sent
 

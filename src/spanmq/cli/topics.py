@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from spanmq.cli.option import DryRun, QueueName, SomeQueue, time_option
-from spanmq.cli.output import Done
+from spanmq.cli.output import Done, number_of
 from spanmq.cli.sending import send_topic
 from spanmq.cli.verbs import Commands
 
@@ -143,9 +143,9 @@ def replay(
         dry_run=dry_run,
     )
     return Done(
-        f"{replayed.count} messages would be sent"
+        f"{number_of(replayed.count, 'message')} would be sent"
         if dry_run
-        else f"sent {replayed.count} messages into {into}",
+        else f"sent {number_of(replayed.count, 'message')} into {into}",
         {
             "queue": queue,
             "into": into,

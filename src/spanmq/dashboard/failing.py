@@ -102,7 +102,7 @@ async def retry(visit: Visit) -> Response:
     await visit.form()
     client, filters = visit.backend.client, _filters(visit)
     visit.check_choice(filters)
-    n = await _repeat(lambda: client.dead_letters.retry_failing(visit.queue, limit=LIMIT, **filters))
+    n = await _repeat(lambda: client.queues.retry_failing(visit.queue, limit=LIMIT, **filters))
     return go(address("/queue/failing", queue=visit.queue, done="retried", n=n))
 
 
@@ -111,7 +111,7 @@ async def reject(visit: Visit) -> Response:
     await visit.form()
     client, filters = visit.backend.client, _filters(visit)
     visit.check_choice(filters)
-    n = await _repeat(lambda: client.dead_letters.reject_failing(visit.queue, limit=LIMIT, **filters))
+    n = await _repeat(lambda: client.queues.reject_failing(visit.queue, limit=LIMIT, **filters))
     return go(address("/queue/failing", queue=visit.queue, done="rejected", n=n))
 
 

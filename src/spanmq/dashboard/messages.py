@@ -211,14 +211,14 @@ async def do(visit: Visit) -> Response:
     )
     _check(act)
     if act == "retry":
-        n = await client.dead_letters.retry_failing(queue, message_ids=ids)
+        n = await client.queues.retry_failing(queue, message_ids=ids)
         for each in ids:
             if await client.inspect.state(queue, each) == "delayed":
                 n += len(await client.set_vt(queue, each, 0))
     elif act == "cancel":
         n = sum(each.outcome != "unknown" for each in await client.cancel(queue, ids))
     elif act == "reject":
-        n = await client.dead_letters.reject_failing(queue, message_ids=ids)
+        n = await client.queues.reject_failing(queue, message_ids=ids)
     else:
         n = len(await client.delete(queue, ids))
     return go(address("/queue/messages", queue=queue, done=act, n=n))

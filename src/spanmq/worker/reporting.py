@@ -34,8 +34,6 @@ PROGRESS_MAX: Final = 100
 # Those of which the stacks are reported.
 STACKS_MAX: Final = 20
 LAST_SECONDS: Final = 2.0
-# How long an open breaker is shown after its pause: until its trial and the next report.
-BREAKER_SLACK_SECONDS: Final = 5.0
 BUCKET_MAX: Final = 48
 
 Times = Counter[tuple[str, bool, int]]
@@ -149,7 +147,7 @@ class Reporter:
             breaker = self.intakes[queue].breaker
             if breaker.number:
                 reports.setdefault(folded(queue), {})["breaker"] = {
-                    "open_for": breaker.remaining(monotonic()) + BREAKER_SLACK_SECONDS,
+                    "open_for": breaker.remaining(monotonic()),
                     "opening": breaker.number,
                     "error": (breaker.error or "")[:ERROR_LENGTH_MAX],
                 }

@@ -80,7 +80,7 @@ def test_send_interrupted_between_batches_says_what_was_sent(orders: str) -> Non
         done = end(process, signal.SIGINT)
     # The batch is there before the program has heard of it.
     said = done.err.removeprefix(FINISHING)
-    assert (done.code, said) == (130, "spanmq: 3 messages were sent\nspanmq: interrupted\n")
+    assert (done.code, said) == (130, "spanmq: sent 3 messages\nspanmq: interrupted\n")
     assert ask(orders, COUNT) == 3
 
 
@@ -91,7 +91,7 @@ def test_batch_on_its_way_is_finished_and_counted(orders: str, number: signal.Si
         process.send_signal(number)
         connection.rollback()
         done = finish(process)
-    said = f"{FINISHING}spanmq: 2 messages were sent\nspanmq: interrupted\n"
+    said = f"{FINISHING}spanmq: sent 2 messages\nspanmq: interrupted\n"
     assert (done.code, done.err) == (128 + number, said)
     assert ask(orders, COUNT) == 2
 
@@ -118,9 +118,7 @@ def test_second_interrupt_does_not_wait_and_says_that_it_does_not_know(orders: s
         done = end(process, signal.SIGINT)
         connection.rollback()
     assert done.code == 130
-    assert done.err == (
-        "spanmq: 0 messages were sent; one more batch may have been sent\nspanmq: interrupted\n"
-    )
+    assert done.err == ("spanmq: sent 0 messages; one more batch may have been sent\nspanmq: interrupted\n")
     assert ask(orders, COUNT) == 0
 
 

@@ -29,7 +29,7 @@ def test_who_reads_no_ids_any_more_is_told_what_was_sent(orders: str) -> None:
         process.stdin.write(b"1\n2\n")
         process.stdin.flush()
         done = finish(process)
-    said = "spanmq: 2 messages were sent; the reader of their ids has gone\n"
+    said = "spanmq: sent 2 messages; the reader of their ids has gone\n"
     assert (done.code, done.err) == (1, said)
     assert bodies(orders) == [1, 2]
 

@@ -2,7 +2,7 @@
 
 """Dead letters: `client.dead_letters`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
@@ -15,13 +15,13 @@ from spanmq.client.functions import UNCHANGED
 from spanmq.client.namespace import Namespace
 from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
-from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, FailingFilters, Redriven
+from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
 
 
 class DeadLetters:
-    """List, redrive and discard messages that failed for good; retry or reject those that fail now.
+    """List, redrive and discard messages that failed for good.
 
-    `filters` are the fields of DeadLetterFilters, or of FailingFilters: a call raises TypeError for an unknown one, and
+    `filters` are the fields of DeadLetterFilters: a call raises TypeError for an unknown one, and
     InvalidArgumentError for a value that is not valid.
     """
 
@@ -134,51 +134,6 @@ class DeadLetters:
             argument.boolean("dry_run", dry_run),
         )
         return self._link.run(queue_call(queue, "purge_dead_letters", number, *arguments))
-
-    def retry_failing(
-        self,
-        queue: str,
-        *,
-        message_ids: Iterable[int] | None = None,
-        limit: int = 1_000,
-        **filters: Unpack[FailingFilters],
-    ) -> int:
-        """Make up to `limit` failing messages of a `queue` visible now; return how many.
-
-        They match the `filters`, which choose by cause, or have these `message_ids`. Call it again until it returns 0.
-        Raises QueueNotFoundError.
-        """
-        return self._act_on_failing("retry_failing", queue, message_ids, limit, filters)
-
-    def reject_failing(
-        self,
-        queue: str,
-        *,
-        message_ids: Iterable[int] | None = None,
-        limit: int = 1_000,
-        **filters: Unpack[FailingFilters],
-    ) -> int:
-        """Make up to `limit` failing messages of a `queue` dead letters, with their last failure as the reason.
-
-        They match the `filters`, which choose by cause, or have these `message_ids`. Return how many; call it again
-        until it returns 0. Raises QueueNotFoundError.
-        """
-        return self._act_on_failing("reject_failing", queue, message_ids, limit, filters)
-
-    def _act_on_failing(
-        self,
-        function: str,
-        queue: str,
-        message_ids: Iterable[int] | None,
-        limit: int,
-        filters: FailingFilters,
-    ) -> int:
-        arguments = (
-            *functions.failing_filters(filters),
-            *optional(argument.bigints, "message_ids", message_ids, to="msg_ids"),
-            argument.integer("limit", limit).to("qty"),
-        )
-        return self._link.run(queue_call(queue, function, number, *arguments))
 
     def list(
         self,

@@ -2,19 +2,24 @@
 
 """Queues: `client.queues`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
 from spanmq.client import argument, functions
 from spanmq.client._sync.connection import Link
+from spanmq.client.argument import optional
 from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, flag, listed, nothing, number, only, policy
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
+from spanmq.model import FailingFilters, Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
 
 
 class Queues:
-    """Create, count, pause and configure queues, and describe their bodies."""
+    """Create, count, pause and configure queues, describe their bodies, retry or reject messages that fail.
+
+    `filters` are the fields of FailingFilters: a call raises TypeError for an unknown one, and InvalidArgumentError for
+    a value that is not valid.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -114,6 +119,51 @@ class Queues:
         text = None if schema is None else functions.settings_text("schema", schema, queue)
         arguments = (argument.json("schema", text), argument.boolean("checked", checked))
         self._link.run(queue_call(queue, "set_schema", nothing, *arguments))
+
+    def retry_failing(
+        self,
+        queue: str,
+        *,
+        message_ids: Iterable[int] | None = None,
+        limit: int = 1_000,
+        **filters: Unpack[FailingFilters],
+    ) -> int:
+        """Make up to `limit` failing messages of a `queue` visible now; return how many.
+
+        They match the `filters`, which choose by cause, or have these `message_ids`. Call it again until it returns 0.
+        Raises QueueNotFoundError.
+        """
+        return self._act_on_failing("retry_failing", queue, message_ids, limit, filters)
+
+    def reject_failing(
+        self,
+        queue: str,
+        *,
+        message_ids: Iterable[int] | None = None,
+        limit: int = 1_000,
+        **filters: Unpack[FailingFilters],
+    ) -> int:
+        """Make up to `limit` failing messages of a `queue` dead letters, with their last failure as the reason.
+
+        They match the `filters`, which choose by cause, or have these `message_ids`. Return how many; call it again
+        until it returns 0. Raises QueueNotFoundError.
+        """
+        return self._act_on_failing("reject_failing", queue, message_ids, limit, filters)
+
+    def _act_on_failing(
+        self,
+        function: str,
+        queue: str,
+        message_ids: Iterable[int] | None,
+        limit: int,
+        filters: FailingFilters,
+    ) -> int:
+        arguments = (
+            *functions.failing_filters(filters),
+            *optional(argument.bigints, "message_ids", message_ids, to="msg_ids"),
+            argument.integer("limit", limit).to("qty"),
+        )
+        return self._link.run(queue_call(queue, function, number, *arguments))
 
     def list(self) -> list[Queue]:
         """List the queues that you may see. Raises SchemaMissingError without a schema."""

@@ -188,7 +188,7 @@ async def retry_failing(
 ) -> Response:
     """Retry messages now that wait for a later attempt, until it returns 0. With a cause, also requires `look`."""
     filters = _acted_on(which, caller, queue)
-    return reply(retried=await backend.client.dead_letters.retry_failing(queue, **filters))
+    return reply(retried=await backend.client.queues.retry_failing(queue, **filters))
 
 
 @routes.post("/queues/{queue}/failing/reject", answer=answer("Rejected", rejected=int))
@@ -197,7 +197,7 @@ async def reject_failing(
 ) -> Response:
     """Make dead letters of failing messages, until it returns 0. With a cause, also requires `look`."""
     filters = _acted_on(which, caller, queue)
-    return reply(rejected=await backend.client.dead_letters.reject_failing(queue, **filters))
+    return reply(rejected=await backend.client.queues.reject_failing(queue, **filters))
 
 
 def _acted_on(which: FailingActed | None, caller: Caller, queue: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ begin
     end if;
     if available is null then
         raise exception 'this server has no extension pgmq'
-            using errcode = 'MQ004', hint = 'Write its files for the server: spanmq schema extension --folder FOLDER';
+            using errcode = 'MQ004',
+                  hint = 'Write its files on the server: spanmq schema extension --folder "$(pg_config --sharedir)"';
     elsif available ~ 'spanmq' then
         create extension pgmq;
         return;

@@ -13,14 +13,19 @@ begin
     return n;
 end $$;
 
--- A row of the past means nothing, so that a worker that was killed leaves none open.
+-- Five seconds after its pause a row means nothing, so that a worker that was killed leaves none open: until then the
+-- worker tries again, and reports.
 create or replace function spanmq_core.is_open(this spanmq_core.breaker) returns boolean
-language sql stable as $$ select this.open_until > clock_timestamp() and not this.is_closed $$;
+language sql stable as $$
+    select this.open_until > clock_timestamp() - interval '5 seconds' and not this.is_closed
+$$;
 
--- Until when the circuit breaker of a worker of this queue is open, the last of them; null: none is open.
+-- When the workers of this queue whose circuit breaker is open have all tried again, never before now; null: none is
+-- open.
 create or replace function spanmq_core.breaker_open_until(this_queue int) returns timestamptz
 language sql stable as $$
-    select max(b.open_until) from spanmq_core.breaker b where b.queue_id = this_queue and spanmq_core.is_open(b)
+    select greatest(max(b.open_until), case when count(*) > 0 then clock_timestamp() end)
+    from spanmq_core.breaker b where b.queue_id = this_queue and spanmq_core.is_open(b)
 $$;
 
 -- The error for which that one opened.
@@ -77,7 +82,7 @@ language plpgsql immutable as $$
 begin
     return breaker is null or exists (
         select from jsonb_to_record(breaker) b (open_for double precision, opening bigint, error text)
-        where b.open_for > 0 and b.open_for <= 86400 and b.opening is not null
+        where b.open_for >= 0 and b.open_for <= 86400 and b.opening is not null
         and coalesce(octet_length(b.error), 0) <= 10000);
 exception when data_exception then
     return false;

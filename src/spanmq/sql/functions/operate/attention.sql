@@ -11,8 +11,9 @@
 --   paused          n messages wait until the queue is resumed
 --   late            the oldest visible message has waited for more than five minutes
 -- level is problem where messages are lost, or are not delivered for long, and warning otherwise. seconds: since when
--- the oldest visible message waits, at the last sample. Counts messages of queues with few of them, and takes those
--- of others from the last sample, so that its cost does not grow with the number of messages.
+-- the oldest visible message waits, at the last sample, or now if nothing is received. Counts messages of queues with
+-- few of them, and takes those of others from the last sample, so that its cost does not grow with the number of
+-- messages.
 create or replace function spanmq_call.attention(queues text[] default null)
 returns table (queue text, reason text, level text, n bigint, recent bigint, seconds double precision,
                until timestamptz, detail text)
@@ -39,9 +40,12 @@ begin
                 counted, greatest(2000 / greatest(cardinality(counted), 10), 1)) c
                 on c.queue = l.queue and c.backlog is not null),
         waiting as (
-            select s.*, case when s.now_visible > 0 then s.oldest_ready_seconds end as ready_seconds,
-                s.now_visible > 0 and not s.is_paused and s.received = 0 and s.now_in_flight = 0 as is_idle
-            from seen s)
+            select s.*, i.is_idle, case when s.now_visible > 0 then s.oldest_ready_seconds + case
+                -- The oldest message has waited on since the sample.
+                when i.is_idle then extract(epoch from at_ - s.sampled_at)::double precision else 0 end end
+                as ready_seconds
+            from seen s cross join lateral (
+                select s.now_visible > 0 and not s.is_paused and s.received = 0 and s.now_in_flight = 0) i (is_idle))
         select w.queue, r.reason, r.level, r.n, r.recent, r.seconds, r.until, r.detail
         from waiting w cross join lateral (
             select 1 as place, 'no_worker' as reason,

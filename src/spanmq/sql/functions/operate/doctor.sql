@@ -18,6 +18,10 @@ begin
               union all select * from spanmq_core.check_pgmq_programs()) c;
 end $$;
 
+-- A number with what is counted: `1 message`, `2 messages`.
+create or replace function spanmq_core.counted(n bigint, noun text) returns text
+language sql immutable as $$ select format('%s %s%s', n, noun, case when n <> 1 then 's' end) $$;
+
 -- These give their advice in any case.
 create or replace function spanmq_core.check_server(client_at timestamptz, connections int)
 returns table (check_name text, level text, finding text, advice text)
@@ -92,7 +96,7 @@ begin
          case when settings ~ 'fsync|full_page' then 'set it on: a crash of the machine may destroy everything'
               else 'a crash loses the last sends and settlements; set it on unless that is acceptable' end),
         ('jit', case when compiled > 0 then 'warning' else 'ok' end,
-         case when compiled > 0 then format('%s functions may be compiled at each call', compiled)
+         case when compiled > 0 then spanmq_core.counted(compiled, 'function') || ' may be compiled at each call'
          else 'no function is compiled at each call' end,
          'spanmq schema upgrade; or set jit off, for the database or the server: compiling takes up to a'
          ' second a call'),
@@ -244,8 +248,8 @@ declare
     paused text[];
     dead text[];
     -- Rows that no claim finds: see bound.sql.
-    unseen text := (select string_agg(format('%s (%s messages, the first is %s)', q.name, h.n, h.lo), '; '
-                                      order by q.name)
+    unseen text := (select string_agg(format('%s (%s, the first is %s)', q.name, spanmq_core.counted(h.n, 'message'),
+                                             h.lo), '; ' order by q.name)
                     from spanmq_core.queue q
                     cross join lateral (
                         select count(*) as n, min(h.msg_id) as lo from spanmq_core.later h
@@ -277,7 +281,7 @@ declare
 begin
     select array_agg(format('%s (%s)', q.name, date_trunc('second', at_ - c.oldest_lease_at)) order by q.queue_id)
                filter (where c.oldest_lease_at < at_ - interval '1 hour'),
-           array_agg(format('%s (%s messages)', q.name, c.expired) order by q.queue_id)
+           array_agg(format('%s (%s)', q.name, spanmq_core.counted(c.expired, 'message')) order by q.queue_id)
                filter (where c.expired > 0 and c.leases = 0 and c.oldest_ready_at < at_ - interval '5 minutes'),
            array_agg(q.name::text order by q.queue_id) filter (where (
                select count(*) from spanmq_core.segment s
@@ -287,18 +291,23 @@ begin
         from spanmq_core.queue q cross join lateral spanmq_core.survey_of(q, at_) c
         cross join lateral (select spanmq_core.drawn_unless_gone(q) as drawn offset 0) d;
     -- The rows that the dashboard shows.
-    select array_agg(format('%s (%s messages for %s)', a.queue, a.n, make_interval(secs => round(a.seconds::numeric)))
+    select array_agg(format('%s (%s for %s)', a.queue, spanmq_core.counted(a.n, 'message'),
+                            make_interval(secs => round(a.seconds::numeric)))
                      order by a.seconds desc) filter (where a.reason = 'no_worker' and a.level = 'problem'),
-           array_agg(format('%s (%s messages for %s)', a.queue, a.n, make_interval(secs => round(a.seconds::numeric)))
+           array_agg(format('%s (%s for %s)', a.queue, spanmq_core.counted(a.n, 'message'),
+                            make_interval(secs => round(a.seconds::numeric)))
                      order by a.seconds desc) filter (where a.reason = 'stopped'),
-           array_agg(format('%s (%s messages%s)', a.queue, a.n, ': ' || left(a.detail, 100)) order by a.n desc)
+           array_agg(format('%s (%s%s)', a.queue, spanmq_core.counted(a.n, 'message'), ': ' || left(a.detail, 100))
+                     order by a.n desc)
                filter (where a.reason = 'breaker_open'),
-           array_agg(format('%s (%s messages)', a.queue, a.n) order by a.n desc) filter (where a.reason = 'paused'),
+           array_agg(format('%s (%s)', a.queue, spanmq_core.counted(a.n, 'message')) order by a.n desc)
+               filter (where a.reason = 'paused'),
            array_agg(format('%s (%s, of which %s within the last hour)', a.queue, a.n, a.recent)
                      order by a.recent desc, a.n desc) filter (where a.reason = 'dead_letters')
         into idle, stopped, tripped, paused, dead from spanmq_call.attention() a;
     silent := (
-        select array_agg(format('%s of %s holds %s messages and has not called for %s', r.name, q.name, r.held,
+        select array_agg(format('%s of %s holds %s and has not called for %s', r.name, q.name,
+                                spanmq_core.counted(r.held, 'message'),
                                 date_trunc('second', at_ - r.seen_at))
                          order by q.queue_id, r.seen_at)
         from spanmq_core.queue q cross join lateral spanmq_core.silent_receivers(q.queue_id, at_) r);
@@ -350,7 +359,7 @@ begin
          'drop it; to act on each message, let a worker handle it, or a second queue (spanmq.create_subscription) or a'
          ' notification'),
         ('segments', case when missing_ids > 0 then 'problem' when lagging is not null then 'warning' else 'ok' end,
-         case when missing_ids > 0 then format('%s messages had no row in the log', missing_ids)
+         case when missing_ids > 0 then format('%s had no row in the log', spanmq_core.counted(missing_ids, 'message'))
               else coalesce('settled segments are not truncated yet: ' || array_to_string(lagging[:10], ', '),
                             'settled segments are truncated') end,
          case when missing_ids > 0 then 'see spanmq_core.missing; was a table of the log truncated or restored by hand?'

@@ -422,7 +422,7 @@ begin
                    jsonb_build_object('message_id', first_id, 'code', first_code, 'group', run.group_key), null::text;
     elsif is_visible and most <= (select count(*) from unnest(first_ids) f (id) where f.id <> all (ended)) then
         return query
-            select 'in_line', format('%s messages of its group come first, and %s more may be in flight.',
+            select 'in_line', format('Messages of its group that come first: %s. Of these, %s may be in flight.',
                                      cardinality(first_ids), most), null::timestamptz,
                    jsonb_build_object('message_id', first_ids[1], 'ahead', cardinality(first_ids), 'group',
                                       run.group_key), null::text;

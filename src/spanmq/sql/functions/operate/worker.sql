@@ -36,7 +36,7 @@ begin
         'reports must be an object of objects with held, times, an array of at most 5000 objects with kind, failed,'
         ' bucket (0 to 48) and n, progress, an array of at most 100 objects with msg_id, kind, share (0 to 1) and note,'
         ' slow and stacks, arrays of at most 100 and 20 objects with msg_id, kind, seconds, and stack,'
-        ' and breaker, an object with open_for (above 0, up to 86400), opening and error',
+        ' and breaker, an object with open_for (0 to 86400), opening and error',
         'Such as {"orders": {"held": 2, "times": [{"kind": "ship", "failed": false, "bucket": 7, "n": 3}]}}.');
     delete from spanmq_core.worker w
         where w.ctid = any (array(select o.ctid from spanmq_core.worker o join unnest(known_ids) i on i = o.queue_id
@@ -185,7 +185,8 @@ returns table (worker text, queue text, started_at timestamptz, seen_at timestam
                breaker_open_until timestamptz, progress jsonb, breaker_error text, stop_asked_at timestamptz,
                slow jsonb)
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
-    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held, b.open_until, w.progress, b.error,
+    select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held,
+        case when b.open_until is not null then greatest(b.open_until, clock_timestamp()) end, w.progress, b.error,
         w.stop_asked_at, w.slow
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
     left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker

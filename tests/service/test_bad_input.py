@@ -79,6 +79,6 @@ def test_missing_value_of_a_query_is_named(shared: Running) -> None:
 @pytest.mark.parametrize("time", ["2030-01-01T00:00Z", "2030-01-01T00:00:00+01:00", "20300101T000000Z"])
 def test_times_are_read_as_iso_8601_has_them(shared: Running, time: str) -> None:
     with shared.client() as client:
-        done = client.post(SEARCH, json={"since": time})
-        # The queue does not exist: the request was understood.
+        done = client.post("/v1/queues/none/dead-letters/search", json={"since": time})
+        # The request was understood.
         assert done.json()["error"]["code"] == "queue_not_found"

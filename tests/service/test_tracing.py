@@ -57,6 +57,33 @@ def test_trace_of_a_request_goes_on_in_the_message(client: Client, database: str
     assert message.headers["traceparent"].split("-")[1] == FOREIGN.split("-")[1]
 
 
+def test_span_of_a_request_has_its_route_and_status(
+    client: Client, database: str, recorded: Recorded
+) -> None:
+    async def act(http: httpx.AsyncClient) -> None:
+        assert (await http.get("/v1/queues/none/metrics")).status_code == 404
+        assert (await http.get("/v1/queues/orders/metrics")).status_code == 200
+
+    run(database, act)
+    [missed, found] = recorded.all("GET /v1/queues/{queue}/metrics")
+    for request, status in ((missed, 404), (found, 200)):
+        assert request.attributes is not None
+        assert request.attributes["http.response.status_code"] == status
+        assert request.attributes["http.route"] == "/v1/queues/{queue}/metrics"
+        assert request.status.is_unset
+
+
+def test_span_of_another_instrumentation_stays_the_only_one(
+    client: Client, database: str, recorded: Recorded
+) -> None:
+    async def act(http: httpx.AsyncClient) -> None:
+        with recorded.tracer.start_as_current_span("other"):
+            await send(http)
+
+    run(database, act)
+    assert recorded.one("send orders").parent == context_of(recorded.one("other"))
+
+
 def test_long_poll_stays_in_the_trace_of_its_request(
     client: Client, database: str, recorded: Recorded
 ) -> None:

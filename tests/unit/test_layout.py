@@ -118,8 +118,7 @@ RULES = {
         not_ours=upper_without("spark"),
     ),
     "service": Rule(
-        packages=frozenset({"starlette", "uvicorn", "prometheus_client", "botocore"})
-        | {"msgspec"},
+        packages=frozenset({"starlette", "uvicorn", "prometheus_client", "botocore"}) | {"msgspec"},
         not_ours=upper_without("service"),
     ),
     "dashboard": Rule(

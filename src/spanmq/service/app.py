@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from spanmq.service.backend import Backend
@@ -59,7 +60,12 @@ def description() -> dict[str, Any]:
 
 
 async def _describe(_: Request) -> Response:
-    return JSONResponse(description())
+    return Response(_text_of_description(), media_type="application/json")
+
+
+@cache
+def _text_of_description() -> bytes:
+    return msgspec.json.encode(description())
 
 
 def create_app(settings: Settings, *, pages: Pages | None = None) -> Starlette:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from spanmq.actor import ACTOR
 from spanmq.service.backend import Backend
@@ -96,10 +96,15 @@ class Scope:
 
 async def whole_body(request: Request) -> bytes:
     """Return the body of a request; raises HTTPException with 400 if the client hangs up before its end."""
-    try:
-        return await request.body()
-    except ClientDisconnect as error:
-        raise HTTPException(400, "the client has hung up") from error
+    parts = []
+    # Not by the request's own method: its three layers take 10 µs.
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise HTTPException(400, "the client has hung up")
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def hung_up(request: Request) -> None:

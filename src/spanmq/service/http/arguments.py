@@ -86,7 +86,7 @@ class Arguments:
             ],
             kw_only=True,
         )
-        self._has_query = any(each.place == "query" for each in self._values.values())
+        self._query = [name for name, each in self._values.items() if each.place == "query"]
         self._headers = {name: each.name for name, each in self._values.items() if each.place == "header"}
         self._body_name: str | None = next(iter(bodies), None)
         self._body: Argument | None = next(iter(bodies.values()), None)
@@ -105,8 +105,9 @@ class Arguments:
 
     def _read_values(self, request: Request) -> dict[str, Any]:
         found = dict(request.path_params)
-        if self._has_query:
-            found |= {name: text for name, text in request.query_params.items() if name not in found}
+        if self._query:
+            query = request.query_params
+            found |= {name: query[name] for name in self._query if name in query}
         for name, header in self._headers.items():
             texts = set(request.headers.getlist(header))
             if len(texts) > 1:

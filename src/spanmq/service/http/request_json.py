@@ -21,6 +21,7 @@ from spanmq.service.http.failure import Refusal
 VERBATIM: Final = object()
 # Members, elements and containers outside of bodies: read within 50 ms.
 VALUES_MAX: Final = 100_000
+PROBLEM_MAX: Final = 500
 SCALARS: Final = (str, int, float, bool, NoneType)
 # At the end of a message of msgspec: where in the JSON.
 _PATH: Final = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
@@ -34,6 +35,9 @@ _WORDS: Final = {
     "str": "a string",
 }
 _TYPES: Final = re.compile(f"`((?:{'|'.join(_WORDS)})(?: [|] (?:{'|'.join(_WORDS)}))*)`")
+
+# A bound that is written as a float.
+_WHOLE: Final = re.compile(r"([<>]=? \d+)\.0$")
 
 _Decode = Callable[[bytes], Any]
 _Value = Callable[[Any, "_Rest"], Any]
@@ -63,7 +67,9 @@ def problem_of(error: msgspec.DecodeError, place: str) -> str:
     problem = problem.replace("Object ", "").replace("required field", "the required member")
     problem = problem.replace("contains unknown field", "contains the unknown member")
     problem = _TYPES.sub(lambda types: " or ".join([_WORDS[each] for each in types[1].split(" | ")]), problem)
-    return f"{place}{path}: {problem[0].lower()}{problem[1:]}"
+    problem = _WHOLE.sub(r"\1", problem)
+    # An unknown member may have any name.
+    return f"{place}{path}: {problem[0].lower()}{problem[1:]}"[:PROBLEM_MAX]
 
 
 def _parts_of(error: msgspec.DecodeError) -> tuple[str, str]:

@@ -40,9 +40,12 @@ class Operation:
         self.answer = answer
         self.status = status
         self._call = call
-        self._injected = _injected_of(call)
-        self.scope = next((each for each in self._injected.values() if isinstance(each, Scope)), None)
-        self.arguments: dict[str, Argument] = arguments_of(call, path, self._injected)
+        injected = _injected_of(call)
+        self.scope = next((each for each in injected.values() if isinstance(each, Scope)), None)
+        self._backends = [name for name, kind in injected.items() if kind is Backend]
+        self._requests = [name for name, kind in injected.items() if kind is Request]
+        self._callers = [name for name, kind in injected.items() if kind is self.scope]
+        self.arguments: dict[str, Argument] = arguments_of(call, path, injected)
         self._arguments = Arguments(self.arguments)
         self.errors = sorted({*self._usual_errors(), *errors})
         self.description: str = call.__doc__ or ""
@@ -65,8 +68,12 @@ class Operation:
             body = await whole_body(request)
             await backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
         values = self._arguments.read(request, body)
-        for name, kind in self._injected.items():
-            values[name] = backend if kind is Backend else request if kind is Request else caller
+        for name in self._backends:
+            values[name] = backend
+        for name in self._callers:
+            values[name] = caller
+        for name in self._requests:
+            values[name] = request
         return await self._call(**values)
 
     def _usual_errors(self) -> Iterator[int]:

@@ -2,7 +2,7 @@
 -- that has a lane (lane.sql) has a function for it, too.
 
 -- Moves these messages into the archive, with their ids, and returns the ids of those that were in the queue. fence: as
--- in lock_ids().
+-- in lock_ids(). Wakes whom remove() wakes.
 create or replace function spanmq_core.move_to_archive(
     this spanmq_core.queue, msg_ids bigint[], fence bigint
 ) returns bigint[]
@@ -12,6 +12,9 @@ declare
     gone record;
     late record;
 begin
+    if not this.has_plain_policy and this.bells <> 0 then
+        perform spanmq_core.wake_behind(this, msg_ids, fence);
+    end if;
     with d as (
         delete from spanmq_core.state s
             where s.queue_id = this.queue_id and s.msg_id = any (msg_ids)
@@ -36,6 +39,9 @@ begin
     end if;
     if gone.ids <> '{}' then
         perform spanmq_core.fill_archive(this, place, gone.ids, gone.attempts, gone.read_ats, gone.vts);
+        if this.is_watched then
+            perform spanmq_core.note_settled(this, gone.ids);
+        end if;
     end if;
     return gone.ids;
 end $$;

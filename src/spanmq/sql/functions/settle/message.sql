@@ -80,7 +80,7 @@ begin
                                             array[gone.attempts], array[gone.last_read_at], array[gone.vt]);
         end if;
     end if;
-    return spanmq_core.remove(spanmq_core.find_queue(queue_name), array[msg_id], null::bigint, true) <> '{}';
+    return spanmq_core.move_to_archive(spanmq_core.find_queue(queue_name), array[msg_id], null::bigint) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
@@ -88,7 +88,7 @@ create or replace function spanmq_call.archive(queue_name text, msg_ids bigint[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query
-        select unnest(spanmq_core.remove(spanmq_core.find_queue(queue_name), msg_ids, null::bigint, true));
+        select unnest(spanmq_core.move_to_archive(spanmq_core.find_queue(queue_name), msg_ids, null::bigint));
 end $$;
 
 -- Hides messages until a time (or shows them at once), where they are; those far behind the front of state go to later.
@@ -251,7 +251,8 @@ begin
     if gone is null then
         this := spanmq_core.find_queue(queue);
         perform spanmq_core.check_lease(lease_id, msg_ids);
-        gone := spanmq_core.remove(this, msg_ids, lease_id, this.archive_on_ack);
+        gone := case when this.archive_on_ack then spanmq_core.move_to_archive(this, msg_ids, lease_id)
+                     else spanmq_core.remove(this, msg_ids, lease_id) end;
         perform spanmq_core.end_batches_of(this, gone);
     end if;
     return query select * from spanmq_core.outcomes(msg_ids, gone, '{}'::bigint[], 'acked');

@@ -53,10 +53,9 @@ begin
     return gone || gone_later;
 end $$;
 
--- The same, into the archive or not; wakes receivers that wait for messages they blocked, and clients that wait for
--- their end.
+-- The same, and wakes receivers that wait for messages they blocked, and clients that wait for their end.
 create or replace function spanmq_core.remove(
-    this spanmq_core.queue, msg_ids bigint[], fence bigint, archives boolean default false
+    this spanmq_core.queue, msg_ids bigint[], fence bigint
 ) returns bigint[]
 language plpgsql as $$
 declare
@@ -65,11 +64,7 @@ begin
     if not this.has_plain_policy and this.bells <> 0 then
         perform spanmq_core.wake_behind(this, msg_ids, fence);
     end if;
-    if archives then
-        gone := spanmq_core.move_to_archive(this, msg_ids, fence);
-    else
-        gone := spanmq_core.take_out(this.queue_id, msg_ids, fence);
-    end if;
+    gone := spanmq_core.take_out(this.queue_id, msg_ids, fence);
     if this.is_watched then
         perform spanmq_core.note_settled(this, gone);
     end if;

@@ -14,11 +14,12 @@ from tests.patience import WAIT_SECONDS
 from tests.tasks import shop
 from tests.tasks.shop import Order
 
-from spanmq import Client, errors
+from spanmq import AsyncClient, Client, Leased, errors
 from spanmq.tasks import QueuedCalls, Tasks
 from spanmq.tasks.handling import Handling
 from spanmq.worker.event import MessageSettled
 from spanmq.worker.job import Release
+from spanmq.worker.settling import settlement
 
 
 class Address(BaseModel):
@@ -258,3 +259,20 @@ def test_deferred_message_is_claimed_seldom(client: Client, database: str) -> No
         for age in (0, 10, 3600)
     ]
     assert delays == [Release(1.0), Release(8.0), Release(64.0)]
+
+
+async def test_deferred_message_is_hidden_without_an_attempt_unless_its_lease_is_lost(
+    client: Client, database: str
+) -> None:
+    client.send("orders", {"task": "new"})
+    [message] = client.receive("orders")
+    defer = settlement(Leased("orders", message.lease_id or 0, message.message_id), Release(3600.0))
+    async with AsyncClient(database) as other:
+        assert [each.outcome for each in await defer(other)] == ["released"]
+        [waiting] = client.peek("orders")
+        assert waiting.attempt == 0
+        assert client.inspect.explain("orders", waiting.message_id)[0].code == "delayed"
+        client.set_vt("orders", waiting.message_id, 0)
+        [taken] = client.receive("orders", lease=3600)
+        assert [each.outcome for each in await defer(other)] == ["stale"]
+    assert [each.outcome for each in client.ack(taken)] == ["acked"]

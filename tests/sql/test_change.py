@@ -214,7 +214,7 @@ UNRECORDED = {
         archive_piece archive_position archive_ranges attention count_messages dead_letter_extent dead_letters
         dead_letters_between dead_letters_of doctor failure_extent failures failures_between get_policy health
         list_groups list_leases list_pipeline_runs list_queues list_receivers list_segments list_subscriptions metrics
-        explain metrics_all peek peek_archive poll published_epochs read_ranges receiver_log replay_extent
+        ask_stacks explain metrics_all peek peek_archive poll published_epochs read_ranges receiver_log replay_extent
         shard_groups state statistics storage
         sum_statistics await_settled
     """,
@@ -230,7 +230,7 @@ UNRECORDED = {
     """,
     "programs report by them what they do": """
         begin_notices begin_pipeline_run end_notices end_pipeline_run maintain move_sqs_messages note_export
-        note_pipeline_run note_position note_sqs_move plan_schedule report_worker take_sqs_move
+        note_pipeline_run note_position note_sqs_move note_task_shapes plan_schedule report_worker take_sqs_move
     """,
     "somebody signs in or out, which changes no queue": "open_session close_session",
     "they do nothing here, as PGMQ's programs call them": """

@@ -11,6 +11,7 @@ create table spanmq_core.task_shape (
     noted_at timestamptz not null,
     noted_by xid8 not null default pg_current_xact_id()
 );
+alter table spanmq_core.task_shape replica identity full;
 create index task_shape_role on spanmq_core.task_shape (queue_id, role, task);
 
 -- What a worker reports of handlers that take unusually long; and the stacks of its running handlers, when a command

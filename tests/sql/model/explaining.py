@@ -122,9 +122,11 @@ def check_ends(session: Session, queue: str, queue_id: int, reason: Reason, *, i
                 session.rows(str(reason.call))
             else:
                 for table in ("state", "later"):
+                    # But for what the other session has locked: its reason is that.
                     session.rows(
-                        f"update spanmq_core.{table} set vt = clock_timestamp()"
-                        " where queue_id = %s and vt > clock_timestamp() and vt <= %s",
+                        f"update spanmq_core.{table} set vt = clock_timestamp() where ctid = any (array("
+                        f" select ctid from spanmq_core.{table}"
+                        " where queue_id = %s and vt > clock_timestamp() and vt <= %s for update skip locked))",
                         queue_id,
                         reason.until,
                     )

@@ -341,6 +341,7 @@ declare
     first_ids bigint[];
     tried bigint[];
     ended bigint[];
+    dying bigint[] := '{}';        -- those of them that become dead letters, and block the group
     alone bigint[];
     self bigint[] := '{}';   -- the message, if it is delivered alone
     locked bigint[];
@@ -369,6 +370,13 @@ begin
                    where u.queue_id = this.queue_id and u.msg_id = any (first_ids)
                      and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
     ended := spanmq_core.ended_among(this, tried, at_);
+    if policy.dead_letter_blocks_group then
+        -- What was cancelled, or is dropped, leaves no dead letter.
+        dying := array(select f.id from unnest(ended) f (id)
+                       where not exists (select from spanmq_core.expiry e
+                                         where e.queue_id = this.queue_id and e.msg_id = f.id and e.expires_at <= at_
+                                           and (e.is_cancelled or policy.drop_expired)));
+    end if;
     if policy.ordered then
         if hidden.blocks or hidden.delayed_id < id then
             -- The first one; others may follow.
@@ -390,9 +398,9 @@ begin
             self := spanmq_core.alone_among(this, array[id]);
         end if;
         select f.id, case when f.id = any (locked) then 'locked' when f.id = any (alone) then 'alone'
-                     when f.id = any (ended) then 'ends' else 'visible' end into first_id, first_code
+                     when f.id = any (dying) then 'ends' else 'visible' end into first_id, first_code
             from unnest(first_ids) f (id)
-            where f.id = any (locked) or f.id = any (alone) or policy.dead_letter_blocks_group and f.id = any (ended)
+            where f.id = any (locked) or f.id = any (alone) or f.id = any (dying)
                or self <> '{}' and f.id <> all (ended)
             order by f.id limit 1;
     else
@@ -407,10 +415,8 @@ begin
             return;
         end if;
         most := most - hidden.in_flight;
-        if policy.dead_letter_blocks_group then
-            select f.id, 'ends' into first_id, first_code from unnest(first_ids) f (id) where f.id = any (ended)
-                order by f.id limit 1;
-        end if;
+        select f.id, 'ends' into first_id, first_code from unnest(first_ids) f (id) where f.id = any (dying)
+            order by f.id limit 1;
     end if;
     if first_id is not null then
         return query

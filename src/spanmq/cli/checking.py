@@ -11,7 +11,7 @@ from spanmq.cli.failure import FAILED
 from spanmq.cli.option import AsJson
 from spanmq.cli.output import Output
 from spanmq.cli.verbs import Commands
-from spanmq.cli.work import program_of
+from spanmq.cli.work import Modules, program_of
 
 if TYPE_CHECKING:
     from spanmq.tasks import QueuedCalls
@@ -26,12 +26,7 @@ def check(
     tasks: Annotated[
         str, typer.Argument(metavar="MODULE:TASKS", help="The tasks, such as shop.tasks:tasks.")
     ],
-    modules: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODULE]...", help="Modules that register further tasks, such as shop.billing."
-        ),
-    ] = None,
+    modules: Modules = None,
     queue: Annotated[
         list[str] | None,
         typer.Option("--queue", "-q", help="Only this queue of the tasks; may be given again."),

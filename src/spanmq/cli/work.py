@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
+Modules = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[MODULE]...", help="Modules that register further tasks, such as shop.billing."),
+]
+
 
 class StopReason:
     """Remembers why a worker stops."""
@@ -51,12 +56,7 @@ def worker(
             help="The function, such as shop.jobs:ship, or the tasks, such as shop.tasks:tasks.",
         ),
     ],
-    modules: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODULE]...", help="Modules that register further tasks, such as shop.billing."
-        ),
-    ] = None,
+    modules: Modules = None,
     queue: Annotated[
         list[str] | None,
         typer.Option("--queue", "-q", help="A queue to receive from; may be given again. Tasks have theirs."),

@@ -12,9 +12,7 @@ declare
     gone record;
     late record;
 begin
-    if not this.has_plain_policy and this.bells <> 0 then
-        perform spanmq_core.wake_behind(this, msg_ids, fence);
-    end if;
+    perform spanmq_core.wake_behind(this, msg_ids, fence);
     with d as (
         delete from spanmq_core.state s
             where s.queue_id = this.queue_id and s.msg_id = any (msg_ids)

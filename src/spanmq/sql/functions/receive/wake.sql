@@ -332,7 +332,7 @@ declare
     bound spanmq_core.bound;
     candidate record;
 begin
-    if not spanmq_core.is_awaited(this) then
+    if this.has_plain_policy or this.bells = 0 or not spanmq_core.is_awaited(this) then
         return;
     end if;
     ids := array(select u.msg_id from spanmq_core.unsettled u

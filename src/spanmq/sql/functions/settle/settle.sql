@@ -61,9 +61,7 @@ language plpgsql as $$
 declare
     gone bigint[];
 begin
-    if not this.has_plain_policy and this.bells <> 0 then
-        perform spanmq_core.wake_behind(this, msg_ids, fence);
-    end if;
+    perform spanmq_core.wake_behind(this, msg_ids, fence);
     gone := spanmq_core.take_out(this.queue_id, msg_ids, fence);
     if this.is_watched then
         perform spanmq_core.note_settled(this, gone);

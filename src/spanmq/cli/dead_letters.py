@@ -34,7 +34,7 @@ def _some(ids: list[int] | None) -> list[int] | None:
 
 
 class Filters(TypedDict):
-    """Which dead letters."""
+    """A selection of dead letters."""
 
     category: Annotated[str | None, typer.Option(help="Only this category.")]
     error: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only errors that match; a regex.")]

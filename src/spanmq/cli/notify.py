@@ -95,7 +95,7 @@ def notify(
 
 
 class Webhook:
-    """Where notifications go. Only its host is ever printed: the rest of a webhook's URL is its secret."""
+    """The address of notifications. Only its host is ever printed: the rest of a webhook's URL is a secret."""
 
     def __init__(self, url: str, form: str | None) -> None:
         try:

@@ -123,7 +123,7 @@ def set_category_policy(
     $ spanmq category set-policy BUSINESS --queue orders
     """
     if not settings and queue is None:
-        raise typer.BadParameter("name settings, or the queue that is to have none of its own")
+        raise typer.BadParameter("pass settings, or a queue to remove its own settings")
     return client.dead_letters.categories.set_policy(
         category, dict(settings) if settings else None, queue=queue
     )

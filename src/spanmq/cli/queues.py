@@ -82,7 +82,7 @@ Seconds = Annotated[float, typer.Option(help="How far back to look; three days a
 
 
 class Failing(TypedDict):
-    """Which failing messages; the values are those that `queue failing` shows."""
+    """A selection of failing messages, by the values that `queue failing` shows."""
 
     task: Annotated[str | None, typer.Option(help="Only this task.")]
     category: Annotated[str | None, typer.Option(help="Only this category.")]

@@ -229,7 +229,9 @@ def program_of(
 
 def _check_function(queue: list[str] | None, modules: list[str] | None, *, create_queues: bool) -> None:
     if not queue:
-        raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
+        raise errors.InvalidArgumentError(
+            "a function needs --queue", hint="Only tasks have queues of their own."
+        )
     if modules or create_queues:
         raise errors.InvalidArgumentError("further modules and --create-queues are for tasks only")
 
@@ -259,14 +261,14 @@ def _source(
     """Yield the queues that the worker receives from, and its options."""
     if shards is None:
         if servers:
-            raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")
+            raise errors.InvalidArgumentError("--server requires --shards")
         with prepared_address(dsn) as found:
             yield queues, {"dsn": found}
         return
     from spanmq.client import Client, ShardedQueue
 
     if len(queues) != 1:
-        raise errors.InvalidArgumentError(f"--shards is for one --queue, got {', '.join(queues)}")
+        raise errors.InvalidArgumentError(f"--shards requires one --queue, got {', '.join(queues)}")
     with ExitStack() as stack:
         addresses = dict(_server_of(text) for text in servers)
         if not servers:
@@ -282,5 +284,5 @@ def _server_of(text: str) -> tuple[str, str]:
     name, equals, dsn = text.partition("=")
     if not equals or not name or not dsn:
         # The text may have a password.
-        raise errors.InvalidArgumentError("--server is NAME=DSN, got another text")
+        raise errors.InvalidArgumentError("--server must be NAME=DSN")
     return name, dsn

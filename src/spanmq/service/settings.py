@@ -66,7 +66,7 @@ class Settings:
             raise InvalidArgumentError("a TLS key requires its certificate")
         for path in (self.tls_certificate, self.tls_key):
             if path is not None and not path.is_file():
-                raise InvalidArgumentError(f"there is no file {str(path)!r}")
+                raise InvalidArgumentError(f"this file does not exist: {str(path)!r}")
         if not self.with_tokens and not is_loopback(self.host):
             raise InvalidArgumentError(
                 f"a service without tokens can't listen on {self.host!r}",

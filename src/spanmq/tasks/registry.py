@@ -169,7 +169,8 @@ class Tasks:
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             if not callable(function):
                 raise InvalidArgumentError(
-                    f"a task is a function, got {function!r}", hint='A name is @tasks.task(name="ship").'
+                    f"a task is a function, got {function!r}",
+                    hint='Set a name with @tasks.task(name="ship").',
                 )
             rules = retry or self.catalog.retry
             task = (StoredTask if options.get("store_result") else Task)(
@@ -313,7 +314,9 @@ class Tasks:
         if not isinstance(last, Call):
             raise InvalidArgumentError(f"a batch ends with a call, got {last!r}")
         if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
-            raise InvalidArgumentError("what ends a batch has a group and headers, and no other option")
+            raise InvalidArgumentError(
+                "the call that ends a batch has a group and headers, and no other option"
+            )
         calls = tuple(calls)
         check_batch(calls, last)
         return BatchCall(calls, last, self.catalog.sender)

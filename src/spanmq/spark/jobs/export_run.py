@@ -11,8 +11,8 @@ from spanmq.spark.jobs.ranges import Ranges
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an export has compared with the lake: rows that were archived before `since`, a time as text; and when all
-    ids were compared (`is_whole`: now), in seconds since 1970.
+    """The rows that an export has compared with the lake: those archived before `since`, a time as text; and the time
+    of the last comparison of all ids (`is_whole`: now), in seconds since 1970.
     """
 
     since: str
@@ -21,7 +21,7 @@ class Seen:
 
 
 class Known(Protocol):
-    """What is known of a queue in a lake."""
+    """The state of a queue in a lake."""
 
     @property
     def queue(self) -> str:
@@ -63,7 +63,7 @@ class ExportRun(Protocol):
 
     @property
     def exported(self) -> Known:
-        """What the lake had before."""
+        """Return the contents of the lake before."""
         ...
 
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word

@@ -1,4 +1,4 @@
-"""Whether a lake and its database have what the other one has: either may have been restored to an earlier time.
+"""The comparison of a lake with its database: either may have been restored to an earlier time.
 
 A position is a random token, under which the database notes an export before the lake has it, and which the export's
 manifest has. After the export the database notes its number beside the token, as the newest of the lake.
@@ -43,7 +43,7 @@ TOKENS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a lake and its database stand to each other, by their newest exports.
+    """The relation of a lake to its database, by their newest exports.
 
     `source` is the database's identity. It has noted export `noted` of the lake under the name `noted_as`, or of the
     one of which it is a copy. The lake has been refused since `refused_at`, a time as text.
@@ -59,7 +59,7 @@ class Standing:
 
     @property
     def is_well(self) -> bool:
-        """Whether each has what the other one has."""
+        """Return whether lake and database have the same exports."""
         return not (self.database_lacks or self.lake_lacks)
 
 

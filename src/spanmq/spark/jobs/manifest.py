@@ -1,4 +1,4 @@
-"""What a lake holds of a queue: the ids that were exported and the files that have them.
+"""The contents of a lake by queue: the exported ids and their files.
 
 A file counts when a manifest names it. Manifests are numbered, written whole and never changed: of two runs
 that write the same number one fails. Each has what one export added, so that they do not grow with the lake;
@@ -61,7 +61,7 @@ class Manifest:
 
     @property
     def has_rows(self) -> bool:
-        """Whether its commit changes the rows of the table."""
+        """Return whether its commit changes the rows of the table."""
         return bool(self.count or self.lost or self.remade)
 
     @property
@@ -82,7 +82,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What manifests up to `number` say together.
+    """The sum of the manifests up to `number`.
 
     `count` rows are in the lake, with the commit `committed` of its table (None: not known). The database has noted
     the ids of manifests up to `noted`. Rows that were archived before `since` (a time, as text) are in the lake; all
@@ -146,7 +146,7 @@ class Writing(Protocol):
 
     @property
     def exported(self) -> Exported:
-        """What the lake had before."""
+        """Return the contents of the lake before."""
         ...
 
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word

@@ -88,7 +88,7 @@ class PlainFormat:
         """Do nothing: the table is what manifests name."""
 
     def reach(self) -> None:
-        """Do nothing: there is no catalogue."""
+        """Do nothing: a plain lake has no catalogue."""
 
     def expire(self) -> None:
         """Do nothing: replaced files are deleted at once."""

@@ -44,7 +44,7 @@ __all__ = ["RestoredReport", "RestoredTable", "restored"]
 
 @dataclass(frozen=True, slots=True)
 class RestoredReport:
-    """What was done, or with a dry run would be: the tables of a lake that differ, and batches of a checkpoint.
+    """The result of a repair, or the expected one of a dry run: tables of a lake that differ, batches of a checkpoint.
 
     `batches` of the stream are not known to the database: what it has of their messages is delivered again. `epochs`
     are those that the stream has written and the queue lacks: they run again.
@@ -99,7 +99,7 @@ def restored_table(
 
 
 class _Table(Enum):
-    """What the table of a lake has, by its newest commit that changed rows."""
+    """The contents of a lake's table, by its newest commit that changed rows."""
 
     WHOLE = "all that the manifests have"
     BACK = "what it shall have: its catalogue went back with the database"
@@ -129,7 +129,7 @@ class _Lost:
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is to be done."""
+        """Return whether nothing needs to be done."""
         return (
             self.last == self.exported.number and not self.standing.lake_lacks and self.state is _Table.WHOLE
         )

@@ -270,7 +270,7 @@ begin
             using errcode = 'MQ053',
             detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
                     (select r.settled from spanmq_core.receiver r where r.receiver_id = receiver)),
-                hint = 'With the option failOnDataLoss=false the stream goes on without them.';
+                hint = 'With the option failOnDataLoss=false the stream continues without them.';
     end if;
     return query
         select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b,

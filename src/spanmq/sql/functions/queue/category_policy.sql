@@ -62,7 +62,7 @@ begin
             raise exception '% must be %, got: %', setting,
                 case setting when 'max_attempts' then 'a whole number from 1 to 1000'
                 else spanmq_core.range_of(setting) end, settings->setting
-                using errcode = 'MQ008', hint = 'null: as the policy of the queue says.';
+                using errcode = 'MQ008', hint = 'null stands for the setting of the policy.';
     end;
     return to_jsonb(policy) - 'queue_id';
 end $$;

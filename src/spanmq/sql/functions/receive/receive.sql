@@ -309,7 +309,7 @@ begin
     perform spanmq_core.check_quantity(qty);
     if slots is null or slots < 1 then
         raise exception 'slots must be at least 1, got: %', slots
-            using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
+            using errcode = 'MQ002', hint = 'Pass 1 if one transaction settles the whole batch.';
     end if;
     perform spanmq_core.raise_if(alone is null, 'alone cannot be NULL', 'Omit it for false.');
     if newest is null or retries < 0 then

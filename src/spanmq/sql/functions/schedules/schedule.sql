@@ -37,7 +37,7 @@ begin
     before := spanmq_core.find_schedule(queue, name, false);
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
         raise exception 'schedule % sends into another queue', name
-            using errcode = 'MQ002', hint = 'Choose another name, or unschedule it first.';
+            using errcode = 'MQ002', hint = 'Choose another name, or delete the schedule first.';
     end if;
     insert into spanmq_core.schedule as s (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
         values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,

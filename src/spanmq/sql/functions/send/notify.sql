@@ -33,7 +33,7 @@ begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
         raise exception '%', text_of_negative
             using errcode = 'P0001', constraint = 'MQ002',
-            detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
+            detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = 'With 0, each insert notifies.';
     end if;
 end $$;
 

@@ -113,7 +113,7 @@ begin
         perform spanmq_core.after(retry_in, 'retry_in');
         if retry_in < 0 then
             raise exception 'retry_in cannot be negative, got: %', retry_in
-                using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
+                using errcode = 'MQ002', hint = '0 means at once; null means the backoff of the policy.';
         end if;
     end if;
     taken := spanmq_core.lock_leased(this, msg_ids, lease_id);

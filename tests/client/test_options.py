@@ -17,14 +17,16 @@ from spanmq.errors import InvalidArgumentError
 def test_connection_that_goes_without_its_name_is_refused_with_the_name(database: str) -> None:
     with psycopg.connect(database) as connection:
         for kind in (Client, AsyncClient):
-            with pytest.raises(InvalidArgumentError, match=r"a string.*psycopg\.Connection(.|\n)*connection=…"):
+            with pytest.raises(
+                InvalidArgumentError, match=r"a string.*psycopg\.Connection(.|\n)*connection=…"
+            ):
                 kind(connection)  # type: ignore[arg-type]
         assert Client(connection=connection).queues.list() == []
 
 
 def test_pool_that_goes_without_its_name_is_refused_with_the_name(database: str) -> None:
     with ConnectionPool(database, min_size=1, open=True) as pool:
-        with pytest.raises(InvalidArgumentError, match=r"a text.*ConnectionPool(.|\n)*pool=…"):
+        with pytest.raises(InvalidArgumentError, match=r"a string.*ConnectionPool(.|\n)*pool=…"):
             Client(pool)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError, match=r"(.|\n)*pool=…"):
             Client(connection=pool)

@@ -79,7 +79,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An installation's result: the `version` now, names of applied `migrations`, and whether functions were applied."""
+    """An installation's result: the `version` now, names of applied `migrations`, and `functions_applied`."""
 
     version: str
     migrations: tuple[str, ...]

@@ -16,7 +16,7 @@ category = Commands()
 
 RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 ForQueue = Annotated[
-    str | None, typer.Option("--queue", metavar="QUEUE", help="Those of this queue; default: of all.")
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Name of the queue; default: all queues.")
 ]
 CategoryName = Annotated[
     str, typer.Argument(metavar="CATEGORY", help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")

@@ -74,8 +74,8 @@ def worker(
             metavar="NAME=DSN", help="A server of the shards, in place of --dsn; may be given again."
         ),
     ] = None,
-    concurrency: Annotated[int, typer.Option(help="How many handlers run at once.")] = 10,
-    batch: Annotated[int, typer.Option(help="How many messages one call takes at most.")] = 250,
+    concurrency: Annotated[int, typer.Option(help="Number of handlers that run at once.")] = 10,
+    batch: Annotated[int, typer.Option(help="Maximum number of messages of one call.")] = 250,
     in_batches: Annotated[
         bool, typer.Option("--in-batches", help="The handler takes a list of messages.")
     ] = False,
@@ -109,7 +109,7 @@ def worker(
     processes: Annotated[
         int | None,
         typer.Option(
-            help="How many processes run tasks that ask for one.", show_default="one for each processor"
+            help="Number of processes for tasks with process=True.", show_default="one for each processor"
         ),
     ] = None,
     until_empty: Annotated[

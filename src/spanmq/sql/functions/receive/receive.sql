@@ -342,9 +342,8 @@ begin
     end if;
 end $$;
 
--- As read, repeated until messages come or the time is over. PGMQ's interface makes this sleep inside one statement,
--- which holds a connection and a snapshot: our own clients poll from outside. With 0 seconds it returns nothing, as in
--- PGMQ.
+-- As read, repeated until messages come or the time is over. As in PGMQ, the call sleeps inside one statement, with a
+-- connection and a snapshot; spanmq's own clients poll from outside. With 0 seconds it returns nothing, as in PGMQ.
 create or replace function spanmq_call.read_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100,
     conditional jsonb default '{}'

@@ -214,8 +214,8 @@ begin
                  spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
 end $$;
 
--- The same for many queues at once, in their order: for one process in which many wait. For a queue that does not
--- exist, or on which the caller has no right, the result is null; the next receive raises the error.
+-- The same for many queues at once, in their order, for a process with many waiting receivers. For a queue that does
+-- not exist, or on which the caller has no right, the result is null; the next receive raises the error.
 create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
 language plpgsql as $$
 declare

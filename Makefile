@@ -62,7 +62,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
+	$(VENV)/bin/spanmq demo --export demo-lake $(ARGS)
 
 # What test-deep runs in full, and `make test` every fourth case of each test, unless ARGS choose.
 IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) tests/service/test_neighbours.py
@@ -187,5 +187,5 @@ soak-pinned: setup
 	$(RUN) -m bench.harness.pinned $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-report build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

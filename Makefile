@@ -62,7 +62,7 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
+	$(VENV)/bin/spanmq demo --export demo-lake $(ARGS)
 
 # What test-deep runs in full, on PostgreSQL 18. `make test` runs every fourth case of each of these tests, and of all that
 # test-deep runs on PostgreSQL 16, unless ARGS choose.
@@ -190,5 +190,5 @@ soak-pinned: setup
 	$(RUN) -m bench.harness.pinned $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-report build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

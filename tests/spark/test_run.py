@@ -127,10 +127,19 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
     assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
 
 
-def test_export_that_is_to_compact_an_iceberg_table_does_not_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "hint"),
+    [("iceberg", "rewrite_data_files"), ("parquet", "Delta, Iceberg or DuckLake"), ("ducklake", "in DuckDB")],
+)
+def test_export_that_is_to_compact_what_spanmq_does_not_does_not_start(
+    tmp_path: Path,
+    format: str,  # noqa: A002
+    hint: str,
+) -> None:
     nothing = cast(Any, None)
-    with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
-        follow(nothing, "host=none", "orders", tmp_path, format="iceberg", compact_every=3600, wait=nothing)
+    with pytest.raises(PipelineError, match=f"spanmq compacts no tables of format {format}") as caught:
+        follow(nothing, "host=none", "orders", tmp_path, format=format, compact_every=3600, wait=nothing)
+    assert hint in str(caught.value.hint)
 
 
 def test_one_run_at_a_time_of_each_queue(

@@ -19,7 +19,7 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, write_draft
+from spanmq.spark.jobs.manifest import Committed, Manifest, write_draft
 from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.rows import crc_of
 
@@ -110,12 +110,15 @@ class DeltaFormat:
         """Return nothing: each row of a file counts."""
         return {}
 
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Join small files by a commit of Delta's own."""
+    def compact(self, queue: str, size: int) -> tuple[int, int]:
+        """Make files of up to `size` bytes of a queue's small ones, by a commit of Delta's own.
+
+        Return how many were replaced, and by how many.
+        """
         table = self._opened()
         if table is None:
             return 0, 0
-        filters = [(PARTITIONS[0], "=", run.exported.queue)]
+        filters = [(PARTITIONS[0], "=", queue)]
         done = table.optimize.compact(partition_filters=filters, target_size=size)
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 

@@ -21,7 +21,7 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, files_of, write_draft
+from spanmq.spark.jobs.manifest import Committed, Manifest, files_of, write_draft
 from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.rows import crc_of
 
@@ -121,10 +121,6 @@ class IcebergFormat:
     def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
         """Return nothing: each row of a file counts."""
         return {}
-
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Raise PipelineError: PyIceberg compacts no tables."""
-        raise NotImplementedError
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:  # noqa: ARG002
         """Delete the rows by one commit."""

@@ -14,7 +14,7 @@ from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.ducklake.format import DuckLakeFormat
 from spanmq.spark.jobs.iceberg import IcebergFormat
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, format_of
+from spanmq.spark.jobs.manifest import Committed, Manifest, format_of
 from spanmq.spark.jobs.parquet import Checksum, Written
 from spanmq.spark.jobs.plain import PlainFormat
 from spanmq.spark.jobs.ranges import Ranges
@@ -64,10 +64,6 @@ class ManifestFormat(LakeFormat, Protocol):
 
         Raises PipelineError where another run has taken it, PositionUnknownError where the table lacks what it follows.
         """
-        ...
-
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Make files of up to `size` bytes of a run's small ones; return how many were replaced, and by how many."""
         ...
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:

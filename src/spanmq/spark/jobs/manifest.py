@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark.jobs.lake import DRAFT, Lake
@@ -31,9 +31,9 @@ TOKEN_BITS: Final = 28
 class Manifest:
     """One export: `ids` are those that it added, as ranges with both ends included.
 
-    A compaction adds no ids: its `files` replace those that it `removed`. After a move of the database, `source`
-    is the new one, and the other fields are empty. `token` identifies the run. `position` is the token under which
-    the database noted what the lake then has, empty before the first export.
+    Its `files` replace those that it `removed`: in a repair, and in a compaction of 0.1.0, which added no ids. After a
+    move of the database, `source` is the new one, and the other fields are empty. `token` identifies the run.
+    `position` is the token under which the database noted what the lake then has, empty before the first export.
 
     After a restore of the database, `lost` are the ids that no longer count, and `kept` the files that have those
     rows which the database has not.
@@ -139,23 +139,6 @@ class Exported:
             return manifest.commit
         # After a move, commits have another application's name.
         return 0 if manifest.source != self.source else self.committed
-
-
-class Writing(Protocol):
-    """A run on the files of a queue; run.py has it."""
-
-    @property
-    def exported(self) -> Exported:
-        """What the lake had before."""
-        ...
-
-    def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
-        """Note that files will be written, and return the manifest that they are for."""
-        ...
-
-    def end(self, manifest: Manifest) -> None:
-        """Delete what a manifest that counts replaces."""
-        ...
 
 
 # These are in the file of a summary; ids have files of their own.

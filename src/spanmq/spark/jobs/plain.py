@@ -1,6 +1,5 @@
 """Plain Parquet files: a file counts when a manifest names it, so the manifest is the commit."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -10,8 +9,8 @@ import pyarrow
 
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.lake_table import TABLES, folder_of
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, files_of, read_manifest, write_manifest
+from spanmq.spark.jobs.lake_table import TABLES
+from spanmq.spark.jobs.manifest import Committed, Manifest, files_of, read_manifest
 from spanmq.spark.jobs.ranges import Ranges, has
 from spanmq.spark.rows import crc_of
 
@@ -23,7 +22,9 @@ class PlainFormat:
     dsn: str | None
     lake: Lake
     table: str
-    not_compacted: ClassVar[str] = ""
+    not_compacted: ClassVar[str] = (
+        "A lake whose files are joined is a table: export into Delta, Iceberg or DuckLake."
+    )
 
     def append(
         self,
@@ -51,24 +52,6 @@ class PlainFormat:
     def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
         """Return nothing: each row of a file counts."""
         return {}
-
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Join small files of a day; a manifest has the new ones, and then the others are deleted."""
-        queue = run.exported.queue
-        sizes = self.lake.sizes(folder_of(self.table, queue))
-        groups = list(_groups(self.read(queue), sizes, size))
-        if not groups:
-            return 0, 0
-        manifest = run.begin(run.exported.source, "parquet")
-        files = []
-        for n, names in enumerate(groups):
-            files.append(f"{names[0].rpartition('/')[0]}/{manifest.token}-{n:05}.parquet")
-            parquet.join(self.lake, names, files[-1])
-        removed = [name for names in groups for name in names]
-        manifest = replace(manifest, files=files, removed=removed)
-        write_manifest(self.lake, manifest)
-        run.end(manifest)
-        return len(removed), len(files)
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
         """Write what files have besides these ids into new ones, which replace them in the manifest."""
@@ -102,25 +85,3 @@ class PlainFormat:
             )
             if part.num_rows:
                 yield part
-
-
-def _groups(files: Sequence[str], sizes: Mapping[str, int], size: int) -> Iterator[list[str]]:
-    """Yield the small files of a day that become one, in the order of their export."""
-    days: dict[str, list[str]] = defaultdict(list)
-    for name in files:
-        days[name.rpartition("/")[0]].append(name)
-    for names in days.values():
-        group: list[str] = []
-        total = 0
-        for name in names:
-            n = sizes[name]
-            if n >= size:
-                continue
-            if group and total + n > size:
-                if len(group) > 1:
-                    yield group
-                group, total = [], 0
-            group.append(name)
-            total += n
-        if len(group) > 1:
-            yield group

@@ -128,7 +128,8 @@ begin
     end;
     if policy.rate_limit is null then
         perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
-    elsif to_regclass('spanmq_core.rate_' || this.queue_id) is null then
+    elsif not exists (select from pg_class c where c.relname = 'rate_' || this.queue_id
+                      and c.relnamespace = 'spanmq_core'::regnamespace) then
         execute format('create sequence spanmq_core.rate_%s minvalue 0', this.queue_id);
         perform spanmq_core.close_relation(format('spanmq_core.rate_%s', this.queue_id)::regclass, '{}');
     end if;

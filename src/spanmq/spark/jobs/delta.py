@@ -19,7 +19,7 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
-from spanmq.spark.jobs.manifest import Committed, Manifest, write_draft
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, write_draft
 from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.rows import crc_of
 

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import calls, rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import run
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.ducklake import run as ducklake_run
 from spanmq.spark.jobs.export_run import ExportRun, Known, Seen
@@ -30,12 +29,13 @@ from spanmq.spark.jobs.lake_format import (
     has_manifests,
     table_of,
 )
+from spanmq.spark.jobs.lake_lock import check_format_of, format_of
 from spanmq.spark.jobs.lake_table import LakeTable, table_named
-from spanmq.spark.jobs.manifest import Manifest, format_of
+from spanmq.spark.jobs.manifests import run
+from spanmq.spark.jobs.manifests.store import Manifest
 from spanmq.spark.jobs.parquet import REPORT, Written
 from spanmq.spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, union, within
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import check_format_of
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 

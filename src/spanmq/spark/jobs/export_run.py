@@ -1,10 +1,10 @@
-"""A run of an export, as the export sees it: with manifests it is run.py's, with a DuckLake ducklake/run.py's."""
+"""A run of an export, as the export sees it: with manifests it is manifests/run.py's, with a DuckLake ducklake/run.py's."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from spanmq.spark.jobs.manifest import Manifest
+from spanmq.spark.jobs.manifests.store import Manifest
 from spanmq.spark.jobs.parquet import Written
 from spanmq.spark.jobs.ranges import Ranges
 

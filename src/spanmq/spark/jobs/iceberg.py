@@ -21,7 +21,7 @@ from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Committed, Manifest, files_of, write_draft
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, files_of, write_draft
 from spanmq.spark.jobs.ranges import Ranges
 from spanmq.spark.rows import crc_of
 

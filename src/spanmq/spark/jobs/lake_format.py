@@ -1,6 +1,6 @@
 """The formats of a lake. Each is one class, in a file of its own; nothing else depends on a format's name.
 
-Three of them commit in the lake, and manifests beside tell what was exported (manifest.py). The catalogue of a DuckLake
+Three of them commit in the lake, and manifests beside tell what was exported (manifests). The catalogue of a DuckLake
 is in the database of the queues, and so is all that its exports note (ducklake/run.py).
 """
 
@@ -14,7 +14,8 @@ from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.ducklake.format import DuckLakeFormat
 from spanmq.spark.jobs.iceberg import IcebergFormat
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Committed, Manifest, format_of
+from spanmq.spark.jobs.lake_lock import format_of
+from spanmq.spark.jobs.manifests.store import Committed, Manifest
 from spanmq.spark.jobs.parquet import Checksum, Written
 from spanmq.spark.jobs.plain import PlainFormat
 from spanmq.spark.jobs.ranges import Ranges

@@ -10,7 +10,7 @@ import pyarrow
 from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import Committed, Manifest, files_of, read_manifest
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, files_of, read_manifest
 from spanmq.spark.jobs.ranges import Ranges, has
 from spanmq.spark.rows import crc_of
 

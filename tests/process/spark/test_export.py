@@ -24,7 +24,7 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.export import export
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Manifest, write_manifest
+from spanmq.spark.jobs.manifests.store import Manifest, write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,17 +78,22 @@ def killed_with_rows(lake: Lake, manifest: Manifest) -> None:
     ("format", "before", "after", "after_act"),
     [
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
-        ("parquet", "spanmq.spark.jobs.run.write_manifest", "spanmq.spark.jobs.run.note", killed),
+        (
+            "parquet",
+            "spanmq.spark.jobs.manifests.run.write_manifest",
+            "spanmq.spark.jobs.manifests.run.record",
+            killed,
+        ),
         (
             "delta",
             "spanmq.spark.jobs.delta.DeltaFormat.commit",
-            "spanmq.spark.jobs.run.write_manifest",
+            "spanmq.spark.jobs.manifests.run.write_manifest",
             killed_with_rows,
         ),
         (
             "iceberg",
             "spanmq.spark.jobs.iceberg.IcebergFormat.commit",
-            "spanmq.spark.jobs.run.write_manifest",
+            "spanmq.spark.jobs.manifests.run.write_manifest",
             killed_with_rows,
         ),
     ],

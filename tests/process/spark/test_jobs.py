@@ -26,7 +26,7 @@ from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import ExportReport, export, follow, missing
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.manifest import read_manifests
+from spanmq.spark.jobs.manifests.store import read_manifests
 from spanmq.spark.jobs.ranges import union, within
 from spanmq.spark.rows import Range
 from spanmq.spark.session import told_of_tasks

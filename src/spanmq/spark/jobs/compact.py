@@ -10,9 +10,10 @@ from spanmq.spark.cause import clear_errors
 from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import BY_MANIFEST, check_compacts
+from spanmq.spark.jobs.lake_lock import format_of
 from spanmq.spark.jobs.lake_table import table_named
-from spanmq.spark.jobs.manifest import format_of, read_exported
-from spanmq.spark.jobs.run import run_on
+from spanmq.spark.jobs.manifests.run import run_on
+from spanmq.spark.jobs.manifests.store import read_exported
 
 __all__ = ["CompactReport", "compact"]
 

@@ -1,41 +1,26 @@
 """Plain Parquet files: a file counts when a manifest names it, so the manifest is the commit."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow
 
 from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import Committed, Manifest, files_of, read_manifest
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, files_of, read_manifest
 from spanmq.spark.jobs.ranges import Ranges, has
-from spanmq.spark.rows import crc_of
+from spanmq.spark.jobs.table_format import ManifestFormat
 
 
-@dataclass(frozen=True, slots=True)
-class PlainFormat:
+class PlainFormat(ManifestFormat):
     """A table of Parquet files, in folders of queues and days that have those two columns as their names."""
 
-    dsn: str | None
-    lake: Lake
-    table: str
+    __slots__ = ()
     not_compacted: ClassVar[str] = (
         "A lake whose files are joined is a table: export into Delta, Iceberg or DuckLake."
     )
-
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows into files; yield what each has."""
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0), checksum)
 
     def committed(self, manifest: Manifest) -> Committed:
         """Return the commit of a manifest that is written."""
@@ -48,10 +33,6 @@ class PlainFormat:
     def read(self, queue: str | None) -> list[str]:
         """Return the files that manifests name."""
         return files_of(self.lake, queue, self.table)
-
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
-        """Return nothing: each row of a file counts."""
-        return {}
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
         """Write what files have besides these ids into new ones, which replace them in the manifest."""
@@ -69,12 +50,6 @@ class PlainFormat:
 
     def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
         """Do nothing: the table is what manifests name."""
-
-    def reach(self) -> None:
-        """Do nothing: there is no catalogue."""
-
-    def expire(self) -> None:
-        """Do nothing: replaced files are deleted at once."""
 
     def _others(self, name: str, ids: Ranges) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of a file that are in none of these ranges."""

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark.jobs.lake import DRAFT, Lake
+from spanmq.spark.jobs.lake_lock import FOLDER, came_first
 from spanmq.spark.jobs.lake_table import escaped
 from spanmq.spark.jobs.ranges import Ranges, by_block, size_of, union, without
 
-FOLDER: Final = "_spanmq"
 VERSION: Final = 1
 TOKEN_BITS: Final = 28
 
@@ -141,6 +141,11 @@ class Exported:
         return 0 if manifest.source != self.source else self.committed
 
 
+def taking(number: int, after: Exported, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
+    """Return the manifest that takes a number, and adds nothing to what there is."""
+    return Manifest(number, after.queue, source, [], [], 0, 0, after.table, format, position=after.position)
+
+
 # These are in the file of a summary; ids have files of their own.
 _STORED: Final = ("number", "source", "position", "count", "committed", "noted", "since", "compared_at")
 
@@ -187,22 +192,6 @@ def _blocks_now(exported: Exported, blocks: set[int]) -> dict[int, Ranges]:
     return found
 
 
-def format_of(lake: Lake, table: str) -> str | None:
-    """Return the format of a table, None where it has none yet."""
-    data = lake.read(f"{FOLDER}/{table}/format")
-    return None if data is None else data.decode()
-
-
-def note_format(lake: Lake, table: str, name: str) -> str:
-    """Set the format of a table unless it has one; return its format."""
-    if (known := format_of(lake, table)) is None:
-        try:
-            lake.create(f"{FOLDER}/{table}/format", name.encode())
-        except FileExistsError:
-            known = format_of(lake, table)
-    return known or name
-
-
 def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
     """Return all manifests of a queue, or of all queues, oldest first."""
     prefix = f"{FOLDER}/{table}/manifest"
@@ -233,7 +222,7 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     try:
         lake.create(_name(manifest.queue, manifest.table, manifest.number), _written(manifest))
     except FileExistsError as error:
-        raise came_first(lake, manifest) from error
+        raise came_first(lake, manifest.queue) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +258,7 @@ class Committed:
     def check(self, lake: Lake, manifest: Manifest) -> None:
         """Raise PipelineError where another run has taken a manifest's number, or the table lacks what it follows."""
         if self.has_taken(manifest):
-            raise came_first(lake, manifest)
+            raise came_first(lake, manifest.queue)
         if manifest.has_rows and manifest.follows is not None and self.rows != manifest.follows:
             raise PositionUnknownError(
                 f"the {manifest.format} table {manifest.table} of {lake.uri} has export {self.rows >> TOKEN_BITS} of"
@@ -281,13 +270,6 @@ class Committed:
     def following(self, manifest: Manifest) -> Committed:
         """Return what the table has after the commit of a manifest."""
         return Committed(manifest.commit, manifest.commit if manifest.has_rows else self.rows)
-
-
-def came_first(lake: Lake, manifest: Manifest) -> PipelineError:
-    """Return the error of a run that another has overtaken."""
-    return PipelineError(
-        f"another export of queue {manifest.queue} into {lake.uri} came first", queue=manifest.queue
-    )
 
 
 def write_draft(lake: Lake, manifest: Manifest) -> None:

@@ -116,7 +116,9 @@ def test_duplicate_is_an_error_for_the_sender_who_asks_for_it(orders: Queue) -> 
 
 
 @pytest.mark.parametrize("is_dry", [True, False])
-def test_dead_letter_is_not_redriven_beside_another_message_with_its_id(orders: Queue, *, is_dry: bool) -> None:
+def test_dead_letter_is_not_redriven_beside_another_message_with_its_id(
+    orders: Queue, *, is_dry: bool
+) -> None:
     for _ in range(2):
         [died] = send(orders, "a", None)[:1]
         kill(orders.connection, [died])
@@ -161,7 +163,9 @@ def test_ids_of_messages_that_left_are_forgotten(orders: Queue) -> None:
     maintain(orders)
     assert orders.value("select count(*) from spanmq_core.dedup_holder") == 5
     orders.rows(look)
-    forgotten = orders.rows("select detail from spanmq.maintain(100) where action = 'forgot deduplication ids'")
+    forgotten = orders.rows(
+        "select detail from spanmq.maintain(100) where action = 'forgot deduplication ids'"
+    )
     assert forgotten == [("2",)]
     # Messages that are still there are looked for again, those that come late at least once a day.
     kept = "select dedup_id, round(extract(epoch from look_at - now()) / 3600)::int from spanmq_core.dedup_holder"

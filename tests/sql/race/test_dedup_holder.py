@@ -39,7 +39,8 @@ def only(later: Later) -> int:
 
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 @pytest.mark.parametrize(
-    ("until", "mode"), [("settled", "keep"), ("started", "keep"), ("settled", "replace"), ("settled", "raise")]
+    ("until", "mode"),
+    [("settled", "keep"), ("started", "keep"), ("settled", "replace"), ("settled", "raise")],
 )
 def test_second_sender_waits_for_the_first(race: Race, until: str, mode: str, fate: str) -> None:
     one, two = race.begun(), race.open()

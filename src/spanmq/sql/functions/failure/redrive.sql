@@ -2,8 +2,8 @@
 -- and its story. Only its attempts begin anew. What was a log row may be gone by now, with its segment: then it is
 -- written again.
 --
--- Lock order: dead letters, ascending -> deduplication ids, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if
--- a segment must be made -> tables and rows of segments, ascending.
+-- Lock order: dead letters, ascending -> deduplication ids, ascending -> the row of a segment that was noted as settled
+-- -> a lock row of the queue, if a segment must be made -> tables and rows of segments, ascending.
 
 -- Returns when the first of them is to be visible; delay null: after the redrive_delay of the queue's policy, so that
 -- what has just failed is not tried again at once. Raises MQ002 for a delay or a rate that is none.

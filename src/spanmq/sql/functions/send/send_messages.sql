@@ -14,12 +14,13 @@
 --   fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is
 --                       refused. null: not checked; ids
 --                       with a fingerprint and ids without one are apart
---   dedup_until         settled: a dedup_id stands for the message that was sent last under it as long as that is in the
---                       queue, whatever its delay or its attempts (dedup_for counts for nothing); started: until it is
---                       first received, and none receives it before this transaction ends. Kept in the header
---                       x-spanmq-dedup-id. Ids with it and ids without it are apart
---   on_duplicate        with dedup_until, for a dedup_id that another message holds: keep: sends nothing, and returns
---                       its id; replace: cancels it, as cancel() does, and sends this one; raise: raises MQ066
+--   dedup_until         null, or for how long a dedup_id stands for the message that was sent last under it, instead of
+--                       dedup_for. settled: while the message is in the queue, whatever its delay and its attempts.
+--                       started: until it is first received, and that is not before this transaction ends. It is kept
+--                       in the header x-spanmq-dedup-id. Ids with dedup_until and ids without it are apart
+--   on_duplicate        what becomes of a message whose dedup_id stands for another one, with dedup_until. keep: it is
+--                       not sent, and the other's id returned. replace: the other is cancelled, as cancel() does.
+--                       raise: MQ066 is raised
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the
 --                       other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has
@@ -27,8 +28,8 @@
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
 -- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue
 -- does not take (duplicates count as others do), MQ063 for a dedup_id with another fingerprint, MQ066 as on_duplicate
--- says; then nothing has changed. With dedup_until, MQ003 unless in READ COMMITTED; it waits until other senders of the
--- same id have ended their transactions, and, but for settled with keep or raise, until claims of their messages have.
+-- says; then nothing has changed. dedup_until raises MQ003 unless in READ COMMITTED. It waits for the end of
+-- transactions that send with the same ids, and (started, or replace) of those that claim their messages.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0,
     priority integer default 0,

@@ -115,9 +115,9 @@ def test_task_is_unique_until_its_message_is_settled_or_started(client: Client, 
     )
     assert paint.send("hall", "red") not in (red, blue)
     assert client.inspect.state("orders", blue.message_id) == "processing"
+    calls = [sweep.using(on_duplicate="raise").call(room) for room in ("attic", "hall")]
     with pytest.raises(errors.DedupIdInUseError):
-        tasks_of = sweep.using(on_duplicate="raise")
-        own.send_many([tasks_of.call("attic"), tasks_of.call("hall")])
+        own.send_many(calls)
     client.delete("orders", swept.message_id)
     assert sweep.send("hall").message_id > blue.message_id
     own.close()

@@ -16,6 +16,7 @@ __all__ = [
     "ConnectionLostError",
     "DataLossError",
     "DecryptionError",
+    "DedupIdInUseError",
     "DedupIdReusedError",
     "EmbeddedError",
     "EncryptionError",
@@ -204,6 +205,10 @@ class NotPossibleError(SpanmqError):
         "adoption_refused": "PGMQ can't be taken over; `detail` names every obstacle",
         "service_not_available": "the address of the HTTP service is in use, or can't be listened on",
     }
+
+
+class DedupIdInUseError(NotPossibleError):
+    """A message in the queue holds the dedup_id (`dedup_until`); nothing was sent, or redriven."""
 
 
 class ExtraNotInstalledError(SpanmqError):
@@ -402,6 +407,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ061": (QueueBusyError, None),
     "MQ062": (QueueFullError, None),
     "MQ063": (DedupIdReusedError, None),
+    "MQ066": (DedupIdInUseError, None),
     "MQ064": (NotKeptError, None),
     "MQ065": (InvalidBodyError, "schema_mismatch"),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
 from spanmq.client.argument import Delay, Seconds
+from spanmq.client.functions import DedupUntil, OnDuplicate
 
 
 class Place(TypedDict, total=False):
@@ -26,6 +27,8 @@ class Options(Place, total=False):
     expires_in: Seconds
     unique: str
     unique_for: Seconds
+    unique_until: DedupUntil | None
+    on_duplicate: OnDuplicate
     headers: Mapping[str, Any]
     queue: str
 
@@ -39,10 +42,11 @@ class Call:
     """A `task`, by its name, with its arguments, checked and ready: for `send_many`, or as the result of another task.
 
     `body` is its message's, JSON text, and `queue` where that is sent. `delay` and `expires_in` are seconds or a
-    timedelta, `delay` also a moment; `group`, `priority` (0 to 9) and `headers`, a mapping, are those of
-    `Client.send`. With `unique`, a key, it is not sent again within `unique_for` seconds. `stores_result` says that
-    its task stores what it returns, `takes_results` that it has a parameter for the results of the batch that it
-    follows. `types` are the names and the Python types of its arguments, empty where they are not known.
+    timedelta, `delay` also a moment; `group`, `priority` (0 to 9) and `headers`, a mapping, are those of `Client.send`.
+    With `unique`, a key, it is not sent again within `unique_for` seconds, or with `unique_until` as long as its
+    message holds the key; `on_duplicate` says what becomes of it then. `stores_result` says that its task stores what
+    it returns, `takes_results` that it has a parameter for the results of the batch that it follows. `types` are the
+    names and the Python types of its arguments, empty where they are not known.
     """
 
     task: str
@@ -54,6 +58,8 @@ class Call:
     expires_in: Seconds | None = None
     unique: str | None = None
     unique_for: Seconds = 300.0
+    unique_until: DedupUntil | None = None
+    on_duplicate: OnDuplicate = "keep"
     headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
     stores_result: bool = False
     takes_results: bool = False

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient
 from spanmq.client.argument import Seconds
+from spanmq.client.functions import DedupUntil, OnDuplicate
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 from spanmq.model.queue import folded
 from spanmq.tasks.call import Call
@@ -22,7 +23,7 @@ from spanmq.tasks.processes import Processes
 from spanmq.tasks.results import check_batch
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
-from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, StoredTask, Task
+from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, StoredTask, Task, Unique
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.handler import load
@@ -46,8 +47,10 @@ class TaskOptions(TypedDict, total=False):
     timeout: float | None
     concurrency: int | None
     priority: int
-    unique: bool | Callable[..., str]
+    unique: Unique
     unique_for: Seconds
+    unique_until: DedupUntil | None
+    on_duplicate: OnDuplicate
     process: bool
 
 
@@ -156,12 +159,15 @@ class Tasks:
         """Register a `function` as a task.
 
         `name` is by default the function's, `queue` the queue of the Tasks. `queues` are further queues that it may be
-        sent to and run from. `aliases` are names that it had: their messages are for it too. `retry` says how often
-        and how soon it is tried again, and `max_attempts` how often. `timeout` limits the seconds of one call,
-        `concurrency` how many calls run at once in a worker. Its messages have a `priority` of 0 to 9. A
-        `unique` task is not sent again with the same arguments, or with the same key that the function `unique` makes
-        of them, within `unique_for` seconds. `store_result` keeps what it returns, for an hour (True) or for that many
-        seconds. With `process` it runs in a process of its own, for tasks that compute. `options` are these.
+        sent to and run from. `aliases` are names that it had: their messages are for it too. `retry` says how often and
+        how soon it is tried again, and `max_attempts` how often. `timeout` limits the seconds of one call,
+        `concurrency` how many calls run at once in a worker. Its messages have a `priority` of 0 to 9. A `unique` task
+        is not sent again with the same arguments, or with the same key that the function `unique` makes of them, within
+        `unique_for` seconds, or with `unique_until` "settled" or "started" as long as its message is in the queue, or
+        has not been received; `unique="until_settled"` is short for both, and `on_duplicate` says what becomes of a
+        duplicate then ("keep" the message, "replace" it, or "raise"). `store_result` keeps what it returns, for an hour
+        (True) or for that many seconds. With `process` it runs in a process of its own, for tasks that compute.
+        `options` are these.
 
         Raises InvalidArgumentError, also for a name that is taken.
         """

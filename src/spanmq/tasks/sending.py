@@ -30,7 +30,7 @@ class Batch:
     def __init__(self, first: Call) -> None:
         self.queue = first.queue
         self._options = {"delay": first.delay, "priority": first.priority, "expires_in": first.expires_in}
-        self._unique_for = None if first.unique is None else first.unique_for
+        self._unique = unique_of(first)
         self._bodies: list[str] = []
         self._headers: list[Mapping[str, Any]] = []
         self._groups: list[str | None] = []
@@ -46,7 +46,7 @@ class Batch:
         self._headers.append(call.headers)
         self._groups.append(call.group)
         self.shapes.setdefault(key_of(call), call.body)
-        if self._unique_for is not None:
+        if self._unique:
             self._dedup_ids.append(f"{call.task}:{call.unique}")
 
     def arguments(self) -> dict[str, Any]:
@@ -57,9 +57,19 @@ class Batch:
             arguments["headers"] = self._headers
         if any(group is not None for group in self._groups):
             arguments["group"] = self._groups
-        if self._unique_for is not None:
-            arguments |= {"dedup_ids": self._dedup_ids, "dedup_for": self._unique_for}
+        if self._unique:
+            arguments |= {"dedup_ids": self._dedup_ids, **dict(self._unique)}
         return arguments
+
+
+def unique_of(call: Call) -> tuple[tuple[str, Any], ...]:
+    """Return how a unique call is deduplicated, as arguments of `send_batch`; empty for another one."""
+    if call.unique is None:
+        return ()
+    until = (
+        ("dedup_for", call.unique_for) if call.unique_until is None else ("dedup_until", call.unique_until)
+    )
+    return until, ("on_duplicate", call.on_duplicate)
 
 
 def batches(calls: Iterable[Call]) -> list[Batch]:
@@ -73,8 +83,7 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
             raise InvalidArgumentError(
                 f"send_many takes calls, got {call!r}", hint="ship.call(order) makes one."
             )
-        unique_for = None if call.unique is None else call.unique_for
-        options = (call.queue, call.delay, call.priority, call.expires_in, unique_for)
+        options = (call.queue, call.delay, call.priority, call.expires_in, unique_of(call))
         place = place_of.get(options)
         if place is None or (
             call.group is not None and place < place_of_group.get((call.queue, call.group), 0)

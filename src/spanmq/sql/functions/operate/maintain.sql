@@ -271,7 +271,8 @@ begin
     return query select t.act, t.n::text, false from (values
         ('closed abandoned writes', spanmq_core.close_abandoned(this.queue_id)),
         ('deleted from archive', spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0))),
-        ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)),
+        ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)
+            + spanmq_core.forget_holders(this.queue_id, 10000)),
         ('expired messages', spanmq_core.expire(this, clock_timestamp(), 1000)),
         ('dead-lettered messages without attempts', spanmq_core.bury_exhausted(this, clock_timestamp())),
         ('deleted old failures', spanmq_core.tidy_failures(this)),

@@ -21,7 +21,14 @@ GROUPS: Final = {
     "Delivery": ("paused", "lease", "redrive_delay", "drop_expired", "priority_aging"),
     "Retries": ("max_attempts", "backoff_base", "backoff_factor", "backoff_max", "jitter"),
     "Order": ("ordered", "fill_groups", "dead_letter_blocks_group"),
-    "Limits": ("max_in_flight", "max_in_flight_per_group", "rate_limit", "rate_burst", "max_backlog"),
+    "Limits": ("max_in_flight", "rate_limit", "rate_burst", "max_backlog"),
+    "Limits of a group": (
+        "max_in_flight_per_group",
+        "rate_limit_per_group",
+        "rate_burst_per_group",
+        "rate_cost",
+        "group_by",
+    ),
     "Retention": ("dead_letter_retention", "archive_on_ack", "archive_retention", "keep"),
 }
 

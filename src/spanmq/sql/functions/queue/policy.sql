@@ -24,6 +24,12 @@ begin
          where a.attrelid = 'spanmq_core.policy'::regclass and a.attnum > 1 and not a.attisdropped));
 end $$;
 
+-- Whether claims take messages by their groups.
+create or replace function spanmq_core.regards_groups(policy spanmq_core.policy) returns boolean
+language sql immutable as $$
+    select policy.ordered or policy.max_in_flight_per_group is not null or policy.rate_limit_per_group is not null
+$$;
+
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories
 -- may have their own number.
 create or replace function spanmq_core.attempts_of(policy spanmq_core.policy) returns int
@@ -40,8 +46,9 @@ language sql immutable as $$
         when setting in ('lease', 'priority_aging') then 'a number of seconds above 0'
         when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
         when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
-        when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
-        when setting = 'rate_limit' then 'a number of messages a second above 0'
+        when setting in ('backoff_factor', 'rate_burst', 'rate_burst_per_group') then 'a number, 1 or more'
+        when setting in ('group_by', 'rate_cost') then '"header:NAME" or a path such as "$.customer.id"'
+        when setting in ('rate_limit', 'rate_limit_per_group') then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group',
                          'max_backlog') then 'a whole number of messages above 0'
         when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such'
@@ -144,8 +151,8 @@ begin
         lease = policy.lease,
         max_attempts = nullif(policy.max_attempts, 0),
         retention_interval = this.retention_interval,
-        has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
-                                or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
+        has_plain_policy = not (spanmq_core.regards_groups(policy) or policy.paused or policy.max_in_flight is not null
+                                or policy.rate_limit is not null)
         where q.queue_id = this.queue_id returning q.has_plain_policy into is_plain;
     if this.has_plain_policy and not is_plain then
         -- Its claims lease nothing in place from now on.

@@ -10,6 +10,8 @@ alter table spanmq_core.policy
     add column rate_cost text check (rate_cost ~ '^(header:.{1,200}|[$]([.][^.]{1,200}){1,20})$'),
     -- where a message says its group; null: in the header x-pgmq-group
     add column group_by text check (group_by ~ '^(header:.{1,200}|[$]([.][^.]{1,200}){1,20})$');
+-- A copy of the policy's, for senders.
+alter table spanmq_core.queue add column group_by text;
 
 -- The bucket of a group that was drawn from: when it will be full, in nanoseconds since 2020. One that is full has no
 -- row, or needs none. See functions/limits/bucket.sql.
@@ -31,3 +33,8 @@ create table spanmq_core.closed_group (
 alter table spanmq_core.closed_group replica identity full;
 create index closed_group_hash on spanmq_core.closed_group (queue_id, group_hash, until);
 create index closed_group_until on spanmq_core.closed_group ((queue_id + 0), until);
+
+-- An odd number of a queue's rate is from now on a bucket that a receiver has closed.
+select setval(r.name, pg_sequence_last_value(r.name) & -2)
+    from spanmq_core.policy p cross join lateral to_regclass('spanmq_core.rate_' || p.queue_id) r (name)
+    where pg_sequence_last_value(r.name) > 0;

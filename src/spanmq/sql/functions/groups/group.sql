@@ -8,6 +8,16 @@
 create or replace function spanmq_core.group_of(headers jsonb) returns text
 language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
 
+-- The same, where a queue says in which place of a message its group is (null: in that header): a text, a number, or
+-- true or false; else it has none.
+create or replace function spanmq_core.group_in(group_by text, message jsonb, headers jsonb) returns text
+language sql immutable as $$
+    select case
+           when group_by is null then spanmq_core.group_of(headers)
+           when jsonb_typeof(spanmq_core.value_at(group_by, message, headers)) in ('string', 'number', 'boolean')
+           then spanmq_core.value_at(group_by, message, headers)#>>'{}' end
+$$;
+
 -- Takes the first messages of groups that are not blocked. mode says how they share the quantity:
 --   fair  no group more than a quarter while others have some; half for the oldest, half by turn
 --   fill  as much as there is of the oldest group, then of the next

@@ -85,30 +85,35 @@ begin
     return case when next_in is not null then greatest(next_in, 0.02) end;
 end $$;
 
--- Closes the buckets of the groups of these messages for at least `seconds`, for all receivers: whoever handles one of
--- them was told to come again later. Only of messages that the lease holds, and where the policy has
--- rate_limit_per_group. Returns the number of groups. Raises MQ002 for a lease that is none, and for seconds that are
--- not 0 or more.
-create or replace function spanmq_call.close_groups(
+-- Closes the buckets from which these messages were drawn for at least `seconds`, for all receivers: whoever handles one
+-- of them was told to come again later. Those of the messages' groups, where the policy has rate_limit_per_group; else
+-- that of the queue, with rate_limit. One row for each distinct id, ascending: closed, stale if the lease does not hold
+-- the message, or unlimited without such a limit. Raises MQ002 for a lease that is none, and for negative seconds.
+create or replace function spanmq_call.close_bucket(
     queue text, lease_id bigint, msg_ids bigint[], seconds double precision
-) returns bigint
+) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+#variable_conflict use_column
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     closed_until timestamptz := spanmq_core.after(seconds, 'seconds');
-    n bigint;
+    policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
+    ids bigint[];
 begin
     perform spanmq_core.check_lease(lease_id, msg_ids);
     perform spanmq_core.raise_if(seconds < 0, format('seconds cannot be negative, got: %s', seconds),
                                  'Pass the time after which the next message may be handled.');
-    if (spanmq_core.policy_of(this.queue_id)).rate_limit_per_group is null then
-        return 0;
+    ids := array(select u.msg_id from spanmq_core.unsettled u
+                 where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) and u.lease_id = close_bucket.lease_id);
+    if policy.rate_limit_per_group is not null then
+        insert into spanmq_core.closed_group (queue_id, group_hash, until)
+            select distinct this.queue_id, coalesce(u.group_hash, 0), closed_until from spanmq_core.unsettled u
+            where u.queue_id = this.queue_id and u.msg_id = any (ids);
+    elsif policy.rate_limit is not null and ids <> '{}' then
+        perform spanmq_core.close_rate(this.queue_id, closed_until);
     end if;
-    insert into spanmq_core.closed_group (queue_id, group_hash, until)
-        select distinct this.queue_id, coalesce(u.group_hash, 0), closed_until from spanmq_core.unsettled u
-        where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) and u.lease_id = close_groups.lease_id;
-    get diagnostics n = row_count;
-    return n;
+    return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], case
+        when policy.rate_limit_per_group is null and policy.rate_limit is null then 'unlimited' else 'closed' end);
 end $$;
 
 -- For maintain(): deletes what says nothing any more, up to 1,000 full buckets and ends of closed ones. Under the locks

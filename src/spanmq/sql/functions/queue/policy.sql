@@ -151,6 +151,7 @@ begin
         lease = policy.lease,
         max_attempts = nullif(policy.max_attempts, 0),
         retention_interval = this.retention_interval,
+        group_by = policy.group_by,
         has_plain_policy = not (spanmq_core.regards_groups(policy) or policy.paused or policy.max_in_flight is not null
                                 or policy.rate_limit is not null)
         where q.queue_id = this.queue_id returning q.has_plain_policy into is_plain;
@@ -162,6 +163,12 @@ begin
     perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
         format('keep is of the queue that has the log, not of its subscription %s', this.name),
         'Set it on the queue that it subscribes to.', 'MQ060');
+    perform spanmq_core.raise_if(policy.group_by is not null and this.is_subscription,
+        format('group_by is of the queue that is sent into, not of its subscription %s', this.name),
+        'Set it on the queue that it subscribes to.', 'MQ060');
+    perform spanmq_core.raise_if(policy.group_by is not null and policy.ordered,
+        'an ordered queue has its groups in the header x-pgmq-group, not in group_by', 'Leave one of the two out.',
+        'MQ008');
     if policy.max_backlog is distinct from old_max_backlog then
         perform spanmq_core.raise_if(this.is_subscription,
             format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name),

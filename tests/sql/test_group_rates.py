@@ -124,6 +124,9 @@ def test_group_is_where_the_policy_says_however_it_is_sent(
         '{"rate_limit_per_group": 0}',
         '{"rate_burst_per_group": 0.5}',
         '{"group_by": "$.a", "ordered": true}',
+        '{"group_shares": []}',
+        '{"group_shares": {"a": 0}}',
+        '{"group_shares": {"a": "1"}}',
     ],
 )
 def test_settings_that_are_none_are_refused(jobs: Connection, settings: str) -> None:
@@ -173,3 +176,24 @@ def test_receiver_closes_the_bucket_of_a_queue(jobs: Connection) -> None:
     assert receive(jobs, 9) == ids[2:3], "one token, and the next ones with time"
     jobs.execute(passed, [1_000_000_000])
     assert receive(jobs, 9)[:2] == ids[3:5]
+
+
+def test_groups_get_shares_by_their_weights_however_long_their_backlogs(jobs: Connection) -> None:
+    send(jobs, 400, "'hot'")
+    send(jobs, 40, "'g' || i %% 2")
+    change(jobs, '{"group_shares": {}}')
+    query = "select msg_id, group_key from spanmq.receive('jobs', %s)"
+    groups = [row[1] for _ in range(12) for row in rows(jobs, query, 1)]
+    assert sorted(groups) == ["g0"] * 4 + ["g1"] * 4 + ["hot"] * 4
+    [quiet] = send(jobs, 1, "'quiet'")
+    assert quiet in [each for _ in range(4) for each in receive(jobs, 1)], "as many claims as groups"
+    [loose] = send(jobs, 1)
+    assert loose in [each for _ in range(4) for each in receive(jobs, 1)]
+    groups = [row[1] for row in rows(jobs, query, 12)]
+    assert sorted(groups) == ["g0"] * 4 + ["g1"] * 4 + ["hot"] * 4
+    change(jobs, '{"group_shares": {"hot": 4, "g1": 2}}')
+    groups = [row[1] for row in rows(jobs, query, 14)]
+    assert sorted(groups) == ["g0"] * 2 + ["g1"] * 4 + ["hot"] * 8
+    change(jobs, '{"group_shares": {"hot": 1000000}}')
+    groups = [row[1] for _ in range(20) for row in rows(jobs, query, 1)]
+    assert groups.count("hot") >= 19

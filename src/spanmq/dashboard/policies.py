@@ -27,6 +27,7 @@ GROUPS: Final = {
         "rate_limit_per_group",
         "rate_burst_per_group",
         "rate_cost",
+        "group_shares",
         "group_by",
     ),
     "Retention": ("dead_letter_retention", "archive_on_ack", "archive_retention", "keep"),
@@ -123,7 +124,7 @@ def _value(name: str, typed: str, before: object) -> Any:
         found = json.loads(typed)
     except (ValueError, RecursionError):
         return typed  # a string such as "7 days": the database validates it
-    if isinstance(found, dict | list):
+    if isinstance(found, dict | list) and name != "group_shares":
         raise InvalidArgumentError(f"{name} is one value")
     return found
 

@@ -31,6 +31,9 @@ class Policy:
     rate_limit_per_group: Annotated[float | None, "Messages per second of one group"] = None
     rate_burst_per_group: Annotated[float | None, "Most messages of one group at once with its rate limit"] = None
     rate_cost: Annotated[str | None, "Place of the tokens that a message draws, such as header:cost"] = None
+    group_shares: Annotated[
+        dict[str, float] | None, "Equal shares of the groups, or weights, such as {\"vip\": 3}"
+    ] = None
     group_by: Annotated[str | None, "Place of a message's group, such as $.tenant"] = None
     priority_aging: Annotated[float, "Seconds of waiting that count as one priority level"] = 60.0
     max_backlog: Annotated[int | None, "Most unsettled messages; senders get an error"] = None
@@ -62,6 +65,7 @@ class PolicyChange(TypedDict, total=False):
     rate_limit_per_group: float | None
     rate_burst_per_group: float | None
     rate_cost: str | None
+    group_shares: dict[str, float] | None
     group_by: str | None
     priority_aging: float | None
     max_backlog: int | None

@@ -14,13 +14,19 @@ class Policy:
     ordered: bool = False
     in_flight: int | None = None
     in_flight_per_group: int | None = None
+    shares: bool = False
     group_burst: int | None = None  # of a bucket that never fills again
     burst: int | None = None
     by_priority: bool = False
 
     @property
     def regards_groups(self) -> bool:
-        return self.ordered or self.in_flight_per_group is not None or self.group_burst is not None
+        return (
+            self.ordered
+            or self.shares
+            or self.in_flight_per_group is not None
+            or self.group_burst is not None
+        )
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ POLICIES = {
     "few of a group": Policy(in_flight_per_group=3),
     "few tokens of a group": Policy(group_burst=6, in_flight_per_group=4),
     "ordered, few tokens of a group": Policy(ordered=True, group_burst=6),
+    "shares": Policy(shares=True, in_flight_per_group=4),
     "few at all": Policy(burst=25, in_flight=10),
     "by priority": Policy(by_priority=True),
 }
@@ -48,6 +49,7 @@ class PolicyProgram(Program):
                 "rate_burst": policy.burst,
                 "rate_limit_per_group": None if policy.group_burst is None else 1e-6,
                 "rate_burst_per_group": policy.group_burst,
+                "group_shares": {"a": 3} if policy.shares else None,
                 "priority_aging": 1e9,
             },
         )

@@ -8,6 +8,11 @@ alter table spanmq_core.policy
         check (rate_burst_per_group >= 1 and rate_burst_per_group < 'infinity'),
     -- where a message says how many tokens it draws, "header:NAME" or "$.path"; null: each draws one
     add column rate_cost text check (rate_cost ~ '^(header:.{1,200}|[$]([.][^.]{1,200}){1,20})$'),
+    -- groups get equal shares of what is received, or as these weights say: an object; null: the oldest come first
+    add column group_shares jsonb
+        check (jsonb_typeof(group_shares) = 'object'
+               and not jsonb_path_exists(group_shares, '$.* ? (@.type() != "number" || @ <= 0)')
+               and not jsonb_path_exists(group_shares, '$.* ? (@ > 1000000)') and octet_length(group_shares::text) <= 10000),
     -- where a message says its group; null: in the header x-pgmq-group
     add column group_by text check (group_by ~ '^(header:.{1,200}|[$]([.][^.]{1,200}){1,20})$');
 -- A copy of the policy's, for senders.

@@ -28,6 +28,7 @@ end $$;
 create or replace function spanmq_core.regards_groups(policy spanmq_core.policy) returns boolean
 language sql immutable as $$
     select policy.ordered or policy.max_in_flight_per_group is not null or policy.rate_limit_per_group is not null
+           or policy.group_shares is not null
 $$;
 
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories
@@ -47,6 +48,7 @@ language sql immutable as $$
         when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
         when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
         when setting in ('backoff_factor', 'rate_burst', 'rate_burst_per_group') then 'a number, 1 or more'
+        when setting = 'group_shares' then 'an object with weights of groups above 0, such as {"vip": 3}'
         when setting in ('group_by', 'rate_cost') then '"header:NAME" or a path such as "$.customer.id"'
         when setting in ('rate_limit', 'rate_limit_per_group') then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group',

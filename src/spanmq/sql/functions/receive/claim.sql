@@ -115,7 +115,7 @@ begin
         is_alone := ids <> '{}';
         if not is_alone then
             ids := case
-                when mode = 'free' and policy.rate_limit_per_group is not null
+                when mode = 'free' and (policy.rate_limit_per_group is not null or policy.group_shares is not null)
                 then spanmq_core.take_open(policy, quantity, at_, waits)
                 when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy, at_, waits)
                 when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,

@@ -29,10 +29,12 @@ class Policy:
     rate_limit: Annotated[float | None, "Messages per second for all receivers"] = None
     rate_burst: Annotated[float | None, "Most messages at once with a rate limit"] = None
     rate_limit_per_group: Annotated[float | None, "Messages per second of one group"] = None
-    rate_burst_per_group: Annotated[float | None, "Most messages of one group at once with its rate limit"] = None
+    rate_burst_per_group: Annotated[
+        float | None, "Most messages of one group at once with its rate limit"
+    ] = None
     rate_cost: Annotated[str | None, "Place of the tokens that a message draws, such as header:cost"] = None
     group_shares: Annotated[
-        dict[str, float] | None, "Equal shares of the groups, or weights, such as {\"vip\": 3}"
+        dict[str, float] | None, 'Equal shares of the groups, or weights, such as {"vip": 3}'
     ] = None
     group_by: Annotated[str | None, "Place of a message's group, such as $.tenant"] = None
     priority_aging: Annotated[float, "Seconds of waiting that count as one priority level"] = 60.0

@@ -12,7 +12,8 @@ alter table spanmq_core.policy
     add column group_shares jsonb
         check (jsonb_typeof(group_shares) = 'object'
                and not jsonb_path_exists(group_shares, '$.* ? (@.type() != "number" || @ <= 0)')
-               and not jsonb_path_exists(group_shares, '$.* ? (@ > 1000000)') and octet_length(group_shares::text) <= 10000),
+               and not jsonb_path_exists(group_shares, '$.* ? (@ > 1000000)')
+               and octet_length(group_shares::text) <= 10000),
     -- where a message says its group; null: in the header x-pgmq-group
     add column group_by text check (group_by ~ '^(header:.{1,200}|[$]([.][^.]{1,200}){1,20})$');
 -- A copy of the policy's, for senders.

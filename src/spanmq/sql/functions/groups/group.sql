@@ -372,8 +372,8 @@ end $$;
 create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
 language plpgsql as $$
 begin
-    perform from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash)
-        for update skip locked;
+    perform from spanmq_core.group_lock l
+        where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash) for update skip locked;
     return found;
 end $$;
 

@@ -347,8 +347,8 @@ begin
             execute format(
                 'insert into spanmq_core.later (queue_id, msg_id, vt, group_hash, group_key)'
                 ' select $5, l.msg_id, greatest(d.vt, clock_timestamp()), hashtextextended(g.key, 0), g.key'
-                ' from spanmq_core.%I l cross join lateral (select spanmq_core.group_in($6, l.message, l.headers) as key)'
-                ' g'
+                ' from spanmq_core.%I l'
+                ' cross join lateral (select spanmq_core.group_in($6, l.message, l.headers) as key) g'
                 ' left join (select h.msg_id as id, h.vt from spanmq_core.later h'
                 '            where h.queue_id = $1 and h.msg_id between $2 and $3 and h.lease_id = 0 and h.attempts = 0'
                 '              and h.vt > clock_timestamp()) d on d.id = l.msg_id'

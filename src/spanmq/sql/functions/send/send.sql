@@ -142,7 +142,8 @@ begin
     perform spanmq_core.remember_segment(this.queue_id, last_id);
     if this.group_by is not null then
         groups := array(select spanmq_core.group_in(this.group_by, u.message, u.headers)
-                        from unnest(messages, headers) with ordinality u (message, headers, position) order by position);
+                        from unnest(messages, headers) with ordinality u (message, headers, position)
+                        order by position);
     elsif headers is not null then
         groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position)
                         order by position);

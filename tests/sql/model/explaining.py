@@ -107,7 +107,7 @@ def distinct(reasons: Sequence[Reason]) -> list[Reason]:
     by_code = {
         each.code: each
         for each in reversed(reasons)
-        if (each.until or each.call) and each.code not in ("locked", "rate")
+        if (each.until or each.call) and each.code not in ("locked", "rate", "group_rate")
     }
     return list(by_code.values())
 

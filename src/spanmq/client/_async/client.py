@@ -456,6 +456,18 @@ class AsyncClient:
         """
         return tracing.settled("release", await self._link.run_all(functions.settle("release", messages)))
 
+    async def close_bucket(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
+        """Let nobody receive for `seconds` from the buckets that received `messages` (one or several) were drawn from.
+
+        The buckets are those of the messages' groups with `rate_limit_per_group`, else that of the queue with
+        `rate_limit`. Return the outcome for each: "closed", "stale", or "unlimited" without such a limit. The messages
+        stay in their lease. Raises InvalidArgumentError for a message without a lease or a negative time, and
+        QueueNotFoundError.
+        """
+        return await self._link.run_all(
+            functions.settle("close_bucket", messages, argument.seconds("seconds", seconds))
+        )
+
     async def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.
 

@@ -158,6 +158,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, null);
     letter spanmq_core.revived;
+    was text;
 begin
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
@@ -168,11 +169,12 @@ begin
         perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
             format('headers must be a JSON object, got: %s', left(headers::text, 100)),
             'Such as {"x-pgmq-group": "a"}.');
+        was := spanmq_core.group_in(this.group_by, letter.message, letter.headers);
         letter.headers := nullif(headers, 'null');
-        perform spanmq_core.raise_if(spanmq_core.group_of(letter.headers) is distinct from letter.group_key,
-            format('the headers must keep the group of the message: %s',
-                   coalesce(quote_literal(letter.group_key), 'none')),
-            'It is in the header x-pgmq-group.');
+        perform spanmq_core.raise_if(
+            spanmq_core.group_in(this.group_by, letter.message, letter.headers) is distinct from was,
+            format('the headers must keep the group of the message: %s', coalesce(quote_literal(was), 'none')),
+            format('It is in %s.', coalesce(this.group_by, 'the header x-pgmq-group')));
     end if;
     if message is not null then
         perform spanmq_core.check_bodies(this, array[message]);

@@ -247,7 +247,8 @@ create or replace function spanmq_core.note_quiet(this_queue int, drawn bigint) 
 language plpgsql as $$
 begin
     if drawn < (spanmq_core.bound_of(this_queue)).from_id and not spanmq_core.has_messages(this_queue)
-       and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn) then
+       and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn)
+       and not exists (select from spanmq_core.bucket b where b.queue_id + 0 = this_queue) then
         insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn)
             values (this_queue, clock_timestamp(), drawn)
             on conflict (queue_id) do update set quiet_at = excluded.quiet_at, quiet_drawn = excluded.quiet_drawn,
@@ -264,7 +265,8 @@ create or replace function spanmq_core.tend(
 language plpgsql as $$
 begin
     perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), mark),
-            spanmq_core.forget_bounds(this.queue_id), spanmq_core.set_front_aside(this.queue_id);
+            spanmq_core.forget_bounds(this.queue_id), spanmq_core.set_front_aside(this.queue_id),
+            spanmq_core.forget_buckets(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;

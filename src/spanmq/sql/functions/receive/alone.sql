@@ -57,7 +57,7 @@ end $$;
 
 -- Takes the oldest visible message that must be delivered alone, where the order of groups allows it.
 create or replace function spanmq_core.take_suspect(
-    this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight int, at_ timestamptz
+    this spanmq_core.queue, waits boolean, conditional jsonb, mode text, policy spanmq_core.policy, at_ timestamptz
 ) returns bigint[]
 language plpgsql as $$
 declare
@@ -78,7 +78,7 @@ begin
             tried := tried || candidate.place;
             took := spanmq_core.take_group(
                 this.queue_id, candidate.group_hash, 0::bigint, 1, mode, spanmq_core.bound_of(this.queue_id), at_,
-                most_in_flight, true);
+                policy, 0, true);
         else
             took := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
         end if;

@@ -67,7 +67,7 @@ begin
         end if;
     end if;
     if has_buried and policy.dead_letter_blocks_group
-        and (mode is not null or policy.ordered or policy.max_in_flight_per_group is not null) then
+        and (mode is not null or spanmq_core.regards_groups(policy)) then
         -- Those without a group wait for nothing.
         ids := spanmq_core.without(ids, array(
             select u.msg_id from spanmq_core.unsettled u

@@ -23,6 +23,7 @@ VERBS: Final = {
     "nack": "settling",
     "why": "messages",
     "worker": "work",
+    "push": "push",
     "check": "checking",
     "serve": "service",
     "maintain": "maintenance",

@@ -41,6 +41,7 @@ from spanmq.model.message import (
     Routed,
     Schedule,
     Settled,
+    SignalEntry,
 )
 from spanmq.model.policy import CategoryPolicy, CategoryRule, Policy, PolicyChange
 from spanmq.model.queue import (
@@ -112,6 +113,7 @@ __all__ = [
     "Schedule",
     "Segment",
     "Settled",
+    "SignalEntry",
     "ShardMap",
     "StatisticsStep",
     "Subscription",

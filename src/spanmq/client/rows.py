@@ -13,11 +13,11 @@ from spanmq.codec.body import Codec, read_json, unread
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import ResultNotStoredError
 from spanmq.model import (
+    GROUP_HEADER,
     Batch,
     Change,
     DeadLetter,
     Explanation,
-    GROUP_HEADER,
     HeldNotices,
     Message,
     PipelineRun,

@@ -9,7 +9,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from spanmq.client.argument import Seconds, duration
 from spanmq.codec.body import RawJson, ValidJson
@@ -32,6 +44,23 @@ R = TypeVar("R")
 T = TypeVar("T")
 CallNext = Callable[[Message], Awaitable[Any]]
 Middleware = Callable[[Message, CallNext], Awaitable[Any]]
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of `Tasks.task`."""
+
+    name: str | None
+    queue: str | None
+    queues: Iterable[str]
+    aliases: Iterable[str]
+    max_attempts: int | None
+    retry: Retry | None
+    timeout: float | None
+    concurrency: int | None
+    priority: int
+    unique: bool | Callable[..., str]
+    unique_for: Seconds
+    process: bool
 
 
 class Task(Generic[P, R]):

@@ -23,8 +23,8 @@ from spanmq.client._async.listener import receive_within
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
-from spanmq.client._async.source import source_of
 from spanmq.client._async.signals import AsyncSignals
+from spanmq.client._async.source import source_of
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, queue_call

@@ -24,11 +24,11 @@ class AsyncSignals:
         name: str,
         body: object,
         *,
-        timeout: Seconds,
+        wait_for: Seconds,
         headers: Headers | None = None,
         group: str | None = None,
     ) -> int | None:
-        """Send a `body` into a `queue` when the signal `name` comes, or after `timeout` seconds without it.
+        """Send a `body` into a `queue` when the signal `name` comes, or after `wait_for` seconds without it.
 
         `headers` and `group` are those of `send`. The header `x-spanmq-signal` of the message has the `name`, and the
         `body` of the signal, or `timed_out`. If the signal is kept, the message is sent at once: return its id then,
@@ -38,14 +38,12 @@ class AsyncSignals:
         arguments = (
             argument.text("name", name),
             argument.json("message", self._codec.of(queue).encode(body)),
-            argument.seconds("timeout", timeout),
+            argument.seconds("wait_for", wait_for).to("timeout"),
             argument.json("headers", encode_headers(headers, group)),
         )
         return await self._link.run(queue_call(queue, "wait_for_signal", optional_number, *arguments))
 
-    async def send(
-        self, queue: str, name: str, body: object = None, *, keep_for: Seconds = 86_400.0
-    ) -> str:
+    async def send(self, queue: str, name: str, body: object = None, *, keep_for: Seconds = 86_400.0) -> str:
         """Send the signal `name`, with a `body`, to the message of a `queue` that waits for it.
 
         Return "released" if one waited, which is sent by this call. Else the signal is kept for `keep_for` seconds,

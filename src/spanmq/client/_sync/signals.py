@@ -26,11 +26,11 @@ class Signals:
         name: str,
         body: object,
         *,
-        timeout: Seconds,
+        wait_for: Seconds,
         headers: Headers | None = None,
         group: str | None = None,
     ) -> int | None:
-        """Send a `body` into a `queue` when the signal `name` comes, or after `timeout` seconds without it.
+        """Send a `body` into a `queue` when the signal `name` comes, or after `wait_for` seconds without it.
 
         `headers` and `group` are those of `send`. The header `x-spanmq-signal` of the message has the `name`, and the
         `body` of the signal, or `timed_out`. If the signal is kept, the message is sent at once: return its id then,
@@ -40,7 +40,7 @@ class Signals:
         arguments = (
             argument.text("name", name),
             argument.json("message", self._codec.of(queue).encode(body)),
-            argument.seconds("timeout", timeout),
+            argument.seconds("wait_for", wait_for).to("timeout"),
             argument.json("headers", encode_headers(headers, group)),
         )
         return self._link.run(queue_call(queue, "wait_for_signal", optional_number, *arguments))

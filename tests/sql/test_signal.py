@@ -1,6 +1,5 @@
 """Signals: what waits is sent once, with the signal or when its time is over; a signal that comes first is kept."""
 
-import pytest
 from tests.sql.queue import Queue, sqlstate_of
 
 WAIT = "select spanmq.wait_for_signal('orders', %s, '{\"a\": 1}', %s, '{\"b\": 2}')"
@@ -73,21 +72,3 @@ def test_message_that_cannot_be_sent_holds_up_no_other(orders: Queue) -> None:
     assert orders.rows(MAINTAIN) == [("ended wait", "full", "x")]
     orders.rows("select spanmq.wait_for_signal('full', 'x', '2', 60), pgmq.drop_queue('full')")
     assert orders.value("select count(*) from spanmq_core.signal") == 0
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "spanmq.signal('orders', '')",
-        "spanmq.signal('orders', null)",
-        "spanmq.signal('orders', repeat('é', 128))",
-        "spanmq.signal('orders', 'x', to_jsonb(repeat('a', 65535)))",
-        "spanmq.signal('orders', 'x', keep_for => null)",
-        "spanmq.wait_for_signal('orders', '', '1', 60)",
-        "spanmq.wait_for_signal('orders', 'x', '1', null)",
-        "spanmq.wait_for_signal('orders', 'x', '1', 'NaN')",
-        "spanmq.wait_for_signal('orders', 'x', '1', 60, '[]')",
-    ],
-)
-def test_what_cannot_be_meant_is_refused(orders: Queue, call: str) -> None:
-    assert sqlstate_of(orders.connection, f"select {call}") == "MQ002"

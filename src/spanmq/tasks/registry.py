@@ -309,7 +309,10 @@ class Tasks:
         return client.signals.send(**signal_arguments(self.name, name, body, options))
 
     async def signal_async(self, name: str, body: object = None, **options: Unpack[SignalOptions]) -> str:
-        """Send the signal `name`, with a `body` and these `options`; the twin of `signal`, which it is like."""
+        """Send the signal `name`, with a `body` and the `options`, from async code; the twin of `signal`.
+
+        It returns and raises the same.
+        """
         client = await self.clients.of_async(options.get("connection"), options.get("session"))
         return await client.signals.send(**signal_arguments(self.name, name, body, options))
 

@@ -200,6 +200,7 @@ class NotPossibleError(SpanmqError):
 
     codes: ClassVar[dict[str, str]] = {
         "subscription": "a subscription, or a queue that has some, can't do this",
+        "signal_awaited": "a message of the queue waits for the signal already: a wait needs a name of its own",
         "write_closed": "a bulk write was abandoned before it was published",
         "upstream_pgmq": "the database holds upstream PGMQ, where spanmq was to be installed",
         "adoption_refused": "PGMQ can't be taken over; `detail` names every obstacle",
@@ -410,6 +411,7 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ066": (DedupIdInUseError, None),
     "MQ064": (NotKeptError, None),
     "MQ065": (InvalidBodyError, "schema_mismatch"),
+    "MQ066": (NotPossibleError, "signal_awaited"),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
     "22007": (InvalidArgumentError, None),  # invalid_datetime_format
     "22008": (InvalidArgumentError, None),  # datetime_field_overflow

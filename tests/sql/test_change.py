@@ -220,6 +220,7 @@ UNRECORDED = {
     """,
     "they send, as programs do all the time": """
         send send_batch send_batch_topic send_messages send_topic create_batch add_to_batch enter_shards
+        wait_for_signal signal
         copy_begin copy_publish bulk_close bulk_publish bulk_published bulk_reserve bulk_seal
     """,
     "they receive and settle, as programs do all the time": """

@@ -20,7 +20,19 @@ PACKAGE = ROOT / "src/spanmq"
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it, but that `client.environment` may ask for the
 # embedded server, which alone starts one.
-UPPER = ("cli", "demo", "testing", "tasks", "django", "embedded", "service", "dashboard", "simulate", "spark")
+UPPER = (
+    "cli",
+    "demo",
+    "testing",
+    "tasks",
+    "django",
+    "embedded",
+    "push",
+    "service",
+    "dashboard",
+    "simulate",
+    "spark",
+)
 
 
 def upper_without(*allowed: str) -> tuple[str, ...]:
@@ -103,6 +115,10 @@ RULES = {
         packages_lazily=frozenset({"pyspark", "watchfiles"}),
         not_ours_at_the_top=UPPER[1:],
     ),
+    "push.signing": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
+    "push.addresses": Rule(ours=("errors",)),
+    "push.endpoint": Rule(ours=("errors", "model", "push.signing")),
+    "push": Rule(packages_lazily=frozenset({"aiohttp"}), not_ours=("schema", *upper_without("push"))),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=upper_without("demo", "embedded")),
     "simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=upper_without("simulate")),
     "simulate.engines": Rule(not_ours=upper_without("simulate", "spark"), not_ours_at_the_top=("spark",)),

@@ -7,6 +7,7 @@ from spanmq.tasks.check import QueuedCalls
 from spanmq.tasks.registry import Tasks
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sent, SentBatch
+from spanmq.tasks.signals import Signal, Wait
 from spanmq.tasks.task import Task
 from spanmq.worker.failure import Reject, RetryAfter, RetryIn
 
@@ -23,6 +24,8 @@ __all__ = [
     "RetryIn",
     "Sent",
     "SentBatch",
+    "Signal",
     "Task",
     "Tasks",
+    "Wait",
 ]

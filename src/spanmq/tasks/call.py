@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict
 
 from spanmq.client.argument import Delay, Seconds
 from spanmq.client.functions import DedupUntil, OnDuplicate
+from spanmq.errors import InvalidArgumentError
 
 
 class Place(TypedDict, total=False):
@@ -75,3 +76,17 @@ class BatchResult:
     total: int
     done: int
     dead: int
+
+
+def end_call(then: object, what: str) -> Call:
+    """Return the call `then`, or that of a task without arguments: what a batch or a wait ends with.
+
+    Raises InvalidArgumentError for another object, and for a call with other options than a group and headers.
+    """
+    call = getattr(then, "call", None)
+    last = call() if callable(call) else then
+    if not isinstance(last, Call):
+        raise InvalidArgumentError(f"a {what} ends with a call, got {last!r}")
+    if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
+        raise InvalidArgumentError(f"what ends a {what} has a group and headers, and no other option")
+    return last

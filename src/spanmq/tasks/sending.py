@@ -18,6 +18,7 @@ from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.results import check_batch, header_of
 from spanmq.tasks.shapes import Key, Note, ShapeNotes, key_of
+from spanmq.tasks.signals import Wait
 
 Result_co = TypeVar("Result_co", covariant=True)
 Sends = Callable[[Iterable[Call]], Any]
@@ -232,6 +233,14 @@ class Sender:
         sent: SentBatch = await sends([*batch.calls, batch.then])
         return sent
 
+    def wait(self, client: Client, wait: Wait) -> None:
+        """Have the call of a wait sent when its signal comes."""
+        self.around(lambda calls: [client.signals.park(**parked(wait, calls))])([wait.then])
+
+    async def wait_async(self, client: AsyncClient, wait: Wait) -> None:
+        """Have the call of a wait sent when its signal comes, from async code."""
+        await self.around(partial(_park, client, wait))([wait.then])
+
     def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
         self._note(client, divided)
@@ -288,6 +297,23 @@ class Sender:
             for place, message_id in zip(batch.places, message_ids, strict=True)
         }
         return [sent[place] for place in range(len(sent))]
+
+
+async def _park(client: AsyncClient, wait: Wait, calls: Iterable[Call]) -> list[int | None]:
+    return [await client.signals.park(**parked(wait, calls))]
+
+
+def parked(wait: Wait, calls: Iterable[Call]) -> dict[str, Any]:
+    """Return the arguments of `signals.park` for a wait, whose call the middleware may have changed."""
+    [then] = calls
+    return {
+        "queue": then.queue,
+        "name": wait.name,
+        "body": ValidJson(then.body),
+        "wait_for": wait.timeout,
+        "headers": then.headers,
+        "group": then.group,
+    }
 
 
 def end_of(then: Call, sent: Sequence[Sent[Any]]) -> dict[str, Any]:

@@ -9,7 +9,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.functions import DedupUntil, OnDuplicate
@@ -35,6 +47,25 @@ Unique = bool | Literal["until_settled", "until_started"] | Callable[..., str]
 UNTIL: Final[dict[str, DedupUntil]] = {"until_settled": "settled", "until_started": "started"}
 CallNext = Callable[[Message], Awaitable[Any]]
 Middleware = Callable[[Message, CallNext], Awaitable[Any]]
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of `Tasks.task`."""
+
+    name: str | None
+    queue: str | None
+    queues: Iterable[str]
+    aliases: Iterable[str]
+    max_attempts: int | None
+    retry: Retry | None
+    timeout: float | None
+    concurrency: int | None
+    priority: int
+    unique: Unique
+    unique_for: Seconds
+    unique_until: DedupUntil | None
+    on_duplicate: OnDuplicate
+    process: bool
 
 
 class Task(Generic[P, R]):

@@ -23,6 +23,7 @@ from spanmq.client._async.listener import receive_within
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
+from spanmq.client._async.signals import AsyncSignals
 from spanmq.client._async.source import source_of
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.argument import Delay, Seconds, optional
@@ -81,6 +82,7 @@ class AsyncClient:
     schedules = Namespace(AsyncSchedules)
     batches = Namespace(AsyncBatches)
     results = Namespace(AsyncResults)
+    signals = Namespace(AsyncSignals)
     topics = Namespace(AsyncTopics)
     subscriptions = Namespace(AsyncSubscriptions)
     inspect = Namespace(AsyncInspect)
@@ -144,6 +146,7 @@ class AsyncClient:
         self.schedules = AsyncSchedules(self._link, self._codec)
         self.batches = AsyncBatches(self._link, self._codec)
         self.results = AsyncResults(self._link, self._codec, source.settle_listener, self._poll_interval)
+        self.signals = AsyncSignals(self._link, self._codec)
         self.topics = AsyncTopics(self._link, self._codec)
         self.subscriptions = AsyncSubscriptions(self._link)
         self.inspect = AsyncInspect(self._link, self._codec)

@@ -25,6 +25,7 @@ from spanmq.client._sync.listener import receive_within
 from spanmq.client._sync.queues import Queues
 from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
+from spanmq.client._sync.signals import Signals
 from spanmq.client._sync.source import source_of
 from spanmq.client._sync.topics import Subscriptions, Topics
 from spanmq.client.argument import Delay, Seconds, optional
@@ -83,6 +84,7 @@ class Client:
     schedules = Namespace(Schedules)
     batches = Namespace(Batches)
     results = Namespace(Results)
+    signals = Namespace(Signals)
     topics = Namespace(Topics)
     subscriptions = Namespace(Subscriptions)
     inspect = Namespace(Inspect)
@@ -146,6 +148,7 @@ class Client:
         self.schedules = Schedules(self._link, self._codec)
         self.batches = Batches(self._link, self._codec)
         self.results = Results(self._link, self._codec, source.settle_listener, self._poll_interval)
+        self.signals = Signals(self._link, self._codec)
         self.topics = Topics(self._link, self._codec)
         self.subscriptions = Subscriptions(self._link)
         self.inspect = Inspect(self._link, self._codec)

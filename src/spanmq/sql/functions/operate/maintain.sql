@@ -97,6 +97,10 @@ begin
     if found then
         return;
     end if;
+    return query select e.action, e.queue, e.detail from spanmq_core.end_waits(budget) e;
+    if found then
+        return;
+    end if;
     if queues <> '{}' then
         mark := spanmq_core.note_mark();
     end if;

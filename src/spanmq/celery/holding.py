@@ -1,154 +1,171 @@
-"""Messages that a channel holds until they are acked, and the heartbeats of their leases."""
+"""Messages that channels hold until they are acked, the heartbeats of their leases, and the wait for new ones."""
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from spanmq.celery.broadcast import Cursor
 from spanmq.celery.session import Session
-from spanmq.client import Client
-from spanmq.errors import TEMPORARY, MissingPrivilegeError, QueueNotFoundError, SpanmqError
+from spanmq.client.direct import KeptClient
+from spanmq.errors import TEMPORARY, MissingPrivilegeError, SpanmqError
 from spanmq.model import Message
-
-if TYPE_CHECKING:
-    from spanmq.celery.transport import Channel
 
 logger = logging.getLogger("spanmq.celery")
 
 # Messages of one receive.
 BATCH: Final = 100
-# Every so often a process that consumes runs maintenance.
-MAINTAIN_SECONDS: Final = 2.0
-# Steps in a row, so that heartbeats are in time.
+# Pauses after a wait that no notification ended: a server that refuses the wait is not asked without one.
+GAP_SECONDS: Final = 0.02
+# Steps of maintenance in a row, so that heartbeats are in time.
 STEPS_MAX: Final = 20
 
-Verb = Literal["ack", "reject", "release"]
+Verb = Literal["ack", "reject", "requeue", "release"]
 
 
-@dataclass
+@dataclass(eq=False)
 class Lease:
-    """A lease that holds messages: these ids, extended at a moment of the monotonic clock."""
+    """The ids of messages that a lease holds; it was extended at a moment of the monotonic clock."""
 
     extended_at: float
     message_ids: set[int] = field(default_factory=set)
 
 
-class Leases:
-    """The leases of a connection: extended until their messages are settled, by a thread that also runs maintenance.
+class Upkeep:
+    """A thread beside a connection: it waits for messages, extends leases, and runs maintenance.
 
-    A lease lasts `seconds`. A settlement that fails for now is tried again.
+    It calls `on_news` when one of the `queues()` may have a message, and at least every `interval` seconds. A lease of
+    `lease_seconds` is extended while it holds messages. A settlement that fails for now is tried again.
     """
 
-    def __init__(self, session: Session, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(
+        self,
+        session: Session,
+        lease_seconds: float,
+        interval: float,
+        queues: Callable[[], list[str]],
+        on_news: Callable[[], None],
+    ) -> None:
+        self.lease_seconds = lease_seconds
         self._session = session
-        self._leases: dict[tuple[str, int], Lease] = {}
-        self._unsettled: list[tuple[Verb, Message]] = []
+        self._pause = min(interval, lease_seconds / 6)
+        self._queues = queues
+        self._on_news = on_news
+        self._leases: dict[tuple[str, int | None], Lease] = {}
+        self._unsettled: list[tuple[Verb, list[Message]]] = []
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        self._is_stopped = False
+        self._changed = threading.Event()
         self._thread: threading.Thread | None = None
-        self._maintain_at = 0.0
+        self._maintains = True
 
     def begin(self) -> None:
-        """Begin heartbeats and maintenance, unless that was done."""
+        """Begin, unless it was begun."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="spanmq heartbeat", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="spanmq upkeep", daemon=True)
             self._thread.start()
 
-    def add(self, messages: list[Message]) -> None:
+    def changed(self) -> None:
+        """Ask for the queues again."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Stop, after a wait that is under way; the leases end by themselves."""
+        self._is_stopped = True
+        self._changed.set()
+        if self._thread is not None:
+            self._thread.join(self._pause + 1.0)
+
+    def hold(self, messages: list[Message]) -> None:
         """Extend the leases of received messages from now on."""
         now = monotonic()
         with self._lock:
             for message in messages:
-                if message.lease_id is not None:
-                    lease = self._leases.setdefault((message.queue, message.lease_id), Lease(now))
-                    lease.message_ids.add(message.message_id)
+                lease = self._leases.setdefault((message.queue, message.lease_id), Lease(now))
+                lease.message_ids.add(message.message_id)
         self.begin()
 
-    def forget(self, message: Message) -> None:
-        """Extend the lease of a message no more for its sake."""
+    def settle(self, verb: Verb, messages: list[Message]) -> None:
+        """Settle messages; if the server does not answer now, later.
+
+        A requeue counts as an attempt, a release does not.
+        """
+        client = self._session.client
+        try:
+            if verb == "reject":
+                outcomes = client.reject(messages, "rejected by the consumer", category="PERMANENT")
+            elif verb == "requeue":
+                outcomes = client.nack(messages, "requeued by the consumer", retry_in=0)
+            else:
+                outcomes = client.ack(messages) if verb == "ack" else client.release(messages)
+        except TEMPORARY as error:
+            logger.warning("settling_delayed verb=%s messages=%d error=%r", verb, len(messages), str(error))
+            self._unsettled.append((verb, messages))
+            return
+        if stale := [each.message_id for each in outcomes if each.outcome == "stale"]:
+            logger.warning("lease_lost verb=%s queue=%s message_ids=%r", verb, messages[0].queue, stale)
         with self._lock:
-            key = (message.queue, message.lease_id or 0)
-            if (lease := self._leases.get(key)) is not None:
+            for message in messages:
+                lease = self._leases.get((message.queue, message.lease_id), Lease(0.0))
                 lease.message_ids.discard(message.message_id)
                 if not lease.message_ids:
-                    del self._leases[key]
-
-    def settle(self, verb: Verb, message: Message) -> None:
-        """Ack, reject or release a message; if the server does not answer now, later."""
-        try:
-            self._session.late(lambda client: _settle(client, verb, message))
-        except TEMPORARY as error:
-            logger.warning("settling_delayed verb=%s queue=%s error=%r", verb, message.queue, str(error))
-            with self._lock:
-                self._unsettled.append((verb, message))
-        except SpanmqError:
-            self.forget(message)
-            raise
-        else:
-            self.forget(message)
-
-    def stop(self) -> None:
-        """Stop; the leases end by themselves."""
-        self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(self.seconds)
+                    self._leases.pop((message.queue, message.lease_id), None)
 
     def _run(self) -> None:
-        pause = min(self.seconds / 6, MAINTAIN_SECONDS)
-        while not self._stopped.wait(pause):
-            try:
-                self._extend()
-                self._settle_again()
-                self._maintain()
-            except SpanmqError as error:
-                logger.warning("heartbeat_failed error_class=%s error=%r", type(error).__name__, str(error))
+        kept = KeptClient(self._session.dsn, application_name="spanmq celery")
+        failing: set[str] = set()
+        while not self._is_stopped:
+            failed = set()
+            # Each for itself: without a connection to listen, leases are extended all the same.
+            for step in (lambda: self._wait(kept), self._extend, self._settle_again, self._maintain):
+                try:
+                    step()
+                except SpanmqError as error:
+                    failed.add(name := type(error).__name__)
+                    if name not in failing:
+                        logger.warning("upkeep_failed error_class=%s error=%r", name, str(error))
+                    self._changed.wait(self._pause)
+            failing = failed
+        kept.close()
+
+    def _wait(self, kept: KeptClient) -> None:
+        self._changed.clear()
+        if (queues := self._queues()) and self._session.can_listen:
+            is_announced = kept.wait(queues, self._pause)
+            self._on_news()
+            self._changed.clear()
+            self._changed.wait(0 if is_announced else GAP_SECONDS)
+            return
+        # No room: senders wake other processes.
+        kept.wait_no_more()
+        self._changed.wait(self._pause)
+        self._on_news()
 
     def _extend(self) -> None:
         now = monotonic()
         with self._lock:
-            due = [each for each in self._leases.items() if each[1].extended_at <= now - self.seconds / 3]
+            due = [each for each in self._leases.items() if each[1].extended_at <= now - self.lease_seconds / 3]
         for (queue, lease_id), lease in due:
-            try:
-                is_held = self._session.client.extend(queue, lease_id, self.seconds) > 0
-            except QueueNotFoundError:
-                is_held = False
             lease.extended_at = now
-            if not is_held:
+            if lease_id is not None and not self._session.client.extend(queue, lease_id, self.lease_seconds):
+                logger.warning("lease_lost queue=%s messages=%d", queue, len(lease.message_ids))
                 with self._lock:
-                    is_lost = self._leases.pop((queue, lease_id), None) is not None
-                if is_lost:
-                    logger.warning("lease_lost queue=%s messages=%d", queue, len(lease.message_ids))
+                    self._leases.pop((queue, lease_id), None)
 
     def _settle_again(self) -> None:
-        with self._lock:
-            again, self._unsettled = self._unsettled, []
-        for verb, message in again:
-            self.settle(verb, message)
+        again, self._unsettled = self._unsettled, []
+        for verb, messages in again:
+            self.settle(verb, messages)
 
     def _maintain(self) -> None:
-        if monotonic() < self._maintain_at:
-            return
         try:
-            for _ in range(STEPS_MAX):
-                if self._stopped.is_set() or not self._session.client.admin.maintain():
-                    break
-            self._maintain_at = monotonic() + MAINTAIN_SECONDS
+            for _ in range(STEPS_MAX if self._maintains else 0):
+                if self._is_stopped or not self._session.client.admin.maintain():
+                    return
         except MissingPrivilegeError:
-            self._maintain_at = float("inf")  # left to others
-
-
-def _settle(client: Client, verb: Verb, message: Message) -> None:
-    if verb == "ack":
-        settled = client.ack(message)
-    elif verb == "reject":
-        settled = client.reject(message, "rejected by the consumer", category="PERMANENT")
-    else:
-        settled = client.release(message)
-    if settled[0].outcome == "stale":
-        logger.warning("lease_lost queue=%s message_id=%d verb=%s", message.queue, message.message_id, verb)
+            self._maintains = False  # left to others
 
 
 class Held:
@@ -157,7 +174,7 @@ class Held:
     `prefetch_count` of 0 is no limit. Acks may come from any thread.
     """
 
-    def __init__(self, channel: "Channel", prefetch_count: int = 0) -> None:
+    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
         self.prefetch_count = prefetch_count
         self._transport = channel.connection
         self._messages: dict[str, tuple[Message, Cursor | None]] = {}
@@ -165,48 +182,44 @@ class Held:
     @property
     def room(self) -> int:
         """How many messages the next receive may return."""
-        if not self.prefetch_count:
-            return BATCH
-        return min(max(self.prefetch_count - len(self._messages), 0), BATCH)
+        return min(max(self.prefetch_count - len(self._messages), 0), BATCH) if self.prefetch_count else BATCH
 
     def can_consume(self) -> bool:
         """Return whether there is room for a message."""
         return self.room > 0
 
-    def append(self, message: Message, tag: str, cursor: Cursor | None = None) -> None:
-        """Hold a message of ours until it is settled; `cursor` is that of a queue that ends with its consumer."""
+    def append(self, message: Message, tag: str, cursor: Cursor | None) -> None:
+        """Hold a message until it is settled; one that came from a log has a cursor."""
         self._messages[tag] = (message, cursor)
 
     def ack(self, delivery_tag: str) -> None:
-        """Ack the message of a tag."""
+        """Ack a message."""
         self._settle("ack", delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Return the message of a tag to its queue, or make it a dead letter."""
-        self._settle("release" if requeue else "reject", delivery_tag)
+        """Return a message to its queue, until its attempts are used up, or make it a dead letter."""
+        self._settle("requeue" if requeue else "reject", delivery_tag)
 
     def restore_unacked(self) -> None:
         """Return all messages to their queues."""
-        for tag in [*self._messages]:
-            self._settle("release", tag)
+        held, self._messages = self._messages, {}
+        if messages := [message for message, cursor in held.values() if cursor is None]:
+            self._transport.upkeep.settle("release", messages)
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
         """Return all messages to their queues at the end of the channel.
 
-        Not after a failure of the connection: tasks still run, and can ack until the leases end.
+        Not after a failure of the connection: tasks still run, and may ack until the leases end.
         """
-        if self._transport.has_failed:
-            for message, _ in self._messages.values():
-                self._transport.leases.forget(message)
-        else:
+        if not self._transport.has_failed:
             self.restore_unacked()
 
     def _settle(self, verb: Verb, tag: str) -> None:
+        was_full = not self.room
         message, cursor = self._messages.pop(tag, (None, None))
-        if message is None:
-            return
-        if cursor is None:
-            self._transport.leases.settle(verb, message)
-        elif verb == "release":
+        if message is not None and cursor is None:
+            self._transport.upkeep.settle(verb, [message])
+        elif message is not None and cursor is not None and verb == "requeue":
             cursor.waiting.appendleft(message)
-        self._transport.wake()
+        if was_full or verb == "requeue":
+            self._transport.wake()

@@ -1,13 +1,11 @@
 """The transport of kombu: connections and channels. A channel sends, receives and settles with calls of the client."""
 
-import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from amqp.protocol import queue_declare_ok_t
 from kombu.transport import virtual
@@ -15,28 +13,25 @@ from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.url import maybe_sanitize_url
 from kombu.utils.uuid import uuid
 
-from spanmq.celery.broadcast import LOG_SECONDS, Cursor, is_brief, is_log, log_of
-from spanmq.celery.envelope import enclose, headers_of, open_envelope, options_of
-from spanmq.celery.holding import BATCH, Held, Leases
-from spanmq.celery.routing import key_of, pattern_of
+from spanmq.celery.broadcast import LOG, LOG_SECONDS, Cursor, is_brief
+from spanmq.celery.envelope import enclosed, key_of, opened, options_of, pattern_of
+from spanmq.celery.holding import BATCH, Held, Upkeep
 from spanmq.celery.session import Session
-from spanmq.celery.watch import Watch
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, NotPossibleError, SpanmqError
 from spanmq.version import __version__
 
-# Pauses between looks, without news: of stored queues, of logs for as long as replies are awaited, and of other logs.
-STORED_SECONDS: Final = 1.0
-REPLY_SECONDS: Final = 0.05
+# Pauses between looks at queues without news, between looks at logs, and at logs of a connection that has only these.
+POLL_SECONDS: Final = 1.0
 LOG_PAUSE_SECONDS: Final = 0.5
-# How often an event loop asks whether a pause is over.
-TICK_SECONDS: Final = 0.25
-# How long a blocking consumer without room waits: an ack may be due in its own thread.
+REPLY_PAUSE_SECONDS: Final = 0.05
+# The shortest pause between looks at logs.
+GAP_SECONDS: Final = 0.01
+# How long a caller without room for messages waits: acks may be due in its own thread.
 FULL_SECONDS: Final = 0.05
 LEASE_SECONDS: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Consumer:
+class Consumer(NamedTuple):
     """A consumer of a channel."""
 
     tag: str
@@ -51,33 +46,27 @@ class Channel(virtual.Channel):
     QoS = Held
     supports_fanout = True
 
-    def __init__(self, connection: "Transport", **options: Any) -> None:
+    def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
+        self.transport: Transport = connection
         self.session = connection.session
         self.consumers: dict[str, Consumer] = {}
-        # Received, and not delivered to a callback yet.
+        # Received, and not delivered to its consumer yet.
         self.arrived: deque[tuple[Consumer, virtual.Message]] = deque()
 
     # Queues and bindings.
 
-    def prepare_queue_arguments(self, arguments: Mapping[str, Any], **options: Any) -> Mapping[str, Any]:
-        """Return the arguments of a queue, which say whether it expires, in RabbitMQ's words."""
-        prepared: Mapping[str, Any] = to_rabbitmq_queue_arguments(arguments, **options)
-        return prepared
+    def prepare_queue_arguments(self, arguments: Mapping[str, Any], **options: Any) -> Any:
+        """Return the arguments of a queue in RabbitMQ's words; they say whether it expires."""
+        return to_rabbitmq_queue_arguments(arguments, **options)
 
     def queue_declare(
-        self,
-        queue: str | None = None,
-        passive: bool = False,
-        exclusive: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        **options: Any,
+        self, queue: str | None = None, passive: bool = False, arguments: Any = None, **options: Any
     ) -> queue_declare_ok_t:
         """Create a queue, unless the role may not: then it has to exist. With `passive` only count its messages."""
-        queue = queue or f"amq.gen-{uuid()}"
-        count = 0
-        if is_brief(queue, exclusive=exclusive, arguments=arguments):
-            self.connection.cursors.setdefault(queue, Cursor())
+        queue, count = queue or f"amq.gen-{uuid()}", 0
+        if is_brief(queue, arguments, exclusive=options.get("exclusive", False)):
+            self.transport.cursors.setdefault(queue, Cursor())
         elif passive:
             count = self.session.client.queues.metrics(queue).queue_length
         elif not self.session.is_joined:
@@ -90,19 +79,12 @@ class Channel(virtual.Channel):
     ) -> None:
         """Bind a queue to an exchange, unless the role may not: then another one has to."""
         exchange = exchange or "amq.direct"
-        client = self.session.client
         pattern = pattern_of(self.typeof(exchange).type, exchange, routing_key)
-        cursor = self.connection.cursors.get(queue)
-        with suppress(MissingPrivilegeError):
-            if cursor is not None:
-                log = log_of(exchange)
-                client.queues.create(log)
-                client.queues.set_policy(log, drop_expired=True)
-                client.topics.bind(pattern_of("fanout", exchange, ""), log)
-            elif not self.session.is_joined:
-                client.topics.bind(pattern, queue)
-        if cursor is not None:
-            cursor.bind(client, exchange, pattern)
+        if (cursor := self.transport.cursors.get(queue)) is not None:
+            cursor.bind(self.session.client, exchange, pattern)
+        elif not self.session.is_joined:
+            with suppress(MissingPrivilegeError):
+                self.session.client.topics.bind(pattern, queue)
 
     def queue_unbind(
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **options: Any
@@ -110,20 +92,18 @@ class Channel(virtual.Channel):
         """Remove the binding of a queue to an exchange."""
         exchange = exchange or "amq.direct"
         pattern = pattern_of(self.typeof(exchange).type, exchange, routing_key)
-        if (cursor := self.connection.cursors.get(queue)) is not None:
+        if (cursor := self.transport.cursors.get(queue)) is not None:
             cursor.unbind(exchange, pattern)
         else:
             self.session.client.topics.unbind(pattern, queue)
 
     def queue_purge(self, queue: str, **options: Any) -> int:
-        """Remove all messages of a queue, those of other consumers too; return their number."""
-        if queue in self.connection.cursors:
-            return 0
-        return self.session.client.queues.purge(queue)
+        """Remove all messages of a queue, those that consumers hold too; return their number."""
+        return 0 if queue in self.transport.cursors else self.session.client.queues.purge(queue)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
         """Drop a queue with its messages."""
-        if self.connection.cursors.pop(queue, None) is not None:
+        if self.transport.cursors.pop(queue, None) is not None:
             return
         if not (if_empty and self.session.client.queues.metrics(queue).queue_length):
             self.session.client.queues.drop(queue)
@@ -133,26 +113,17 @@ class Channel(virtual.Channel):
 
     # Sending.
 
-    def basic_publish(
-        self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any
-    ) -> None:
-        """Send a message into the queue `routing_key`, or into all that are bound to an exchange."""
-        body, _ = self.encode_body(message["body"], None if isinstance(message["body"], str) else "base64")
-        enclosed = enclose(message, exchange, routing_key) | {"body": body}
-        headers, sent = headers_of(message), options_of(message)
-        client = self.session.client
+    def basic_publish(self, message: Any, exchange: str, routing_key: str, **options: Any) -> None:
+        """Send a message into the queue `routing_key`, or into all queues that are bound to an exchange."""
+        body = message["body"]
+        text = body if isinstance(body, str) else self.encode_body(body, "base64")[0]
+        body, sent = enclosed(message, exchange, routing_key, text), options_of(message)
         if not exchange:
-            client.send(routing_key, enclosed, headers=headers, **sent)
-            return
-        bound = {binding.queue for binding in client.topics.match(key_of(exchange, routing_key))}
-        if not bound:
-            return
-        with client.transaction() as together:
-            for queue in sorted(bound):
-                if is_log(queue):
-                    together.send(queue, enclosed, expires_in=LOG_SECONDS)
-                else:
-                    together.send(queue, enclosed, headers=headers, **sent)
+            self.session.client.send(routing_key, body, **sent)
+        elif bound := self.session.client.topics.match(key_of(exchange, routing_key)):
+            with self.session.client.transaction() as client:
+                for queue in sorted({binding.queue for binding in bound}):
+                    client.send(queue, body, **({"expires_in": LOG_SECONDS} if queue.endswith(LOG) else sent))
 
     # Receiving.
 
@@ -161,59 +132,62 @@ class Channel(virtual.Channel):
     ) -> None:
         """Deliver messages of a queue to a callback."""
         self.consumers[consumer_tag] = Consumer(consumer_tag, queue, no_ack, callback)
-        self.connection.attend()
+        self.transport.attend()
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Deliver no more to a consumer; what it was about to get goes back to the queue."""
-        if self.consumers.pop(consumer_tag, None) is None:
-            return
-        left = [message for consumer, message in self.arrived if consumer.tag == consumer_tag]
-        self.arrived = deque(each for each in self.arrived if each[0].tag != consumer_tag)
-        for message in left:
-            self.qos.reject(message.delivery_tag, requeue=True)
+        """Deliver no more to a consumer; what it has not got goes back to the queue."""
+        self.consumers.pop(consumer_tag, None)
+        arrived, self.arrived = self.arrived, deque()
+        for consumer, message in arrived:
+            if consumer.tag == consumer_tag:
+                self.qos.reject(message.delivery_tag, requeue=True)
+            else:
+                self.arrived.append((consumer, message))
 
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> virtual.Message | None:
         """Return a message of a queue, if there is one."""
-        messages = self.take(queue, 1, no_ack)
-        return messages[0] if messages else None
+        return next(iter(self.take(queue, 1, no_ack)), None)
 
     def take(self, queue: str, quantity: int, no_ack: bool) -> list[virtual.Message]:
-        """Receive up to `quantity` messages; with `no_ack` they are gone from the queue."""
-        client, leases = self.session.client, self.connection.leases
-        cursor = self.connection.cursors.get(queue)
-        if cursor is not None:
+        """Receive up to `quantity` messages; with `no_ack` they are acked at once."""
+        client, upkeep = self.session.client, self.transport.upkeep
+        if (cursor := self.transport.cursors.get(queue)) is not None:
             received = cursor.take(client, quantity)
         else:
-            received = client.receive(queue, quantity, lease=leases.seconds, slots=quantity)
+            received = client.receive(queue, quantity, lease=upkeep.lease_seconds, slots=quantity)
             if no_ack:
                 client.ack(received)
             else:
-                leases.add(received)
+                upkeep.hold(received)
         messages = []
         for message in received:
             tag = uuid()
-            if (payload := open_envelope(message, tag)) is not None:
+            payload = opened(message, tag)
+            if payload is not None:
                 messages.append(self.Message(payload, channel=self))
-                if not no_ack:
-                    self.qos.append(message, tag, cursor)
-            elif cursor is None and not no_ack:
-                leases.settle("reject", message)
+            if not no_ack:
+                self.qos.append(message, tag, cursor)
+                if payload is None:
+                    self.qos.reject(tag)
         return messages
 
     def drain_events(
-        self, timeout: float | None = None, callback: Any = None, is_due: Callable[[str], bool] | None = None
+        self, timeout: float | None = None, callback: Any = None, stored: bool = True, logs: bool = True
     ) -> int:
-        """Deliver what has arrived, and messages of each queue that is due; return how many."""
+        """Deliver what has arrived, and messages of `stored` queues or of `logs`; return how many."""
         count = self._deliver()
-        for consumer in [*self.consumers.values()]:
-            room = BATCH if consumer.no_ack else self.qos.room
-            if room and consumer.tag in self.consumers and (is_due is None or is_due(consumer.queue)):
-                messages = self.take(consumer.queue, room, consumer.no_ack)
-                self.arrived += [(consumer, message) for message in messages]
-                if messages:
-                    # The next time the others come first.
-                    self.consumers[consumer.tag] = self.consumers.pop(consumer.tag)
-                count += self._deliver()
+        for tag in [*self.consumers]:
+            # A callback may cancel consumers.
+            consumer = self.consumers.get(tag)
+            room = BATCH if consumer is not None and consumer.no_ack else self.qos.room
+            if consumer is None or not room or not (logs if consumer.queue in self.transport.cursors else stored):
+                continue
+            messages = self.take(consumer.queue, room, consumer.no_ack)
+            self.arrived += [(consumer, message) for message in messages]
+            if messages:
+                # Next time the others come first.
+                self.consumers[tag] = self.consumers.pop(tag)
+            count += self._deliver()
         return count
 
     def _deliver(self) -> int:
@@ -226,16 +200,15 @@ class Channel(virtual.Channel):
 
 
 class Transport(virtual.Transport):
-    """A connection of kombu: a client, the leases of all its channels, and what wakes it.
+    """A connection of kombu: a client, what holds the messages of all its channels, and what wakes it.
 
     Options (`broker_transport_options`): `visibility_timeout`, the seconds of a lease, which heartbeats extend;
-    `polling_interval`, the seconds between looks without news; `pool_size`; `pooler`, as the client has it.
+    `polling_interval`, the longest pause between looks at a queue in seconds; `pool_size`; `pooler`, as for clients.
     """
 
     Channel = Channel
     can_parse_url = True
-    driver_type = "spanmq"
-    driver_name = "spanmq"
+    driver_type = driver_name = "spanmq"
     connection_errors = (*virtual.Transport.connection_errors, *TEMPORARY)
     channel_errors = (*virtual.Transport.channel_errors, SpanmqError)
     recoverable_connection_errors = TEMPORARY
@@ -243,19 +216,20 @@ class Transport(virtual.Transport):
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset({"direct", "topic", "fanout"})
     )
-    polling_interval = STORED_SECONDS
+    polling_interval = POLL_SECONDS
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         settings = client.transport_options
         self.session = Session(client.hostname, settings)
-        self.leases = Leases(self.session, float(settings.get("visibility_timeout") or LEASE_SECONDS))
+        lease_seconds = float(settings.get("visibility_timeout") or LEASE_SECONDS)
+        self.upkeep = Upkeep(self.session, lease_seconds, self.polling_interval, self._queues_with_room, self.wake)
         # By the names of queues that end with their consumers.
         self.cursors: dict[str, Cursor] = {}
         self.has_failed = False
-        self._due: dict[str, float] = {}
         self._woken = threading.Event()
-        self._watch: Watch | None = None
+        self._log_pause = REPLY_PAUSE_SECONDS
+        self._looked_at = 0.0
         self._loop: Any = None
         self._is_closed = False
 
@@ -275,11 +249,8 @@ class Transport(virtual.Transport):
     def close_connection(self, connection: Any) -> None:
         """Close the channels, which returns what they hold, and the client."""
         self._is_closed = True
-        if self._watch is not None:
-            self._watch.stop()
-        self.leases.stop()
-        with suppress(*TEMPORARY):
-            super().close_connection(connection)
+        self.upkeep.stop()
+        super().close_connection(connection)
         self.session.close()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
@@ -288,70 +259,59 @@ class Transport(virtual.Transport):
         self._woken.set()
         while not self._drain():
             remaining = deadline - monotonic()
-            has_room = any(channel.qos.can_consume() for channel in self.channels if channel.consumers)
-            if remaining <= 0 or not has_room:
+            if not any(channel.qos.room for channel in self.channels if channel.consumers):
                 self._woken.wait(max(min(remaining, FULL_SECONDS), 0.0))
-                raise socket.timeout
-            pause = min(self._due.values(), default=float("inf")) - monotonic()
-            self._woken.wait(max(min(remaining, pause, self.polling_interval), 0.0))
+                raise TimeoutError
+            if remaining <= 0:
+                raise TimeoutError
+            self._woken.wait(min(remaining, self._log_pause if self.cursors else self.polling_interval))
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """Deliver messages in an event loop of kombu."""
         self._loop = loop
-        loop.call_repeatedly(TICK_SECONDS, self.pump)
+        loop.call_repeatedly(LOG_PAUSE_SECONDS, self.pump)
         self.wake()
 
     def pump(self) -> None:
-        """Deliver messages that are there, and call again soon if there were any."""
+        """Deliver messages that have come, and again soon if there were any."""
         if not self._is_closed and self._drain():
-            self._loop.call_soon(self.pump)
+            self.wake()
 
     def wake(self) -> None:
         """Look for messages soon: one may have come, or there is room for more."""
         self._woken.set()
-        if self._watch is not None:
-            self._watch.changed()
+        self.upkeep.changed()
         if self._loop is not None and not self._is_closed:
             self._loop.call_soon(self.pump)
 
     def attend(self) -> None:
-        """Look for messages soon, and begin what a connection with consumers needs."""
+        """Look for messages soon, and wait for them from now on."""
         if self.session.is_joined:
             raise NotPossibleError("a connection that is part of your transaction only sends")
-        queues = self._stored_queues(with_room=False)
-        if queues:
-            self.leases.begin()
-        if queues and self._watch is None and self.session.can_listen:
-            self._watch = Watch(self.session.dsn, self._stored_queues, self.wake, self.polling_interval)
+        if self._queues_with_room():
+            self.upkeep.begin()
+            self._log_pause = LOG_PAUSE_SECONDS
         self.wake()
 
-    def _stored_queues(self, *, with_room: bool = True) -> list[str]:
-        return [
-            consumer.queue
-            for channel in [*self.channels]
-            for consumer in [*channel.consumers.values()]
-            if consumer.queue not in self.cursors and not (with_room and channel.qos.room == 0)
+    def _queues_with_room(self) -> list[str]:
+        consumers = [
+            each for channel in [*self.channels] if channel.qos.room for each in [*channel.consumers.values()]
         ]
+        return [consumer.queue for consumer in consumers if consumer.queue not in self.cursors]
 
     def _drain(self) -> int:
-        """Deliver messages of queues that are due, or all if woken; return how many."""
+        """Deliver messages of logs, after a pause or if woken, and then of queues, if woken; return how many."""
         is_woken = self._woken.is_set()
         self._woken.clear()
-
-        def is_due(queue: str) -> bool:
-            now = monotonic()
-            if not is_woken and now < self._due.get(queue, 0.0):
-                return False
-            self._due[queue] = now + self._pause_of(queue)
-            return True
-
+        count, pause = 0, GAP_SECONDS if is_woken else self._log_pause
         try:
-            return sum(channel.drain_events(is_due=is_due) for channel in [*self.channels])
+            # First, because a command, such as to revoke a task, may have been sent before the task.
+            if monotonic() - self._looked_at >= pause:
+                self._looked_at = monotonic()
+                count += sum(channel.drain_events(stored=False) for channel in [*self.channels])
+            if is_woken:
+                count += sum(channel.drain_events(logs=False) for channel in [*self.channels])
         except TEMPORARY:
             self.has_failed = True
             raise
-
-    def _pause_of(self, queue: str) -> float:
-        if queue not in self.cursors:
-            return float(self.polling_interval)
-        return REPLY_SECONDS if ".reply." in queue else LOG_PAUSE_SECONDS
+        return count

@@ -54,14 +54,18 @@ class Backend(KeyValueStoreBackend):
 
     def set(self, key: bytes | str, value: bytes | str) -> None:
         """Store the value of a key for as long as results are kept."""
-        self._store(bytes_to_str(key), bytes_to_str(value), min(self.expires or KEEP_SECONDS_MAX, KEEP_SECONDS_MAX))
+        self._store(
+            bytes_to_str(key), bytes_to_str(value), min(self.expires or KEEP_SECONDS_MAX, KEEP_SECONDS_MAX)
+        )
 
     def delete(self, key: bytes | str) -> None:
         """Remove a key: its value expires at once."""
         self._store(bytes_to_str(key), "", 0.001)
 
     def _store(self, key: str, value: str, keep_for: float) -> None:
-        pieces = [value[start : start + PIECE_CHARACTERS] for start in range(0, len(value), PIECE_CHARACTERS)] or [""]
+        pieces = [
+            value[start : start + PIECE_CHARACTERS] for start in range(0, len(value), PIECE_CHARACTERS)
+        ] or [""]
         try:
             self._store_pieces(key, pieces, keep_for)
         except QueueNotFoundError:

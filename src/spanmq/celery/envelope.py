@@ -63,7 +63,10 @@ def opened(message: Message, tag: str) -> dict[str, Any] | None:
     try:
         properties = message.body["properties"]
         information = properties["delivery_info"] | {"redelivered": message.attempt > 1}
-        return {**message.body, "properties": {**properties, "delivery_tag": tag, "delivery_info": information}}
+        return {
+            **message.body,
+            "properties": {**properties, "delivery_tag": tag, "delivery_info": information},
+        }
     except (KeyError, TypeError):
         return None
 

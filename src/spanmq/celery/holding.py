@@ -2,8 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, Final, Literal
 
@@ -34,25 +34,17 @@ class Lease:
 
 
 class Upkeep:
-    """A thread beside a connection: it waits for messages, extends leases, and runs maintenance.
+    """A thread beside a transport: it waits for messages, extends leases, and runs maintenance.
 
-    It calls `on_news` when one of the `queues()` may have a message, and at least every `interval` seconds. A lease of
+    It wakes the transport when a message may have come, and at least every `polling_interval` seconds. A lease of
     `lease_seconds` is extended while it holds messages. A settlement that fails for now is tried again.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        lease_seconds: float,
-        interval: float,
-        queues: Callable[[], list[str]],
-        on_news: Callable[[], None],
-    ) -> None:
+    def __init__(self, transport: Any, lease_seconds: float) -> None:
         self.lease_seconds = lease_seconds
-        self._session = session
-        self._pause = min(interval, lease_seconds / 6)
-        self._queues = queues
-        self._on_news = on_news
+        self._transport = transport
+        self._session: Session = transport.session
+        self._pause = min(transport.polling_interval, lease_seconds / 6)
         self._leases: dict[tuple[str, int | None], Lease] = {}
         self._unsettled: list[tuple[Verb, list[Message]]] = []
         self._lock = threading.Lock()
@@ -119,7 +111,7 @@ class Upkeep:
         while not self._is_stopped:
             failed = set()
             # Each for itself: without a connection to listen, leases are extended all the same.
-            for step in (lambda: self._wait(kept), self._extend, self._settle_again, self._maintain):
+            for step in (partial(self._wait, kept), self._extend, self._settle_again, self._maintain):
                 try:
                     step()
                 except SpanmqError as error:
@@ -132,21 +124,23 @@ class Upkeep:
 
     def _wait(self, kept: KeptClient) -> None:
         self._changed.clear()
-        if (queues := self._queues()) and self._session.can_listen:
+        if (queues := self._transport.queues_with_room()) and self._session.can_listen:
             is_announced = kept.wait(queues, self._pause)
-            self._on_news()
+            self._transport.wake()
             self._changed.clear()
             self._changed.wait(0 if is_announced else GAP_SECONDS)
             return
         # No room: senders wake other processes.
         kept.wait_no_more()
         self._changed.wait(self._pause)
-        self._on_news()
+        self._transport.wake()
 
     def _extend(self) -> None:
         now = monotonic()
         with self._lock:
-            due = [each for each in self._leases.items() if each[1].extended_at <= now - self.lease_seconds / 3]
+            due = [
+                each for each in self._leases.items() if each[1].extended_at <= now - self.lease_seconds / 3
+            ]
         for (queue, lease_id), lease in due:
             lease.extended_at = now
             if lease_id is not None and not self._session.client.extend(queue, lease_id, self.lease_seconds):
@@ -200,6 +194,10 @@ class Held:
         """Return a message to its queue, until its attempts are used up, or make it a dead letter."""
         self._settle("requeue" if requeue else "reject", delivery_tag)
 
+    def release(self, delivery_tag: str) -> None:
+        """Return a message that was not delivered to its queue."""
+        self._settle("release", delivery_tag)
+
     def restore_unacked(self) -> None:
         """Return all messages to their queues."""
         held, self._messages = self._messages, {}
@@ -219,7 +217,7 @@ class Held:
         message, cursor = self._messages.pop(tag, (None, None))
         if message is not None and cursor is None:
             self._transport.upkeep.settle(verb, [message])
-        elif message is not None and cursor is not None and verb == "requeue":
+        elif message is not None and cursor is not None and verb in {"requeue", "release"}:
             cursor.waiting.appendleft(message)
         if was_full or verb == "requeue":
             self._transport.wake()

@@ -49,7 +49,7 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
         self.transport: Transport = connection
-        self.session = connection.session
+        self.session: Session = connection.session
         self.consumers: dict[str, Consumer] = {}
         # Received, and not delivered to its consumer yet.
         self.arrived: deque[tuple[Consumer, virtual.Message]] = deque()
@@ -68,14 +68,14 @@ class Channel(virtual.Channel):
         if is_brief(queue, arguments, exclusive=options.get("exclusive", False)):
             self.transport.cursors.setdefault(queue, Cursor())
         elif passive:
-            count = self.session.client.queues.metrics(queue).queue_length
+            count = self.session.client.queues.metrics(queue).length
         elif not self.session.is_joined:
             with suppress(MissingPrivilegeError):
                 self.session.client.queues.create(queue)
         return queue_declare_ok_t(queue, count, 0)
 
     def queue_bind(
-        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **options: Any
+        self, queue: str, exchange: str | None = None, routing_key: str = "", **options: Any
     ) -> None:
         """Bind a queue to an exchange, unless the role may not: then another one has to."""
         exchange = exchange or "amq.direct"
@@ -87,7 +87,7 @@ class Channel(virtual.Channel):
                 self.session.client.topics.bind(pattern, queue)
 
     def queue_unbind(
-        self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **options: Any
+        self, queue: str, exchange: str | None = None, routing_key: str = "", **options: Any
     ) -> None:
         """Remove the binding of a queue to an exchange."""
         exchange = exchange or "amq.direct"
@@ -101,11 +101,13 @@ class Channel(virtual.Channel):
         """Remove all messages of a queue, those that consumers hold too; return their number."""
         return 0 if queue in self.transport.cursors else self.session.client.queues.purge(queue)
 
-    def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any) -> None:
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **options: Any
+    ) -> None:
         """Drop a queue with its messages."""
         if self.transport.cursors.pop(queue, None) is not None:
             return
-        if not (if_empty and self.session.client.queues.metrics(queue).queue_length):
+        if not (if_empty and self.session.client.queues.metrics(queue).length):
             self.session.client.queues.drop(queue)
 
     def after_reply_message_received(self, queue: str) -> None:
@@ -140,7 +142,7 @@ class Channel(virtual.Channel):
         arrived, self.arrived = self.arrived, deque()
         for consumer, message in arrived:
             if consumer.tag == consumer_tag:
-                self.qos.reject(message.delivery_tag, requeue=True)
+                self.qos.release(message.delivery_tag)
             else:
                 self.arrived.append((consumer, message))
 
@@ -179,8 +181,10 @@ class Channel(virtual.Channel):
         for tag in [*self.consumers]:
             # A callback may cancel consumers.
             consumer = self.consumers.get(tag)
-            room = BATCH if consumer is not None and consumer.no_ack else self.qos.room
-            if consumer is None or not room or not (logs if consumer.queue in self.transport.cursors else stored):
+            if consumer is None or not (logs if consumer.queue in self.transport.cursors else stored):
+                continue
+            room = BATCH if consumer.no_ack else self.qos.room
+            if not room:
                 continue
             messages = self.take(consumer.queue, room, consumer.no_ack)
             self.arrived += [(consumer, message) for message in messages]
@@ -223,7 +227,7 @@ class Transport(virtual.Transport):
         settings = client.transport_options
         self.session = Session(client.hostname, settings)
         lease_seconds = float(settings.get("visibility_timeout") or LEASE_SECONDS)
-        self.upkeep = Upkeep(self.session, lease_seconds, self.polling_interval, self._queues_with_room, self.wake)
+        self.upkeep = Upkeep(self, lease_seconds)
         # By the names of queues that end with their consumers.
         self.cursors: dict[str, Cursor] = {}
         self.has_failed = False
@@ -288,12 +292,13 @@ class Transport(virtual.Transport):
         """Look for messages soon, and wait for them from now on."""
         if self.session.is_joined:
             raise NotPossibleError("a connection that is part of your transaction only sends")
-        if self._queues_with_room():
+        if self.queues_with_room():
             self.upkeep.begin()
             self._log_pause = LOG_PAUSE_SECONDS
         self.wake()
 
-    def _queues_with_room(self) -> list[str]:
+    def queues_with_room(self) -> list[str]:
+        """Return the stored queues of consumers that may hold more."""
         consumers = [
             each for channel in [*self.channels] if channel.qos.room for each in [*channel.consumers.values()]
         ]

@@ -18,7 +18,9 @@ from spanmq.errors import NotPossibleError
 ORDERS = kombu.Queue("orders", kombu.Exchange("orders"), routing_key="orders")
 
 
-def publish(connection: kombu.Connection, *bodies: Any, exchange: Any = "", key: str = "orders", **options: Any) -> None:
+def publish(
+    connection: kombu.Connection, *bodies: Any, exchange: Any = "", key: str = "orders", **options: Any
+) -> None:
     producer = kombu.Producer(connection)
     for body in bodies:
         producer.publish(body, exchange=exchange, routing_key=key, **options)
@@ -71,7 +73,9 @@ def test_messages_have_priorities_limits_and_delays(connect: Connect, client: Cl
     assert client.peek("orders")[1].body["body"] == '{"number": 1}'
 
 
-def test_requeued_messages_come_again_until_their_attempts_are_used_up(connect: Connect, client: Client) -> None:
+def test_requeued_messages_come_again_until_their_attempts_are_used_up(
+    connect: Connect, client: Client
+) -> None:
     client.queues.set_policy("orders", max_attempts=2)
     connection = connect()
     publish(connection, "one", "two")

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient
 from spanmq.client.argument import Seconds
-from spanmq.client.functions import DedupUntil, OnDuplicate
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 from spanmq.model.queue import folded
 from spanmq.tasks.call import Call, end_call

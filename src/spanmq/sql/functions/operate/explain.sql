@@ -372,7 +372,7 @@ begin
                    where u.queue_id = this.queue_id and u.msg_id = any (first_ids)
                      and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
     ended := spanmq_core.ended_among(this, tried, at_);
-    if policy.dead_letter_blocks_group then
+    if policy.dead_letter_blocks_group and run.group_hash is not null then
         -- What was cancelled, or is dropped, leaves no dead letter.
         dying := array(select f.id from unnest(ended) f (id)
                        where not exists (select from spanmq_core.expiry e
@@ -394,7 +394,7 @@ begin
                 from spanmq_core.explain_hidden(this, blocker, at_) h;
             return;
         end if;
-        alone := spanmq_core.alone_among(this, tried);
+        alone := spanmq_core.without(spanmq_core.alone_among(this, tried), ended);
         locked := array(select spanmq_core.locked_among(this.queue_id, first_ids));
         if is_visible and first_ids <> '{}' then
             self := spanmq_core.alone_among(this, array[id]);
@@ -494,7 +494,6 @@ declare
     paused record;
     other record;
     tried bigint[];
-    near bigint[];
     ids bigint[];
     n int;
     room int;
@@ -513,18 +512,21 @@ begin
               and h.vt > at_
             order by h.queue_id - 0, h.msg_id limit 1;
         if not found then
-            -- Those that no claim has marked yet, mostly of one lost lease, are near each other.
-            tried := array(select u.msg_id from spanmq_core.unsettled u
-                           where u.queue_id = this.queue_id and u.msg_id >= run.msg_id - 1000 and u.msg_id < run.msg_id
-                             and u.vt <= at_ and u.lease_id > 0);
-            near := spanmq_core.without(spanmq_core.alone_among(this, tried),
-                                        spanmq_core.ended_among(this, tried, at_));
-            ids := array(select h.msg_id from spanmq_core.later h
-                         where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id < run.msg_id and h.vt <= at_
-                         order by h.queue_id - 0, h.msg_id limit 100)
-                   || near;
+            -- A claim takes those that are marked before it marks others; and these, mostly of one lost lease, are near
+            -- each other.
+            tried := array(select h.msg_id from spanmq_core.later h
+                           where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_
+                             and h.msg_id <> run.msg_id and (run.alone = 0 or h.msg_id < run.msg_id)
+                           order by h.queue_id - 0, h.msg_id limit 100);
+            if run.alone = 0 then
+                tried := tried || spanmq_core.alone_among(this, array(
+                             select u.msg_id from spanmq_core.unsettled u
+                             where u.queue_id = this.queue_id and u.msg_id >= run.msg_id - 1000
+                               and u.msg_id < run.msg_id and u.vt <= at_ and u.lease_id > 0 and u.alone = 0));
+            end if;
+            ids := spanmq_core.without(tried, spanmq_core.ended_among(this, tried, at_));
             -- Not those whose group is blocked: the claim passes these.
-            select min(u.msg_id) as msg_id, at_ as vt into other
+            select u.msg_id, at_ as vt into other
                 from spanmq_core.unsettled u
                 where u.queue_id = this.queue_id and u.msg_id = any (ids)
                   and u.msg_id <> all (array(select spanmq_core.locked_among(this.queue_id, ids)))
@@ -532,7 +534,7 @@ begin
                            and spanmq_core.is_blocked(
                                this.queue_id, u.group_hash, case when policy.ordered then 'fair' else 'free' end,
                                policy.max_in_flight_per_group, at_))
-                having count(*) > 0;
+                order by u.alone desc, u.msg_id limit 1;
         end if;
         if found then
             return query

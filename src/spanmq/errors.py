@@ -408,10 +408,10 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ061": (QueueBusyError, None),
     "MQ062": (QueueFullError, None),
     "MQ063": (DedupIdReusedError, None),
-    "MQ066": (DedupIdInUseError, None),
     "MQ064": (NotKeptError, None),
     "MQ065": (InvalidBodyError, "schema_mismatch"),
-    "MQ066": (NotPossibleError, "signal_awaited"),
+    "MQ066": (DedupIdInUseError, None),
+    "MQ067": (NotPossibleError, "signal_awaited"),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
     "22007": (InvalidArgumentError, None),  # invalid_datetime_format
     "22008": (InvalidArgumentError, None),  # datetime_field_overflow

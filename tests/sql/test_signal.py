@@ -28,7 +28,7 @@ def test_wait_ends_with_the_signal_and_the_signal_with_the_wait(orders: Queue) -
     headers["x-spanmq-signal"] = {"name": "x", "body": 2}
     assert orders.rows(SENT) == [(message, headers)]
     assert orders.rows(LISTED) == [("y", True)]
-    assert sqlstate_of(orders.connection, WAIT.replace("%s", "'y'", 1).replace("%s", "60")) == "MQ066"
+    assert sqlstate_of(orders.connection, WAIT.replace("%s", "'y'", 1).replace("%s", "60")) == "MQ067"
     assert orders.rows("select name from spanmq.list_signals('orders', 'x', 1)") == [("y",)]
     assert orders.rows("select name from spanmq.list_signals('orders', 'y')") == []
 

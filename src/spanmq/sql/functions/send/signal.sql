@@ -7,7 +7,7 @@
 
 -- Sends a message into the queue when the signal of this name comes, or `timeout` seconds from now; at once, if the
 -- signal came before and is kept. Its header x-spanmq-signal has the name, and the body of the signal, or timed_out.
--- Returns the id of a message that was sent at once, else null. Raises MQ066 if another message waits for the name,
+-- Returns the id of a message that was sent at once, else null. Raises MQ067 if another message waits for the name,
 -- MQ002 for a name that is empty or has over 255 bytes, and what send() raises. Waits for transactions that have used
 -- the name.
 create or replace function spanmq_call.wait_for_signal(
@@ -29,7 +29,7 @@ begin
         return null;
     elsif kept.is_wait then
         raise exception 'a message of queue % waits for the signal "%" already', this.name, name
-            using errcode = 'MQ066', hint = 'Use a name of its own for each wait, such as approved:42.';
+            using errcode = 'MQ067', hint = 'Use a name of its own for each wait, such as approved:42.';
     elsif kept.until <= wait.made_at then
         -- Forgotten: the row becomes that of the wait.
         update spanmq_core.signal s

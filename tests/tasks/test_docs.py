@@ -36,7 +36,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
         scope["place"](scope["Order"](20, "Bonn"))
         bodies = [message.body["task"] for queue in ("orders", "mail") for message in client.peek(queue)]
     scope["tasks"].close()
-    assert bodies == ["ship", "ship", "ship", "send_mail"]
+    assert bodies == ["ship", "ship", "recount", "ship", "send_mail"]
 
 
 def test_programs_about_batches_run(

@@ -44,9 +44,11 @@ end $$;
 -- Until when a receiver has closed a group; null if none has.
 create or replace function spanmq_core.closed_until(this_queue int, hash bigint) returns timestamptz
 language plpgsql as $$
+declare
+    now_at timestamptz := clock_timestamp();
 begin
     return (select c.until from spanmq_core.closed_group c
-            where c.queue_id = this_queue and c.group_hash = hash and c.until > clock_timestamp()
+            where c.queue_id = this_queue and c.group_hash = hash and c.until > now_at
             order by c.queue_id desc, c.group_hash desc, c.until desc limit 1);
 end $$;
 
@@ -71,6 +73,7 @@ create or replace function spanmq_core.until_open(policy spanmq_core.policy) ret
 language plpgsql as $$
 declare
     at_ns bigint := spanmq_core.now_ns();
+    now_at timestamptz := clock_timestamp();
     -- A bucket has its first token this long before it is full.
     lead bigint := spanmq_core.room_of(policy) - spanmq_core.token_ns(policy.rate_limit_per_group);
     next_in double precision;
@@ -80,8 +83,8 @@ begin
           where b.queue_id + 0 = policy.queue_id and b.full_ns > at_ns + lead
           order by b.queue_id + 0, b.full_ns limit 1) - at_ns - lead) / 1e9,
         extract(epoch from (select c.until from spanmq_core.closed_group c
-                            where c.queue_id + 0 = policy.queue_id and c.until > clock_timestamp()
-                            order by c.queue_id + 0, c.until limit 1) - clock_timestamp()));
+                            where c.queue_id + 0 = policy.queue_id and c.until > now_at
+                            order by c.queue_id + 0, c.until limit 1) - now_at));
     return case when next_in is not null then greatest(next_in, 0.02) end;
 end $$;
 
@@ -121,15 +124,18 @@ end $$;
 create or replace function spanmq_core.forget_buckets(this_queue int) returns void
 language plpgsql as $$
 declare
+    -- In variables: a function of the clock would be no condition of an index.
+    at_ns bigint := spanmq_core.now_ns();
+    now_at timestamptz := clock_timestamp();
     hashes bigint[] := array(
         select b.group_hash from spanmq_core.bucket b
-        where b.queue_id + 0 = this_queue and b.full_ns <= spanmq_core.now_ns()
+        where b.queue_id + 0 = this_queue and b.full_ns <= at_ns
         order by b.queue_id + 0, b.full_ns limit 1000);
     slots int[];
 begin
     delete from spanmq_core.closed_group c where c.ctid = any (array(
         select o.ctid from spanmq_core.closed_group o
-        where o.queue_id + 0 = this_queue and o.until <= clock_timestamp()
+        where o.queue_id + 0 = this_queue and o.until <= now_at
         order by o.queue_id + 0, o.until limit 1000 for update skip locked));
     if hashes = '{}' then
         return;
@@ -141,7 +147,7 @@ begin
         for update skip locked)
     select array_agg(l.slot) into slots from locked l;
     delete from spanmq_core.bucket b
-        where b.queue_id = this_queue and b.group_hash = any (hashes) and b.full_ns <= spanmq_core.now_ns()
+        where b.queue_id = this_queue and b.group_hash = any (hashes) and b.full_ns <= at_ns
           and spanmq_core.slot_of(this_queue, b.group_hash) = any (slots);
 end $$;
 

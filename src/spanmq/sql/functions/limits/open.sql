@@ -25,6 +25,8 @@ begin
     perform spanmq_core.check_isolation('a grouped read',
                                         'It needs a snapshot that was taken after the lock of the group.')
         where not spanmq_core.sees_now();
+    -- A claim locks a bounded number of groups.
+    quantity := least(quantity, 500);
     foreach phase in array case when shares then '{ring, near, far, new}' else '{near, far, new, ring}' end::text[] loop
         if phase in ('near', 'far') then
             n_looked := case when phase = 'near' then quantity else 4::bigint * quantity + 60 end;
@@ -146,12 +148,14 @@ end $$;
 -- The groups whose bucket has got its first token last, up to 100.
 create or replace function spanmq_core.opened_groups(policy spanmq_core.policy) returns bigint[]
 language plpgsql as $$
+declare
+    latest bigint := spanmq_core.now_ns() + spanmq_core.room_of(policy)
+                     - spanmq_core.token_ns(policy.rate_limit_per_group);
 begin
     return array(
         select b.group_hash from spanmq_core.bucket b
         where b.queue_id + 0 = policy.queue_id and b.group_hash <> 0
-          and b.full_ns <= spanmq_core.now_ns() + spanmq_core.room_of(policy)
-                           - spanmq_core.token_ns(policy.rate_limit_per_group)
+          and b.full_ns <= latest
         order by b.queue_id + 0 desc, b.full_ns desc limit 100);
 end $$;
 
@@ -250,8 +254,9 @@ language plpgsql as $$
 declare
     room bigint := spanmq_core.room_of(policy);
     at_ns bigint := spanmq_core.now_ns();
+    now_at timestamptz := clock_timestamp();
     has_closed boolean := exists (select from spanmq_core.closed_group k where k.queue_id + 0 = policy.queue_id
-                                  and k.until > clock_timestamp());
+                                  and k.until > now_at);
 begin
     return array(
         select c.id

@@ -16,7 +16,7 @@ from spanmq.testing import drain
 flows = Tasks("orders")
 
 
-@flows.task
+@flows.task(max_attempts=1)
 async def ask(order: int, connection: psycopg.AsyncConnection[Any] = GIVEN) -> Wait:
     await connection.execute("insert into shipped values (%s)", [order])
     return Wait(f"approved:{order}", timeout=600, then=ship.call(order))

@@ -71,3 +71,22 @@ def test_old_snapshot_misses_no_signal(race: Race, first: str, second: str) -> N
     old.rollback()
     race.main.rows(ACTS[second])
     assert (race.main.column(SENT), race.main.column(LEFT)) == ([{"body": 1}], [])
+
+
+@pytest.mark.parametrize(
+    ("before", "act", "outcomes"),
+    [
+        ("wait", "signal 1", ["kept", "released"]),
+        ("signal 1", "wait", ["sent", "waits"]),
+    ],
+)
+def test_acts_that_have_found_the_same_row_use_it_once(
+    race: Race, before: str, act: str, outcomes: list[str]
+) -> None:
+    race.main.rows(ACTS[before])
+    holder = race.begun()
+    holder.rows("select from spanmq_core.signal for share")
+    met = [race.open().waiting(ACTS[act]) for _ in range(2)]
+    holder.commit()
+    assert sorted(each.rows()[0][0] for each in met) == outcomes
+    assert len(race.main.column(SENT)) == 1

@@ -93,7 +93,7 @@ def test_requeued_messages_come_again_until_their_attempts_are_used_up(
 
 
 def test_what_a_closed_connection_held_comes_again(connect: Connect, client: Client) -> None:
-    first, second = connect(), connect()
+    first, second = connect(visibility_timeout=600), connect(visibility_timeout=600)
     publish(first, 1, 2, 3)
     held = Receiver(first, ORDERS)
     assert held.receive(3) == [1, 2, 3]

@@ -20,7 +20,19 @@ PACKAGE = ROOT / "src/spanmq"
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it, but that `client.environment` may ask for the
 # embedded server, which alone starts one.
-UPPER = ("cli", "demo", "testing", "tasks", "django", "embedded", "service", "dashboard", "simulate", "spark")
+UPPER = (
+    "cli",
+    "demo",
+    "testing",
+    "tasks",
+    "celery",
+    "django",
+    "embedded",
+    "service",
+    "dashboard",
+    "simulate",
+    "spark",
+)
 
 
 def upper_without(*allowed: str) -> tuple[str, ...]:
@@ -85,6 +97,10 @@ RULES = {
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
         not_ours=("schema", *(name for name in UPPER if name != "tasks")),
+    ),
+    "celery": Rule(
+        packages=frozenset({"kombu", "celery", "amqp"}),
+        not_ours=("schema", "worker", *upper_without("celery")),
     ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),

@@ -19,15 +19,15 @@ def app(broker: str) -> Iterator[Celery]:
     app = Celery("shop", broker=broker, backend=broker, set_as_current=False)
     app.conf.update(task_acks_late=True, worker_prefetch_multiplier=2, result_expires=3600)
 
-    @app.task(name="add")
+    @app.task(name="add")  # type: ignore[untyped-decorator]
     def add(one: int, other: int) -> int:
         return one + other
 
-    @app.task(name="total")
+    @app.task(name="total")  # type: ignore[untyped-decorator]
     def total(numbers: list[int]) -> int:
         return sum(numbers)
 
-    @app.task(name="flaky", bind=True, max_retries=1)
+    @app.task(name="flaky", bind=True, max_retries=1)  # type: ignore[untyped-decorator]
     def flaky(task: object) -> int:
         if not task.request.retries:  # type: ignore[attr-defined]
             raise task.retry(countdown=0.01)  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ UPPER = (
     "demo",
     "testing",
     "tasks",
+    "celery",
     "django",
     "embedded",
     "push",
@@ -97,6 +98,10 @@ RULES = {
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
         not_ours=("schema", *(name for name in UPPER if name != "tasks")),
+    ),
+    "celery": Rule(
+        packages=frozenset({"kombu", "celery", "amqp"}),
+        not_ours=("schema", "worker", *upper_without("celery")),
     ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),

@@ -1,4 +1,4 @@
-"""Celery and kombu over spanmq: a broker, `spanmq://`, and a result backend. docs/guides/celery.md explains it.
+"""Celery and kombu over spanmq: a broker, `spanmq://`, and a result backend. docs/guides/celery-broker.md explains it.
 
 The import makes kombu know the transport.
 """

@@ -1,6 +1,7 @@
 """The result backend of Celery: results are stored as those of messages of a queue that has none."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -8,11 +9,11 @@ from celery.backends.base import KeyValueStoreBackend
 from kombu.utils.encoding import bytes_to_str
 
 from spanmq.celery.session import Session
-from spanmq.errors import TEMPORARY, QueueNotFoundError
+from spanmq.errors import TEMPORARY, MissingPrivilegeError, QueueNotFoundError
 
 QUEUE: Final = "celery.results"
 # A result has at most 64 KB as JSON; a character may take four bytes.
-PIECE_CHARACTERS: Final = 15_000
+PIECE: Final = 15_000
 # The longest time that a result can be kept.
 KEEP_SECONDS_MAX: Final = 30 * 86_400.0
 
@@ -32,6 +33,7 @@ class Backend(KeyValueStoreBackend):
         settings = app.conf.get("result_backend_transport_options") or {}
         self._queue = settings.get("queue", QUEUE)
         self._session = Session(url, settings)
+        self._is_ready = False
 
     def as_uri(self, include_password: bool = False) -> str:
         """Return the address for a person to read; its parameters may have a password, too."""
@@ -63,16 +65,11 @@ class Backend(KeyValueStoreBackend):
         self._store(bytes_to_str(key), "", 0.001)
 
     def _store(self, key: str, value: str, keep_for: float) -> None:
-        pieces = [
-            value[start : start + PIECE_CHARACTERS] for start in range(0, len(value), PIECE_CHARACTERS)
-        ] or [""]
-        try:
-            self._store_pieces(key, pieces, keep_for)
-        except QueueNotFoundError:
-            self._session.client.queues.create(self._queue)
-            self._store_pieces(key, pieces, keep_for)
-
-    def _store_pieces(self, key: str, pieces: list[str], keep_for: float) -> None:
+        if not self._is_ready:
+            with suppress(MissingPrivilegeError):
+                self._session.client.queues.create(self._queue)
+            self._is_ready = True
+        pieces = [value[start : start + PIECE] for start in range(0, len(value) or 1, PIECE)]
         with self._session.client.transaction() as client:
             for number, piece in enumerate(pieces):
                 result = {"key": key, "pieces": len(pieces), "value": piece}

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, Final, Literal
@@ -25,14 +24,6 @@ STEPS_MAX: Final = 20
 Verb = Literal["ack", "reject", "requeue", "release"]
 
 
-@dataclass(eq=False)
-class Lease:
-    """The ids of messages that a lease holds; it was extended at a moment of the monotonic clock."""
-
-    extended_at: float
-    message_ids: set[int] = field(default_factory=set)
-
-
 class Upkeep:
     """A thread beside a transport: it waits for messages, extends leases, and runs maintenance.
 
@@ -45,11 +36,13 @@ class Upkeep:
         self._transport = transport
         self._session: Session = transport.session
         self._pause = min(transport.polling_interval, lease_seconds / 6)
-        self._leases: dict[tuple[str, int | None], Lease] = {}
+        # The ids of the messages that each lease holds.
+        self._leases: dict[tuple[str, int | None], set[int]] = {}
+        self._extended_at = 0.0
         self._unsettled: list[tuple[Verb, list[Message]]] = []
         self._lock = threading.Lock()
         self._is_stopped = False
-        self._changed = threading.Event()
+        self.changed = threading.Event()
         self._thread: threading.Thread | None = None
         self._maintains = True
 
@@ -59,24 +52,18 @@ class Upkeep:
             self._thread = threading.Thread(target=self._run, name="spanmq upkeep", daemon=True)
             self._thread.start()
 
-    def changed(self) -> None:
-        """Ask for the queues again."""
-        self._changed.set()
-
     def stop(self) -> None:
         """Stop, after a wait that is under way; the leases end by themselves."""
         self._is_stopped = True
-        self._changed.set()
+        self.changed.set()
         if self._thread is not None:
             self._thread.join(self._pause + 1.0)
 
     def hold(self, messages: list[Message]) -> None:
         """Extend the leases of received messages from now on."""
-        now = monotonic()
         with self._lock:
             for message in messages:
-                lease = self._leases.setdefault((message.queue, message.lease_id), Lease(now))
-                lease.message_ids.add(message.message_id)
+                self._leases.setdefault((message.queue, message.lease_id), set()).add(message.message_id)
         self.begin()
 
     def settle(self, verb: Verb, messages: list[Message]) -> None:
@@ -100,10 +87,10 @@ class Upkeep:
             logger.warning("lease_lost verb=%s queue=%s message_ids=%r", verb, messages[0].queue, stale)
         with self._lock:
             for message in messages:
-                lease = self._leases.get((message.queue, message.lease_id), Lease(0.0))
-                lease.message_ids.discard(message.message_id)
-                if not lease.message_ids:
-                    self._leases.pop((message.queue, message.lease_id), None)
+                left = self._leases.get(lease := (message.queue, message.lease_id), set())
+                left.discard(message.message_id)
+                if not left:
+                    self._leases.pop(lease, None)
 
     def _run(self) -> None:
         kept = KeptClient(self._session.dsn, application_name="spanmq celery")
@@ -118,35 +105,36 @@ class Upkeep:
                     failed.add(name := type(error).__name__)
                     if name not in failing:
                         logger.warning("upkeep_failed error_class=%s error=%r", name, str(error))
-                    self._changed.wait(self._pause)
+                    self.changed.wait(self._pause)
             failing = failed
         kept.close()
 
     def _wait(self, kept: KeptClient) -> None:
-        self._changed.clear()
+        self.changed.clear()
         if (queues := self._transport.queues_with_room()) and self._session.can_listen:
             is_announced = kept.wait(queues, self._pause)
             self._transport.wake()
-            self._changed.clear()
-            self._changed.wait(0 if is_announced else GAP_SECONDS)
+            self.changed.clear()
+            self.changed.wait(0 if is_announced else GAP_SECONDS)
             return
         # No room: senders wake other processes.
         kept.wait_no_more()
-        self._changed.wait(self._pause)
+        self.changed.wait(self._pause)
         self._transport.wake()
 
     def _extend(self) -> None:
-        now = monotonic()
+        if monotonic() < self._extended_at + self.lease_seconds / 3:
+            return
         with self._lock:
-            due = [
-                each for each in self._leases.items() if each[1].extended_at <= now - self.lease_seconds / 3
-            ]
-        for (queue, lease_id), lease in due:
-            lease.extended_at = now
+            leases = {lease: len(message_ids) for lease, message_ids in self._leases.items()}
+        began_at = monotonic()
+        for (queue, lease_id), count in leases.items():
             if lease_id is not None and not self._session.client.extend(queue, lease_id, self.lease_seconds):
-                logger.warning("lease_lost queue=%s messages=%d", queue, len(lease.message_ids))
                 with self._lock:
-                    self._leases.pop((queue, lease_id), None)
+                    is_lost = self._leases.pop((queue, lease_id), None) is not None
+                if is_lost:  # and not settled meanwhile
+                    logger.warning("lease_lost queue=%s messages=%d", queue, count)
+        self._extended_at = began_at
 
     def _settle_again(self) -> None:
         again, self._unsettled = self._unsettled, []

@@ -137,14 +137,8 @@ class Channel(virtual.Channel):
         self.transport.attend()
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Deliver no more to a consumer; what it has not got goes back to the queue."""
+        """Deliver no more to a consumer."""
         self.consumers.pop(consumer_tag, None)
-        arrived, self.arrived = self.arrived, deque()
-        for consumer, message in arrived:
-            if consumer.tag == consumer_tag:
-                self.qos.release(message.delivery_tag)
-            else:
-                self.arrived.append((consumer, message))
 
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> virtual.Message | None:
         """Return a message of a queue, if there is one."""
@@ -176,30 +170,21 @@ class Channel(virtual.Channel):
     def drain_events(
         self, timeout: float | None = None, callback: Any = None, stored: bool = True, logs: bool = True
     ) -> int:
-        """Deliver what has arrived, and messages of `stored` queues or of `logs`; return how many."""
-        count = self._deliver()
-        for tag in [*self.consumers]:
-            # A callback may cancel consumers.
-            consumer = self.consumers.get(tag)
-            if consumer is None or not (logs if consumer.queue in self.transport.cursors else stored):
-                continue
+        """Receive messages of `stored` queues or from `logs`, and deliver what has arrived; return how many."""
+        for tag, consumer in [*self.consumers.items()]:
             room = BATCH if consumer.no_ack else self.qos.room
-            if not room:
-                continue
-            messages = self.take(consumer.queue, room, consumer.no_ack)
-            self.arrived += [(consumer, message) for message in messages]
-            if messages:
+            if room and (logs if consumer.queue in self.transport.cursors else stored):
+                messages = self.take(consumer.queue, room, consumer.no_ack)
+                self.arrived += [(consumer, message) for message in messages]
                 # Next time the others come first.
                 self.consumers[tag] = self.consumers.pop(tag)
-            count += self._deliver()
-        return count
-
-    def _deliver(self) -> int:
-        count = 0
+        count = len(self.arrived)
         while self.arrived:
             consumer, message = self.arrived.popleft()
-            count += 1
-            consumer.callback(message)
+            if consumer.tag in self.consumers:
+                consumer.callback(message)
+            else:
+                self.qos.release(message.delivery_tag)
         return count
 
 
@@ -284,7 +269,7 @@ class Transport(virtual.Transport):
     def wake(self) -> None:
         """Look for messages soon: one may have come, or there is room for more."""
         self._woken.set()
-        self.upkeep.changed()
+        self.upkeep.changed.set()
         if self._loop is not None and not self._is_closed:
             self._loop.call_soon(self.pump)
 

@@ -65,7 +65,8 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
     if not is_dry_run:
         if not found:
             offset = _opened(dsn, queue, current, receivers)
-        for number in (newest, newest + 1):
+        # All of them: the repair of a sink may set the stream back to any.
+        for number in range(last + 1, newest + 2):
             write_offset(checkpoint, number, queue, source, offset)
     return newest - last
 

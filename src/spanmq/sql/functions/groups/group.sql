@@ -45,9 +45,9 @@ declare
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took bigint[];
     ids bigint[] := '{}';
-    -- Where on the ring of groups this session's last claim of the queue ended, and whether this one is an odd one: kept
-    -- as a custom setting. Any place is valid, so only fairness depends on it. (Groups whose hashes differ in the last
-    -- five bits only share a turn.)
+    -- Where on the ring of groups this session's last claim of the queue ended, and whether this one is an odd one: a
+    -- custom setting has both. Any place is valid, so only fairness depends on it. (Groups whose hashes differ in the
+    -- last five bits only share a turn.)
     kept text := current_setting('spanmq.turn_' || this_queue, true);
     turn bigint := case when kept ~ '^-?[0-9]{1,18}$'
                    then ((kept::bigint >> 1) << 5) | 30 | (ascii(right(kept, 1)) & 1)

@@ -11,8 +11,8 @@ create or replace function spanmq_core.screen(
 ) returns bigint[]
 language plpgsql as $$
 declare
-    no_attempt_left spanmq_core.reason := ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null,
-                                           null)::spanmq_core.reason;
+    no_attempt_left spanmq_core.reason := ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft',
+                                           null, null)::spanmq_core.reason;
     last_ran_out spanmq_core.reason := ('UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', null,
                                         null)::spanmq_core.reason;
     policy spanmq_core.policy;
@@ -224,8 +224,8 @@ end $$;
 create or replace function spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
 declare
-    no_attempt_left spanmq_core.reason := ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null,
-                                           null)::spanmq_core.reason;
+    no_attempt_left spanmq_core.reason := ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft',
+                                           null, null)::spanmq_core.reason;
     last_ran_out spanmq_core.reason := ('UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', null,
                                         null)::spanmq_core.reason;
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;

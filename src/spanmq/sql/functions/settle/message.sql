@@ -233,7 +233,15 @@ begin
         end if;
         gone := '{}';
     elsif this_queue is not null then
-        gone := (spanmq_core.take_out(this_queue, msg_ids, lease_id)).ids;
+        -- The ids alone: take_out() returns more, which costs.
+        with d as (
+            delete from spanmq_core.state s
+                where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
+                returning s.msg_id)
+        select coalesce(array_agg(d.msg_id), '{}') into gone from d;
+        if cardinality(gone) < cardinality(msg_ids) then
+            gone := gone || (spanmq_core.take_out(this_queue, msg_ids, lease_id)).ids;
+        end if;
     end if;
     if gone is null then
         this := spanmq_core.find_queue(queue);

@@ -55,7 +55,14 @@ declare
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took bigint[];
     ids bigint[] := '{}';
-    turn bigint := spanmq_core.get_turn(this_queue);
+    -- Where on the ring of groups this session's last claim of the queue ended, and whether this one is an odd one: a
+    -- custom setting has both. Any place is valid, so only fairness depends on it. (Groups whose hashes differ in the
+    -- last five bits only share a turn.)
+    kept text := current_setting('spanmq.turn_' || this_queue, true);
+    turn bigint := case when kept ~ '^-?[0-9]{1,18}$'
+                   then ((kept::bigint >> 1) << 5) | 30 | (ascii(right(kept, 1)) & 1)
+                   -- The lowest bits of so large a product are zeros.
+                   else ((random() * 2 - 1) * 9.2e18)::bigint | (random() < 0.5)::int end;
     is_odd boolean := turn & 1 = 1;
     begun_at bigint := turn | 31;
     steps int := 0;
@@ -148,7 +155,7 @@ begin
         exit when missing = 0;
     end loop;
     if there_is_more then
-        perform spanmq_core.set_turn(this_queue, turn, not is_odd);
+        perform set_config('spanmq.turn_' || this_queue, ((turn >> 5) * 2 + (not is_odd)::int)::text, false);
     end if;
     -- There may be more messages behind those of a group: in equal parts, until all groups have returned theirs.
     while missing > 0 and (is_fair or mode = 'rr') and full_hashes <> '{}' loop
@@ -294,10 +301,14 @@ declare
 begin
     -- A first look without the lock, which is held to the commit.
     if policy.rate_limit_per_group is not null and spanmq_core.tokens_of(policy, hash) <= n_taken
-       or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_)
-       or not spanmq_core.lock_group(this_queue, hash)
-       -- New statements, begun under the lock: what others had taken of the group is seen now.
        or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
+        return '{}';
+    end if;
+    -- Groups may share a row.
+    perform from spanmq_core.group_lock l
+        where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash) for update skip locked;
+    -- New statements, begun under the lock: what others had taken of the group is seen now.
+    if not found or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
         return '{}';
     end if;
     want := least(want, most_in_flight);
@@ -365,16 +376,6 @@ begin
     insert into spanmq_core.group_lock (queue_id, slot)
         select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
     return true;
-end $$;
-
--- Takes a group (hash null: no group) of a queue to the end of the transaction; false if another transaction holds it,
--- or a group that shares its row. Never waits.
-create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
-language plpgsql as $$
-begin
-    perform from spanmq_core.group_lock l
-        where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash) for update skip locked;
-    return found;
 end $$;
 
 create or replace function spanmq_core.slot_of(this_queue int, hash bigint) returns int

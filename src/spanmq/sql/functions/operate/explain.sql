@@ -507,7 +507,8 @@ begin
                    format('select pg_terminate_backend(%s)', h.pid)
             from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
             where l.queue_id = this.queue_id and l.what = 'alone';
-        select h.msg_id, h.vt into other from spanmq_core.later h
+        select h.msg_id, h.vt, case h.alone when 1 then 'reserved' else 'leased' end as code into other
+            from spanmq_core.later h
             where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id <> run.msg_id and h.lease_id > 0
               and h.vt > at_
             order by h.queue_id - 0, h.msg_id limit 1;
@@ -526,7 +527,7 @@ begin
             end if;
             ids := spanmq_core.without(tried, spanmq_core.ended_among(this, tried, at_));
             -- Not those whose group is blocked: the claim passes these.
-            select u.msg_id, at_ as vt into other
+            select u.msg_id, at_ as vt, 'visible' as code into other
                 from spanmq_core.unsettled u
                 where u.queue_id = this.queue_id and u.msg_id = any (ids)
                   and u.msg_id <> all (array(select spanmq_core.locked_among(this.queue_id, ids)))
@@ -540,7 +541,8 @@ begin
             return query
                 select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
                            when other.vt > at_ then ', which is being delivered alone' else '' end),
-                       case when other.vt > at_ then other.vt end, jsonb_build_object('message_id', other.msg_id),
+                       case when other.vt > at_ then other.vt end,
+                       jsonb_build_object('message_id', other.msg_id, 'code', other.code),
                        case when other.vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other.msg_id)
                        end;
         end if;

@@ -120,7 +120,8 @@ begin
                 when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy, at_, waits)
                 when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,
                                                                         waits)
-                when newest then spanmq_core.take_newest(this.queue_id, quantity, at_, waits)
+                when newest then coalesce(nullif(spanmq_core.take_untried(this.queue_id, quantity, at_, true), '{}'),
+                                          spanmq_core.take_any(this.queue_id, 1, at_, waits, null::int))
                 when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity,
                     policy.priority_aging, at_, waits)
                 else spanmq_core.take_any(this.queue_id, quantity, at_, waits, retries) end;
@@ -246,17 +247,4 @@ begin
     return array(select u.msg_id from spanmq_core.unsettled u
                  where u.queue_id = this_queue and u.msg_id = any (took)
                  order by coalesce(u.priority, 0) desc, u.msg_id);
-end $$;
-
--- Whether claims of a queue regard priorities: not where groups have an order.
-create or replace function spanmq_core.goes_by_priority(this spanmq_core.queue) returns boolean
-language plpgsql stable as $$
-declare
-    policy spanmq_core.policy;
-begin
-    if this.uses_priority and not this.has_plain_policy then
-        policy := spanmq_core.policy_of(this.queue_id);
-        return not spanmq_core.regards_groups(policy);
-    end if;
-    return this.uses_priority;
 end $$;

@@ -164,7 +164,7 @@ class TaskFailedError(SpanmqError):
 
 
 class ResultNotStoredError(SpanmqError):
-    """What a task returned could not be stored, as the message says; the task is done, and does not run again."""
+    """The return value of a task could not be stored, as the message says; the task is done, and does not run again."""
 
 
 class ProcessCrashedError(SpanmqError):

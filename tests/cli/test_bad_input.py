@@ -44,9 +44,13 @@ FAILURES = {
     "no PGMQ to adopt": (
         "schema adopt",
         f"adoption refused: the database holds spanmq {__version__}, not PGMQ",
-        "Nothing is to be done",
+        "Nothing needs to be done",
     ),
-    "schema of a later version": ("schema sql --from 99.0", "schema newer: there is no way", "newer"),
+    "schema of a later version": (
+        "schema sql --from 99.0",
+        "schema newer: an upgrade is not possible",
+        "newer",
+    ),
     "schema of no version": ("schema sql --from x", "invalid argument: not a version: 'x'", "0.1.0"),
     "no such schedule": ("schedule pause nope", "schedule not found: ", "spanmq schedule list"),
     "no such dead letter": ("dead-letter edit orders 7", "dead letter not found: ", "spanmq message state"),

@@ -37,7 +37,7 @@ def test_dead_letters_are_listed_counted_put_back_and_deleted(orders: str) -> No
     assert [each["body"] for each in records("receive", "orders", "-n", "9", dsn=orders)] == [1, {"a": 1}]
     would = records("dead-letter discard", "orders", "--dry-run", dsn=orders)
     assert would == [{"queue": "orders", "purged": 2, "dry_run": True}]
-    assert "--yes must be given" in spanmq("dead-letter discard", "orders", dsn=orders).err
+    assert "this command needs --yes" in spanmq("dead-letter discard", "orders", dsn=orders).err
     assert spanmq("dead-letter discard", "orders", "--yes", dsn=orders).out == "deleted 2 dead letters\n"
     assert len(records("dead-letter list", "--redriven", dsn=orders)) == 2
 

@@ -103,7 +103,7 @@ def test_failing_messages_are_shown_retried_and_rejected(orders: str) -> None:
         assert [each["message_id"] for each in newest] == [2, 1], command
     retried = records("queue retry-failing", *chosen, "--id", 1, dsn=orders)
     assert retried == [{"queue": "orders", "retried": 1, "waits_for": "no_worker"}]
-    assert "--yes must be given" in spanmq("queue reject-failing", *chosen, dsn=orders).err
+    assert "this command needs --yes" in spanmq("queue reject-failing", *chosen, dsn=orders).err
     rejected = records("queue reject-failing", *chosen, "--id", 2, "--id", 3, "--yes", dsn=orders)
     assert rejected == [{"queue": "orders", "rejected": 2}]
     assert [each["message_id"] for each in records("dlq list", dsn=orders)] == [2, 3]
@@ -127,7 +127,7 @@ def test_what_destroys_is_refused_where_nobody_can_be_asked(orders: str) -> None
         ("schema", "uninstall", "--force"),
     ):
         done = spanmq(*words, stdin="y\n", dsn=orders)
-        assert (done.code, done.out, "--yes must be given" in done.err) == (2, "", True), words
+        assert (done.code, done.out, "this command needs --yes" in done.err) == (2, "", True), words
         assert "Invalid value" not in done.err
     assert ask(orders, "select count(*) from pgmq.q_orders") == 1
 

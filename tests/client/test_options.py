@@ -17,14 +17,16 @@ from spanmq.errors import InvalidArgumentError
 def test_connection_that_goes_without_its_name_is_refused_with_the_name(database: str) -> None:
     with psycopg.connect(database) as connection:
         for kind in (Client, AsyncClient):
-            with pytest.raises(InvalidArgumentError, match=r"a text.*psycopg\.Connection(.|\n)*connection=…"):
+            with pytest.raises(
+                InvalidArgumentError, match=r"a string.*psycopg\.Connection(.|\n)*connection=…"
+            ):
                 kind(connection)  # type: ignore[arg-type]
         assert Client(connection=connection).queues.list() == []
 
 
 def test_pool_that_goes_without_its_name_is_refused_with_the_name(database: str) -> None:
     with ConnectionPool(database, min_size=1, open=True) as pool:
-        with pytest.raises(InvalidArgumentError, match=r"a text.*ConnectionPool(.|\n)*pool=…"):
+        with pytest.raises(InvalidArgumentError, match=r"a string.*ConnectionPool(.|\n)*pool=…"):
             Client(pool)  # type: ignore[arg-type]
         with pytest.raises(InvalidArgumentError, match=r"(.|\n)*pool=…"):
             Client(connection=pool)
@@ -33,9 +35,11 @@ def test_pool_that_goes_without_its_name_is_refused_with_the_name(database: str)
 
 @pytest.mark.parametrize("dsn", [b"postgresql://", 5, {"host": "x"}], ids=repr)
 def test_dsn_that_is_no_text_is_refused(dsn: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"a DSN is a text, got a builtins.{type(dsn).__name__}"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"a DSN must be a string, got a builtins.{type(dsn).__name__}"
+    ):
         Client(dsn)
-    with pytest.raises(InvalidArgumentError, match="a DSN is a text"):
+    with pytest.raises(InvalidArgumentError, match="a DSN must be a string"):
         Worker("orders", print, dsn=dsn)
 
 
@@ -70,16 +74,16 @@ async def test_connection_and_pool_of_the_other_world_are_refused(database: str)
         for each in (files, session, of_engine):
             with pytest.raises(InvalidArgumentError, match="connection to sqlite, not to PostgreSQL"):
                 Client(connection=each)
-    with pytest.raises(InvalidArgumentError, match="not asynchronous: give it to a Client"):
+    with pytest.raises(InvalidArgumentError, match="not asynchronous: pass it to a Client"):
         AsyncClient(pool=ConnectionPool(database, open=False))  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="is asynchronous: give it to an AsyncClient"):
+    with pytest.raises(InvalidArgumentError, match="is asynchronous: pass it to an AsyncClient"):
         Client(pool=AsyncConnectionPool(database, open=False))  # type: ignore[arg-type]
 
 
 def test_worker_and_sharded_queue_that_get_the_other_thing_say_so(database: str) -> None:
     with Client(database, maintain_interval=None) as client:
         with pytest.raises(
-            InvalidArgumentError, match=r"a DSN is a text, got a spanmq\.client\._sync\.client\.Client"
+            InvalidArgumentError, match=r"a DSN must be a string, got a spanmq\.client\._sync\.client\.Client"
         ):
             Worker("orders", print, dsn=client)  # type: ignore[arg-type]
         wrong: list[Any] = [database, {"here": database}, {"here": AsyncClient(database)}, 5]

@@ -102,7 +102,7 @@ def test_client_that_was_called_before_a_fork_refuses_after_it(database: str, cl
     bodies = [message.body for message in client.peek("orders")]
     assert bodies == [
         "before",
-        "the client was opened by another process, and two can't share its connections",
+        "the client was opened by another process, and processes can't share its connections",
         "after",
     ]
 

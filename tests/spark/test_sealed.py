@@ -45,7 +45,9 @@ def test_sealed_bodies_that_can_not_be_opened_are_said(
 ) -> None:
     other = tmp_path / "other"
     other.write_text(new_line("second") + "\n")
-    with pytest.raises(DecryptionError, match="sealed under the key 'first', which is not here"):
+    with pytest.raises(
+        DecryptionError, match="sealed under the key 'first', which this program does not have"
+    ):
         load(encryptionKeyFile=str(other)).rows()
     with pytest.raises(EncryptionError, match="can't be read"):
         load(encryptionKeyFile=str(tmp_path / "none")).rows()
@@ -58,7 +60,7 @@ def test_stream_opens_sealed_bodies_and_goes_on_where_it_had_no_keys(
     lake = stream(queue="Orders")
     other = tmp_path / "other"
     other.write_text(new_line("second") + "\n")
-    with pytest.raises(DecryptionError, match="which is not here"):
+    with pytest.raises(DecryptionError, match="which this program does not have"):
         lake.run(encryptionKeyFile=str(other))
     lake.run(encryptionKeyFile=key_file)
     rows = [(row["queue"], json.loads(row["body"])["order"]) for epoch in lake.lake.values() for row in epoch]
@@ -107,5 +109,5 @@ def test_keys_that_executors_can_not_read_send_nothing_unsealed(client: Client, 
         env={"SPANMQ_ENCRYPTION_KEYS": "first " + "A" * 43 + "="},
     )
     assert done.exit_code == 1
-    assert "name it with --key-file" in done.output
+    assert "pass --key-file" in done.output
     assert client.queues.metrics("orders").length == 0

@@ -359,7 +359,7 @@ def test_columns_and_options_that_do_not_fit_are_refused_by_name(
     refused("option mode can't be 'overwrite'", mode="overwrite")
     refused("the option key is for the mode upsert", key="id")
     refused("has no option 'tabel'", tabel="x")
-    with pytest.raises(InvalidArgumentError, match="a table is not overwritten"):
+    with pytest.raises(InvalidArgumentError, match="a table can't be overwritten"):
         sink(empty_database).writer(SCHEMA, True)
 
 

@@ -101,7 +101,7 @@ def test_what_no_process_can_run_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="takes a transaction"):
         own.task(process=True)(takes_connection)
     own.task(process=True, name="hidden")(test_what_no_process_can_run_is_refused)
-    with pytest.raises(InvalidArgumentError, match="another process does not find task 'hidden'"):
+    with pytest.raises(InvalidArgumentError, match="another process can't find task 'hidden'"):
         own.worker(dsn="postgresql://nowhere/x")
 
 

@@ -16,7 +16,7 @@ from spanmq import Client
     [
         (("no_such:ship", "-q", "orders"), "invalid handler: module 'no_such' does not exist"),
         (("broken:ship", "-q", "orders"), "invalid handler: the module 'broken' raised RuntimeError"),
-        (("jobs:ship",), "invalid argument: a function needs a --queue"),
+        (("jobs:ship",), "invalid argument: a function needs --queue"),
         (("jobs:task", "-q", "orders"), "invalid handler: <task 'task' of queue 'a'> is not a handler"),
         (("jobs:tasks", "no_such"), "invalid handler: module 'no_such' does not exist"),
         (("jobs:tasks", "jobs:others"), "invalid argument: jobs:others is another object than jobs:tasks"),
@@ -28,16 +28,16 @@ from spanmq import Client
         (("jobs:ship", "-q", "orders", "--shards", "all"), "queue not found: orders has no shards"),
         (
             ("jobs:ship", "-q", "a", "-q", "b", "--shards", "all"),
-            "invalid argument: --shards is for one --queue",
+            "invalid argument: --shards requires one --queue",
         ),
-        (("jobs:ship", "-q", "a", "--server", "e=x"), "invalid argument: --server is for a sharded queue"),
+        (("jobs:ship", "-q", "a", "--server", "e=x"), "invalid argument: --server requires --shards"),
         (
             ("jobs:ship", "-q", "a", "--shards", "all", "--server", "e"),
-            "invalid argument: --server is NAME=DSN",
+            "invalid argument: --server must be NAME=DSN",
         ),
         (
             ("jobs:ship", "-q", "a", "--shards", "all", "--server", "postgresql://ada:secret@east/shop"),
-            "invalid argument: --server is NAME=DSN",
+            "invalid argument: --server must be NAME=DSN",
         ),
         (("jobs:ship", "-q", "orders", "--lease", "0"), "invalid argument: lease must be at least 0.1 s"),
     ],

@@ -16,10 +16,10 @@ token = Commands()
 key = Commands()
 
 RoleName = Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database, or public.")]
-Verb = Annotated[str, typer.Argument(metavar="send|bulk|receive|look|manage", help="What it may do.")]
+Verb = Annotated[str, typer.Argument(metavar="send|bulk|receive|look|manage", help="Privilege on the queue.")]
 ON_ALL: Any = typer.Argument(
     metavar="send|receive|look|manage|create|maintain|serve|admin",
-    help="What it may do; the last four: create queues, run maintenance, serve HTTP, handle tokens and keys.",
+    help="Privilege; the last four: create queues, run maintenance, serve HTTP, handle tokens and keys.",
 )
 VerbOnAll = Annotated[str, ON_ALL]
 VerbsOnAll = Annotated[list[str], ON_ALL]
@@ -75,7 +75,7 @@ def revoke_all(client: "Client", role: RoleName, verb: VerbOnAll) -> Done:
 def follow_tables(
     client: "Client",
     follow: Annotated[
-        bool, typer.Option("--follow/--stop", help="Whether they count; --stop revokes these verbs.")
+        bool, typer.Option("--follow/--stop", help="Count table grants as verbs; --stop revokes these verbs.")
     ] = True,
 ) -> Any:
     """Count table grants on pgmq.q_<name> as verbs from now on, and list these verbs.

@@ -42,7 +42,7 @@ def check(
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", help="How many messages of a queue are read.")
+        int, typer.Option("--limit", "-n", help="Number of messages of a queue to read.")
     ] = 5_000,
     as_json: AsJson = False,
 ) -> None:

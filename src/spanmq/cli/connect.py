@@ -1,4 +1,4 @@
-"""Which database a command works on."""
+"""The choice of the database of a command."""
 
 from __future__ import annotations
 

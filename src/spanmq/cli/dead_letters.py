@@ -34,7 +34,7 @@ def _some(ids: list[int] | None) -> list[int] | None:
 
 
 class Filters(TypedDict):
-    """Which dead letters."""
+    """A selection of dead letters."""
 
     category: Annotated[str | None, typer.Option(help="Only this category.")]
     error: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only errors that match; a regex.")]
@@ -115,7 +115,7 @@ def redrive(
         Any, typer.Option(metavar="JSON", parser=raw_json, help="Change each body by this JSON Patch.")
     ] = None,
     limit: Limit = 1_000,
-    rate: Annotated[float | None, typer.Option(help="How many per second.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Number of messages per second.")] = None,
     delay: Delay = None,
     dry_run: DryRun = False,
     **filters: Unpack[Filters],

@@ -21,8 +21,8 @@ commands = Commands()
 
 @commands.command()
 def demo(
-    rows: Annotated[int, typer.Option(min=1, help="How many flights.")] = 336_776,
-    consumers: Annotated[int, typer.Option(min=1, max=32, help="How many receive at once.")] = 3,
+    rows: Annotated[int, typer.Option(min=1, help="Number of flights.")] = 336_776,
+    consumers: Annotated[int, typer.Option(min=1, max=32, help="Number of concurrent consumers.")] = 3,
     queue: Annotated[str, typer.Option(help="The queue, which must not exist.")] = "spanmq_demo_flights",
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the queue with its archive, to look at it.")

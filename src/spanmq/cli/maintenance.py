@@ -104,7 +104,7 @@ def maintain(
 @commands.command()
 def doctor(
     connections: Annotated[
-        int | None, typer.Option(help="How many connections all pools may open together.")
+        int | None, typer.Option(help="Number of connections that all pools may open together.")
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,

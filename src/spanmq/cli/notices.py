@@ -1,4 +1,4 @@
-"""What has changed of the reasons for attention since they were announced, and the forms that a webhook takes."""
+"""Changes of the reasons for attention since their announcement, and the forms of a webhook's requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

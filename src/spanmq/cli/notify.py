@@ -49,7 +49,7 @@ def notify(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="slack|json", help="What is sent.", show_default="by the host"),
+        typer.Option("--format", metavar="slack|json", help="Form of the requests.", show_default="by the host"),
     ] = None,
     warnings: Annotated[
         bool, typer.Option("--warnings", help="Also warnings: failing, paused and late messages.")
@@ -94,7 +94,7 @@ def notify(
 
 
 class Webhook:
-    """Where notifications go. Only its host is ever printed: the rest of a webhook's URL is its secret."""
+    """The address of notifications. Only its host is ever printed: the rest of a webhook's URL is a secret."""
 
     def __init__(self, url: str, form: str | None) -> None:
         from spanmq.push.endpoint import host_of

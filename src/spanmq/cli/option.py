@@ -214,7 +214,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         # Not BadParameter, whose text begins with "Invalid value".
-        raise UsageError(f"There is no terminal to ask on, so --yes must be given: {question}")
+        raise UsageError(f"Without a terminal, this command needs --yes: {question}")
     # Not typer's: it asks on stdout, and does not end with Ctrl-C's exit code.
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

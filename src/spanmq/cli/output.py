@@ -1,4 +1,4 @@
-"""What a command prints on stdout: a table for a person, columns for a pipe, or JSON, a line a record."""
+"""The output of a command on stdout: a table on a terminal, columns in a pipe, or JSON, a line a record."""
 
 import dataclasses
 import io
@@ -46,7 +46,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """What a command has done: a sentence for a person, a record for --json."""
+    """The result of a command: a sentence for a terminal, a record for --json."""
 
     sentence: str
     record: Record
@@ -68,7 +68,7 @@ class Listed:
 
 
 class Output:
-    """Where a command's result goes."""
+    """The destination of a command's result."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json

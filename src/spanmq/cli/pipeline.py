@@ -56,9 +56,9 @@ def export(
     $ spanmq pipeline export orders --to lake
     """
     if follow and dry_run:
-        raise typer.BadParameter("choose one of --follow and --dry-run")
+        raise typer.BadParameter("--follow and --dry-run can't be used together")
     if compact_every is not None and not follow:
-        raise typer.BadParameter("--compact-every is for --follow")
+        raise typer.BadParameter("--compact-every requires --follow")
     output = Output(as_json=as_json)
 
     def say_done(report: "ExportReport") -> None:
@@ -170,7 +170,7 @@ def moved(
     from spanmq.spark.session import require
 
     if lake is None and checkpoint is None:
-        raise typer.BadParameter("give a --lake, a --checkpoint or both")
+        raise typer.BadParameter("pass --lake, --checkpoint or both")
     require()
     from spanmq.spark.jobs.moved import moved as run
 
@@ -205,9 +205,9 @@ def restored(
     from spanmq.spark.session import require
 
     if lake is None and checkpoint is None:
-        raise typer.BadParameter("give a --lake, a --checkpoint or both")
+        raise typer.BadParameter("pass --lake, --checkpoint or both")
     if into_table and (checkpoint is None or lake is not None):
-        raise typer.BadParameter("--into-table is for a --checkpoint")
+        raise typer.BadParameter("--into-table requires --checkpoint")
     require()
     from spanmq.spark.jobs.restored import restored as run
     from spanmq.spark.jobs.restored import restored_table
@@ -230,7 +230,7 @@ def restored(
 def backfill(
     queue: QueueName,
     job_id: Annotated[str, typer.Option(help="A second backfill of this name sends nothing.")],
-    source: Annotated[str | None, typer.Argument(metavar="PATH", help="What Spark is to read.")] = None,
+    source: Annotated[str | None, typer.Argument(metavar="PATH", help="File or folder that Spark reads.")] = None,
     source_format: Annotated[str, typer.Option("--format", help="As Spark names it.")] = "parquet",
     body: Annotated[
         str | None, typer.Option(help="An SQL expression; all columns as JSON without it.")
@@ -269,7 +269,7 @@ def backfill(
     output = Output(as_json=as_json)
     is_replay = from_lake is not None or from_archive
     if (source is not None) + (from_lake is not None) + from_archive != 1:
-        raise typer.BadParameter("give a PATH, --from-lake or --from-archive")
+        raise typer.BadParameter("pass PATH, --from-lake or --from-archive")
     named = {"body": body, "headers": headers, "group": group, "order": order}
     chosen = {"of": of, "since": since, "until": until, "where": where}
     for name, value in (named if is_replay else chosen).items():
@@ -278,9 +278,7 @@ def backfill(
             raise typer.BadParameter(f"--{name} is for {belongs}")
     # Every other command seals with these; sent as they are, bodies would be there for all to read.
     if key_file is None and os.environ.get(KEYS_VARIABLE) and not is_replay:
-        raise EncryptionError(
-            f"Spark takes keys from a file: name it with --key-file, or unset {KEYS_VARIABLE}"
-        )
+        raise EncryptionError(f"Spark reads keys from a file: pass --key-file, or unset {KEYS_VARIABLE}")
     with running(master, f"filling {queue}") as job, address(dsn) as found:
         from spanmq.spark.jobs.archived import Archived
         from spanmq.spark.jobs.backfill import backfill as run
@@ -325,13 +323,13 @@ def migrate(
     target: Annotated[
         str | None, typer.Option(help="Queue, routing key or topic there; without it the queue's name.")
     ] = None,
-    exchange: Annotated[str, typer.Option(help="Of AMQP; the default one sends to the queue TARGET.")] = "",
+    exchange: Annotated[str, typer.Option(help="Exchange of AMQP; the default one sends to the queue TARGET.")] = "",
     setting: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="For Kafka's client; an option of a format."),
     ] = None,
     select: Annotated[
-        list[str] | None, typer.Option(help="Of a format: a column, as an SQL expression.")
+        list[str] | None, typer.Option(help="A column of a format, as an SQL expression.")
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue until it is stopped.")] = False,
     batch: Annotated[int, typer.Option(help="Messages that a kill may send twice.")] = 50_000,
@@ -404,7 +402,7 @@ def dead_letters(
     """
     output = Output(as_json=as_json)
     if redrive and discard:
-        raise typer.BadParameter("choose one of --redrive and --discard")
+        raise typer.BadParameter("--redrive and --discard can't be used together")
     if discard and not dry_run:
         confirm(f"Delete dead letters of {queue} for good?", yes=yes)
     with running(master, f"dead letters of {queue}") as job, address(dsn) as found:
@@ -469,5 +467,5 @@ def forget_export(
 def _settings(given: list[str]) -> dict[str, str]:
     wrong = [each for each in given if "=" not in each]
     if wrong:
-        raise typer.BadParameter(f"{wrong[0]!r} is no NAME=VALUE", param_hint="--setting")
+        raise typer.BadParameter(f"{wrong[0]!r} is not of the form NAME=VALUE", param_hint="--setting")
     return {name: value for name, _, value in (each.partition("=") for each in given)}

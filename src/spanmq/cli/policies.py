@@ -16,7 +16,7 @@ category = Commands()
 
 RuleName = Annotated[str, typer.Argument(metavar="NAME", help="The rule.")]
 ForQueue = Annotated[
-    str | None, typer.Option("--queue", metavar="QUEUE", help="Those of this queue; default: of all.")
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Name of the queue; default: all queues.")
 ]
 CategoryName = Annotated[
     str, typer.Argument(metavar="CATEGORY", help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")
@@ -123,7 +123,7 @@ def set_category_policy(
     $ spanmq category set-policy BUSINESS --queue orders
     """
     if not settings and queue is None:
-        raise typer.BadParameter("name settings, or the queue that is to have none of its own")
+        raise typer.BadParameter("pass settings, or a queue to remove its own settings")
     return client.dead_letters.categories.set_policy(
         category, dict(settings) if settings else None, queue=queue
     )

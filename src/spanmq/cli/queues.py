@@ -78,11 +78,11 @@ FAILING_MESSAGE_COLUMNS: Final = (
 FailingIds = Annotated[
     list[int] | None, typer.Option("--id", help="Only these messages; may be given again.")
 ]
-Seconds = Annotated[float, typer.Option(help="How far back to look; three days are kept.")]
+Seconds = Annotated[float, typer.Option(help="Period up to now; three days are kept.")]
 
 
 class Failing(TypedDict):
-    """Which failing messages; the values are those that `queue failing` shows."""
+    """A selection of failing messages, by the values that `queue failing` shows."""
 
     task: Annotated[str | None, typer.Option(help="Only this task.")]
     category: Annotated[str | None, typer.Option(help="Only this category.")]
@@ -101,7 +101,7 @@ def create(
         str | None, typer.Option(help="PGMQ's partitioned kind: messages, or a time, a segment.")
     ] = None,
     retention_interval: Annotated[
-        str | None, typer.Option(help="How many messages, or how long, the archive keeps.")
+        str | None, typer.Option(help="Number or age of the messages that the archive keeps.")
     ] = None,
 ) -> Done:
     """Create a queue; does nothing if it exists.

@@ -57,7 +57,7 @@ def release(
     $ spanmq receiver release orders lake --checkpoint /lake/checkpoint
     """
     if checkpoint is not None and settled is not None:
-        raise typer.BadParameter("choose one of --settled and --checkpoint")
+        raise typer.BadParameter("--settled and --checkpoint can't be used together")
     token: str | None = None
     if checkpoint is not None:
         settled, token = _committed(checkpoint, client.admin.receivers.list(queue), receiver)
@@ -101,7 +101,7 @@ def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> tup
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise PipelineError(
             f"{checkpoint} is not the checkpoint of a stream from a queue",
-            hint="Name the stream's checkpointLocation.",
+            hint="Pass the stream's checkpointLocation.",
         ) from error
     ids = [
         each.receiver_id

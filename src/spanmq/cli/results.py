@@ -20,7 +20,7 @@ BATCH_COLUMNS: Final = (
     *("batch_id", "queue", "total", "unsettled", "done", "dead", "created_at", "ended_at", "message_id"),
     "body",
 )
-Seconds = Annotated[float, typer.Option(help="How far back to look, up to a day.")]
+Seconds = Annotated[float, typer.Option(help="Period up to now, at most a day.")]
 
 
 @batch.verb("list", columns=BATCH_COLUMNS, empty="no batches")

@@ -63,7 +63,7 @@ def worker_stack(
     client: "Client",
     worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
     queue: SomeQueue = None,
-    seconds: Annotated[float, typer.Option(help="How long to wait for the worker's answer.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="Time to wait for the worker's answer.")] = 30.0,
 ) -> Any:
     """Show where the handlers of a worker are: the stack of the thread or coroutine of each, the longest first.
 

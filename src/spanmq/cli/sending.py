@@ -102,7 +102,7 @@ def send(
     $ tail -f events.jsonl | spanmq send events
     """
     if dedup_id is not None and body in (None, "-"):
-        raise typer.BadParameter("--dedup-id is for one BODY; lines of --messages may have a dedup_id each")
+        raise typer.BadParameter("--dedup-id is only for BODY; each line of --messages may have a dedup_id")
     options: dict[str, Any] = {
         "group": group,
         "delay": delay,

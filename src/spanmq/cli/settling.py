@@ -156,7 +156,7 @@ def _leases(queue: str | None, lease_id: int | None, message_ids: list[int] | No
     if queue is not None:
         if lease_id is None or not message_ids:
             raise typer.BadParameter(
-                "after the queue, give the lease_id that receive returned, and the ids of the messages"
+                "pass the queue, the lease_id of the receive, and the ids of the messages"
             )
         return [Leased(queue, lease_id, message_ids)]
     refuse_terminal("pipe messages into it, as receive --json prints them, or name QUEUE LEASE_ID ID...")

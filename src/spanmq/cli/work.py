@@ -97,8 +97,8 @@ def worker(
             metavar="NAME=DSN", help="A server of the shards, in place of --dsn; may be given again."
         ),
     ] = None,
-    concurrency: Annotated[int, typer.Option(help="How many handlers run at once.")] = 10,
-    batch: Annotated[int, typer.Option(help="How many messages one call takes at most.")] = 250,
+    concurrency: Annotated[int, typer.Option(help="Number of handlers that run at once.")] = 10,
+    batch: Annotated[int, typer.Option(help="Maximum number of messages of one call.")] = 250,
     in_batches: Annotated[
         bool, typer.Option("--in-batches", help="The handler takes a list of messages.")
     ] = False,
@@ -119,7 +119,7 @@ def worker(
     processes: Annotated[
         int | None,
         typer.Option(
-            help="How many processes run tasks that ask for one.", show_default="one for each processor"
+            help="Number of processes for tasks with process=True.", show_default="one for each processor"
         ),
     ] = None,
     until_empty: UntilEmpty = False,
@@ -250,7 +250,9 @@ def program_of(
 
 def _check_function(queue: list[str] | None, modules: list[str] | None, *, create_queues: bool) -> None:
     if not queue:
-        raise errors.InvalidArgumentError("a function needs a --queue", hint="Only tasks have their own.")
+        raise errors.InvalidArgumentError(
+            "a function needs --queue", hint="Only tasks have queues of their own."
+        )
     if modules or create_queues:
         raise errors.InvalidArgumentError("further modules and --create-queues are for tasks only")
 
@@ -280,14 +282,14 @@ def _source(
     """Yield the queues that the worker receives from, and its options."""
     if shards is None:
         if servers:
-            raise errors.InvalidArgumentError("--server is for a sharded queue: say --shards, too")
+            raise errors.InvalidArgumentError("--server requires --shards")
         with prepared_address(dsn) as found:
             yield queues, {"dsn": found}
         return
     from spanmq.client import Client, ShardedQueue
 
     if len(queues) != 1:
-        raise errors.InvalidArgumentError(f"--shards is for one --queue, got {', '.join(queues)}")
+        raise errors.InvalidArgumentError(f"--shards requires one --queue, got {', '.join(queues)}")
     with ExitStack() as stack:
         addresses = dict(_server_of(text) for text in servers)
         if not servers:
@@ -303,5 +305,5 @@ def _server_of(text: str) -> tuple[str, str]:
     name, equals, dsn = text.partition("=")
     if not equals or not name or not dsn:
         # The text may have a password.
-        raise errors.InvalidArgumentError("--server is NAME=DSN, got another text")
+        raise errors.InvalidArgumentError("--server must be NAME=DSN")
     return name, dsn

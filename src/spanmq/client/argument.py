@@ -185,7 +185,7 @@ def _check_text(what: str, value: object, code: str | None = None) -> None:
     queue = None if code is None else value
     if "\0" in value:
         raise InvalidArgumentError(
-            f"{what} holds the character NUL, which PostgreSQL can't store", queue=queue, code=code
+            f"{what} contains the character NUL, which PostgreSQL can't store", queue=queue, code=code
         )
     try:
         value.encode()

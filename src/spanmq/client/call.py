@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Shape(Enum):
-    """What a function returns, as far as a statement has to know."""
+    """The form of a function's result, as far as a statement depends on it."""
 
     ROWS = "rows"
     MESSAGES = "messages"
@@ -43,7 +43,7 @@ class Shape(Enum):
 
 
 class Style(Enum):
-    """How a driver writes a parameter, and whether it returns rows as columns or as one JSON text."""
+    """A driver's form of a parameter, and of rows: columns, or one JSON text."""
 
     PSYCOPG = "%({name})s"
     DBAPI = "cast(%({name})s as text)"
@@ -219,7 +219,7 @@ def refuse_read_only(rows: Sequence[Sequence[Any]]) -> None:
     """Raise ServerReadOnlyError unless the rows of READ_ONLY say that the server takes writes."""
     [(is_standby, is_read_only)] = rows
     if is_standby or is_read_only:
-        what = "the server is a standby" if is_standby else "transactions are read-only here"
+        what = "the server is a standby" if is_standby else "transactions of this session are read-only"
         raise ServerReadOnlyError(what, hint=hint_for("server_read_only", "25006"), sqlstate="25006")
 
 

@@ -1,4 +1,4 @@
-"""What both clients ask of a connection of psycopg: its address, whether it is alive, what its errors mean.
+"""Functions of both clients on a connection of psycopg: its address, its state, the meaning of its errors.
 
 And how values of PostgreSQL become Python's where psycopg's own loaders do not fit.
 """

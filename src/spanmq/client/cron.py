@@ -59,4 +59,6 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise InvalidArgumentError(f"there is no time zone {name!r}", hint="One is Europe/Berlin.") from error
+        raise InvalidArgumentError(
+            f"no time zone has the name {name!r}", hint="One is Europe/Berlin."
+        ) from error

@@ -40,7 +40,7 @@ def driver_of(session: object) -> Driver:
     origins = _origins(session)
     _check_postgresql(session, origins)
     if "asyncpg" in origins or _is_async(session):
-        raise InvalidArgumentError(f"{kind_of(session)} is asynchronous: give it to an AsyncClient")
+        raise InvalidArgumentError(f"{kind_of(session)} is asynchronous: pass it to an AsyncClient")
     # First, because SQLAlchemy's `raw_connection()` is one too.
     if callable(getattr(session, "cursor", None)):
         return _Dbapi(session)
@@ -58,7 +58,7 @@ def driver_of_async(session: object) -> AsyncDriver:
     if "sqlalchemy" in origins and _is_async(session) and callable(getattr(session, "execute", None)):
         return _AsyncSqlalchemy(session)
     if ("sqlalchemy" in origins and not _is_async(session)) or callable(getattr(session, "cursor", None)):
-        raise InvalidArgumentError(f"{kind_of(session)} is not asynchronous: give it to a Client")
+        raise InvalidArgumentError(f"{kind_of(session)} is not asynchronous: pass it to a Client")
     raise InvalidArgumentError(f"{kind_of(session)} is not a connection that an AsyncClient supports")
 
 

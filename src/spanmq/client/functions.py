@@ -92,7 +92,7 @@ def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """What PGMQ's `send` does not take, for all messages of a call."""
+    """Options of a send that PGMQ's `send` lacks, for all messages of a call."""
 
     priority: int
     expires_in: Seconds | None
@@ -105,7 +105,7 @@ class SendOptions:
 
     @property
     def is_plain(self) -> bool:
-        """Whether PGMQ's `send` will do."""
+        """Return whether PGMQ's `send` has all these options."""
         return (
             self.priority == 0
             and self.expires_in is None
@@ -281,7 +281,7 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What a poll found: the ids of the queues with messages, None if the listener is not registered."""
+    """The result of a poll: the ids of the queues with messages, None if the listener is not registered."""
 
     ready: list[int] | None
     due_in: float | None
@@ -367,7 +367,7 @@ def by_lease(held: Held | Iterable[Held]) -> list[Leased]:
         elif not isinstance(each, Message):
             raise InvalidArgumentError(
                 f"only messages from `receive` can be settled, got {type(each).__name__}",
-                hint="Leased(queue, lease_id, message_ids) names messages by their ids.",
+                hint="Leased(queue, lease_id, message_ids) identifies messages by their ids.",
             )
         elif each.lease_id is None:
             raise InvalidArgumentError(

@@ -22,9 +22,9 @@ def check_source(
         check_dsn(dsn)
     if pool is not None and not isinstance(pool, kind):
         if isinstance(pool, ConnectionPool):
-            raise InvalidArgumentError(f"{kind_of(pool)} is not asynchronous: give it to a Client")
+            raise InvalidArgumentError(f"{kind_of(pool)} is not asynchronous: pass it to a Client")
         if isinstance(pool, AsyncConnectionPool):
-            raise InvalidArgumentError(f"{kind_of(pool)} is asynchronous: give it to an AsyncClient")
+            raise InvalidArgumentError(f"{kind_of(pool)} is asynchronous: pass it to an AsyncClient")
         raise InvalidArgumentError(f"{kind_of(pool)} is not a pool of psycopg_pool", hint=_place(pool))
     if isinstance(connection, str | ConnectionPool | AsyncConnectionPool):
         raise InvalidArgumentError(f"{kind_of(connection)} is not a connection", hint=_place(connection))
@@ -72,7 +72,7 @@ def _check_seconds(name: str, value: object, *, or_none: bool) -> None:
 def check_dsn(dsn: object) -> str:
     """Return the DSN; raises InvalidArgumentError if it is not a string."""
     if not isinstance(dsn, str):
-        raise InvalidArgumentError(f"a DSN is a text, got {kind_of(dsn)}", hint=_place(dsn))
+        raise InvalidArgumentError(f"a DSN must be a string, got {kind_of(dsn)}", hint=_place(dsn))
     return dsn
 
 

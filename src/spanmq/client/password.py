@@ -50,7 +50,7 @@ def with_password(dsn: str, password: Password | None) -> str:
     except Exception as error:  # the caller's function may raise anything
         raise ConnectionFailedError(f"the function for the password failed: {error!r}") from error
     if not isinstance(text, str) or not text:
-        raise ConnectionFailedError("the function for the password returned no text")
+        raise ConnectionFailedError("the function for the password did not return a string")
     return make_conninfo(dsn, password=text)
 
 

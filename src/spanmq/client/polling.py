@@ -1,4 +1,4 @@
-"""When a process that waits looks for messages: the pauses of every receive, worker, stream and waiting request.
+"""Times of polls: the pauses of every receive, worker, stream and waiting request.
 
 A notification ends a pause early. See docs/internals/wake-up.md.
 """
@@ -27,7 +27,7 @@ DUE_SECONDS_MIN: Final = 0.001
 
 
 class Due:
-    """When the next message becomes visible; asked before a look, so that the look finds those in between."""
+    """The time at which the next message becomes visible; read before a poll, which then finds those in between."""
 
     __slots__ = ("_at",)
 

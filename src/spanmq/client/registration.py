@@ -15,7 +15,7 @@ REGISTER_SECONDS: Final = 30.0
 
 
 class Registration:
-    """What one listener has registered, by a key that only it has; its methods return the calls to make."""
+    """The registration of one listener, by a key that only it has; its methods return the calls to make."""
 
     __slots__ = ("again_at", "channel", "key", "names")
 

@@ -61,7 +61,7 @@ BINDING_COLUMNS: Final = {"queue": "queue_name", "expression": "compiled_regex"}
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What came back: `jsonb` as bytes, times as aware datetimes."""
+    """The rows of an answer: `jsonb` as bytes, times as aware datetimes."""
 
     columns: tuple[str, ...]
     values: Sequence[Sequence[Any]]

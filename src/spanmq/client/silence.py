@@ -159,7 +159,7 @@ class Doubt:
 
 @dataclass(slots=True, eq=False)
 class Patience:
-    """How long a connection waits for its server: up to `seconds` (0: without limit) while a statement runs.
+    """The time for which a connection waits for its server: `seconds` (0: without limit) while a statement runs.
 
     Before that `liveness`, if there is one, asks whether an answer can still come. `on_silent` is called when none can,
     or when that was too long. A connection that is `is_outdated` waits for nothing but the end of a statement, one that

@@ -1,1 +1,1 @@
-"""How bodies become JSON, one by one and in batches, and their encryption."""
+"""Conversion of bodies to JSON, one by one and in batches, and their encryption."""

@@ -1,4 +1,4 @@
-"""How a Python value becomes a message's JSON, and comes back.
+"""Conversion of a Python value to a message's JSON, and back.
 
 A body is anything the encoder takes; the default one also takes dataclasses, Pydantic models (by their aliases,
 as they are read), dates, times, UUIDs and enumerations, wherever they stand. Text is a JSON string. Bytes travel in
@@ -159,7 +159,7 @@ class Codec:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidBodyError(
                 f"the body can't be encoded: {error}",
-                hint="Send JSON values, dataclasses, Pydantic models or bytes, or give an encoder.",
+                hint="Send JSON values, dataclasses, Pydantic models or bytes, or set an encoder.",
             ) from error
         text = _checked(text, "body")
         if self.encryption is None or self.place is None:
@@ -175,7 +175,7 @@ class Codec:
             return self.encode({UNSTORED_KEY: reason[:REASON_MAX]})
         text = self.encode(result)
         if text.startswith(f'{{"{UNSTORED_KEY}"'):
-            raise InvalidBodyError(f"the key {UNSTORED_KEY!r} says that a result was not stored")
+            raise InvalidBodyError(f"the key {UNSTORED_KEY!r} is reserved for results that were not stored")
         if (size := len(text.encode())) > RESULT_BYTES_MAX:
             raise InvalidArgumentError(
                 f"the result of a message has at most {RESULT_BYTES_MAX} bytes as JSON, got: {size}",
@@ -328,7 +328,7 @@ def _checked(text: str, what: str) -> str:
             ) from error
         if size > BODY_BYTES_MAX:
             raise BodyTooLargeError(
-                f"the {what} has {size:,} bytes of JSON, the most is {BODY_BYTES_MAX:,}",
+                f"the {what} has {size:,} bytes of JSON, the limit is {BODY_BYTES_MAX:,}",
                 hint="Store it elsewhere and send a reference.",
             )
     return text

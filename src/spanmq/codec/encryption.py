@@ -123,7 +123,7 @@ class Encryption:
             return cls(read_keys(text.replace(",", "\n"), KEYS_VARIABLE), **options)
         if options["only_sealed"]:
             raise EncryptionError(
-                "only sealed bodies are accepted, and there is no key",
+                "only sealed bodies are accepted, and no key is set",
                 hint=f"Set {FILE_VARIABLE} or {KEYS_VARIABLE}, or unset {ONLY_SEALED_VARIABLE}.",
             )
         return None
@@ -173,7 +173,7 @@ class Encryption:
         place = envelope["for"]
         if folded(place) != folded(queue) and not any(fnmatchcase(place, each) for each in self.trusted):
             raise DecryptionError(
-                f"the body was sealed for {place!r}", hint="Name that among `trusted`.", queue=queue
+                f"the body was sealed for {place!r}", hint="Add it to `trusted`.", queue=queue
             )
         try:
             cipher = self._state.opening(envelope["key"], envelope["data_key"])
@@ -227,7 +227,9 @@ class _State:
         """Return the data key that was sent with a body; raises ValueError or InvalidTag for an invalid one."""
         key = self._keys.get(key_id)
         if key is None:
-            raise DecryptionError(f"the body was sealed under the key {key_id!r}, which is not here")
+            raise DecryptionError(
+                f"the body was sealed under the key {key_id!r}, which this program does not have"
+            )
         packed = _bytes(wrapped)
         return self._make(key.decrypt(packed[:NONCE_BYTES], packed[NONCE_BYTES:], _bound_key(key_id)))
 

@@ -98,7 +98,7 @@ class UnknownPage(Route):
 
 
 async def _unknown(visit: Visit) -> Response:
-    raise RefusedError(404, "No such page", f"There is no page {visit.request.url.path}.")
+    raise RefusedError(404, "No such page", f"This site has no page {visit.request.url.path}.")
 
 
 def _answering(page: Page, backend: Backend) -> Callable[[Request], Awaitable[Response]]:

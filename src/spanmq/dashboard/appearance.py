@@ -1,4 +1,4 @@
-"""How pages look and how often they are updated, as a browser's user chose: kept in cookies."""
+"""The appearance of pages and the interval of their updates, chosen by a browser's user: kept in cookies."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What needs an operator's attention in a queue, the most urgent first, and where something can be done about it."""
+"""The reasons for an operator's attention in a queue, the most urgent first, each with a link to its page."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What was changed, by which role, token or command."""
+"""The record of changes, with the role, token or command of each."""
 
 from typing import Final
 

@@ -21,7 +21,7 @@ LABELS: Final[Mapping[Shape, int]] = {"wide": 6, "narrow": 3}
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Which columns it shows; a rate is a count by the seconds of its step.
+    """The columns of a chart; a rate is a count divided by the seconds of its step.
 
     With `has_gaps` a step without a value is a gap, and each value a dot: there may be none beside it.
     """
@@ -37,7 +37,7 @@ class Step(Protocol):
 
     @property
     def began_at(self) -> datetime:
-        """When it began."""
+        """Return the time of its beginning."""
 
 
 # Each color is visible on white and on black, and distinguishable from its neighbours with red-green colour

@@ -1,4 +1,4 @@
-"""What is failing now: the messages of a cause, which are retried at once, or rejected."""
+"""Failing messages by their cause, which are retried at once, or rejected."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime

@@ -16,7 +16,7 @@ from spanmq.model.queue import folded
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How far a chart looks back, and in which steps: all of them have 60 to 150 of these."""
+    """The period of a chart and the length of its steps: 60 to 150 of them."""
 
     name: str
     words: str

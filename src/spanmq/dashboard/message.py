@@ -33,7 +33,7 @@ async def answer(visit: Visit) -> Response:
     """Show a message by its id."""
     queue, message_id = visit.queue, visit.number("id", -1)
     if message_id < 0:
-        raise RefusedError(400, "Which message?", "The address names no message.")
+        raise RefusedError(400, "Which message?", "The URL has no id of a message.")
     client = visit.backend.client
     state = await client.inspect.state(queue, message_id)
     reasons = [] if state in ENDED else await client.inspect.explain(queue, message_id)

@@ -48,7 +48,7 @@ NOTICES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is searched for; an empty value matches all messages."""
+    """The filters of a search; an empty value matches all messages."""
 
     state: str
     find: str

@@ -1,4 +1,4 @@
-"""How queues deliver: their policies, and a form that changes them."""
+"""The policies of queues, and a form that changes them."""
 
 import json
 from collections.abc import Mapping

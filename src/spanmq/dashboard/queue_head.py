@@ -1,4 +1,4 @@
-"""What the tabs of a queue have in common: its name and state, buttons, and the tabs."""
+"""The common head of the tabs of a queue: its name and state, buttons, and the tabs."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What people type into forms of messages: read, or refused with words for them."""
+"""Values that users type into forms of messages: read, or refused with an error for the user."""
 
 import json
 from collections.abc import Callable
@@ -38,4 +38,4 @@ def _json(name: str, given: str, parse: Callable[[str], Any] = json.loads) -> An
     try:
         return parse(given)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"the {name} is no JSON: {error}") from error
+        raise InvalidArgumentError(f"the {name} is not valid JSON: {error}") from error

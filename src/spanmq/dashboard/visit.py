@@ -70,7 +70,7 @@ class Visit:
         """Return the queue that the URL names: any name fits into a query string."""
         name = self.text("queue")
         if not name:
-            raise RefusedError(400, "Which queue?", "The address names no queue.")
+            raise RefusedError(400, "Which queue?", "The URL has no name of a queue.")
         return name
 
     def text(self, name: str, default: str = "") -> str:

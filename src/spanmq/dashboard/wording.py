@@ -1,4 +1,4 @@
-"""How numbers, times and texts are written on pages."""
+"""Formats of numbers, times and texts on pages."""
 
 import json
 import re

@@ -35,7 +35,9 @@ def run(
     Any error, and Ctrl-C, drops the queue too.
     """
     if keep and dsn is None:
-        raise InvalidArgumentError("a server that is gone afterwards keeps no queue: give a dsn")
+        raise InvalidArgumentError(
+            "the temporary server is removed after the demo: pass a dsn to keep the queue"
+        )
     path = find_file()
     rows = min(rows, ROWS)
     began = time.monotonic()
@@ -90,8 +92,8 @@ def _queue(client: Client, queue: str, *, keep: bool) -> Iterator[None]:
     client.admin.version()  # before anything is made: upstream PGMQ has no leases
     if queue.lower() in (each.name.lower() for each in client.queues.list()):
         raise SpanmqError(
-            f"there is a queue {queue} already",
-            hint=f"spanmq queue drop {queue}, or give another one: --queue",
+            f"queue {queue} exists already",
+            hint=f"spanmq queue drop {queue}, or choose another name with --queue",
         )
     client.queues.create(queue)
     done = False

@@ -1,4 +1,4 @@
-"""Whether what went in came out: counts and checksums, from the file and from the archive."""
+"""The comparison of input and output: counts and checksums, from the file and from the archive."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What is seen while it runs: bars on a terminal, a line now and then elsewhere; always on stderr."""
+"""The progress of the demo: bars on a terminal, a line now and then elsewhere; always on stderr."""
 
 import sys
 import time

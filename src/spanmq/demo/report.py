@@ -11,7 +11,7 @@ from spanmq.demo.audit import Check
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport:
-    """What a run did; rates are messages a second from the first send on, times are seconds.
+    """The result of a run; rates are messages a second from the first send on, times are seconds.
 
     `peak_memory_bytes` is of this process, which is the whole client: senders and consumers are threads.
     """

@@ -30,7 +30,7 @@ def _framework() -> str:
             continue
         return name
     raise InvalidArgumentError(
-        "Django has no framework for tasks here",
+        "this Django has no framework for tasks",
         hint="Use Django 6, or pip install django-tasks.",
         code="invalid_setting",
     )

@@ -1,4 +1,4 @@
-"""What the admin shows, which is the rows of functions: spanmq's own tables have no models."""
+"""Models of the admin. Their rows come from functions: spanmq's own tables have no models."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ from spanmq.errors import EmbeddedError
 if sys.platform == "win32":
     raise EmbeddedError(
         "the embedded server runs on Linux and macOS, not on Windows",
-        hint="Name any PostgreSQL 15 to 18 by its DSN.",
+        hint="Use the DSN of any PostgreSQL 15 to 18.",
         code="embedded_not_available",
     )
 
@@ -48,7 +48,7 @@ def start(
     path = _path_of(default_folder(version) if folder is None else folder)
     if mine := sorted({"port", "unix_socket_directories", "cluster_name"} & set(settings or {})):
         raise EmbeddedError(
-            f"the setting {mine[0]} is not for choosing: it is how the server is found", code="embedded_start"
+            f"the setting {mine[0]} can't be changed: programs find the server by it", code="embedded_start"
         )
     return join(ServerFolder(path.absolute()), version=version, settings=settings or {}, timeout=timeout)
 

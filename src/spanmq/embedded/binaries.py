@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are, and as whom they may run."""
+"""The folder of PostgreSQL's programs, and the user that runs them."""
 
 import functools
 import os
@@ -63,7 +63,7 @@ def find_binaries(version: int = 18) -> Path:
         )
     if version not in FOLDERS:
         known = " and ".join(str(each) for each in sorted(FOLDERS))
-        raise unavailable(f"the embedded server comes as PostgreSQL {known}, not {version}")
+        raise unavailable(f"the embedded server has PostgreSQL {known}, not {version}")
     folder = Path(specification.submodule_search_locations[0]) / FOLDERS[version] / "bin"
     if not (folder / "postgres").exists():
         raise unavailable(
@@ -80,9 +80,11 @@ def check_they_run(folder: Path) -> None:
     try:
         subprocess.run([folder / "postgres", "--version"], capture_output=True, check=True, text=True)
     except subprocess.CalledProcessError as error:
-        raise unavailable(f"PostgreSQL of {PACKAGE} does not run here: {error.stderr.strip()}") from error
+        raise unavailable(
+            f"PostgreSQL of {PACKAGE} can't run on this machine: {error.stderr.strip()}"
+        ) from error
     except OSError as error:
-        raise unavailable(f"PostgreSQL of {PACKAGE} does not run here: {error}") from error
+        raise unavailable(f"PostgreSQL of {PACKAGE} can't run on this machine: {error}") from error
 
 
 def server_user(data: Path) -> ServerUser | None:

@@ -49,7 +49,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class PostmasterFile:
-    """What `postmaster.pid` says."""
+    """The contents of `postmaster.pid`."""
 
     pid: int
     socket_folder: Path
@@ -135,7 +135,7 @@ def check_version(folder: ServerFolder, version: int) -> None:
     file = folder.data / "PG_VERSION"
     if file.exists() and (found := file.read_text().strip()) != str(version):
         raise EmbeddedError(
-            f"{folder.data} holds data of PostgreSQL {found}, not {version}",
+            f"{folder.data} has data of PostgreSQL {found}, not {version}",
             hint=f"Start it with version={found}, choose another with folder=…, or dump it there and restore "
             "it here (docs/start/embedded.md).",
             code="embedded_version",

@@ -137,7 +137,7 @@ def default_folder(version: int = 18) -> Path:
     try:
         home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     except RuntimeError as error:  # a container's user that is in no list of users
-        raise unusable("there is no home folder to keep a server in") from error
+        raise unusable("the user has no home folder for the server") from error
     return Path(home, "spanmq", f"postgres-{version}")
 
 
@@ -264,7 +264,7 @@ def run(
     if not keeper.wait_until(lambda: folder.is_ready() or not keeper.is_locked(folder.server_lock), timeout):
         raise EmbeddedError(
             f"the server in {folder.path} was not ready after {timeout:g} s",
-            hint=f"Recovery from a crash may take longer: see {folder.log}, and give it more with timeout=…",
+            hint=f"Recovery from a crash may take longer: see {folder.log}, and raise timeout=…",
             code="embedded_start",
         )
     if not folder.is_ready():

@@ -1,4 +1,4 @@
-"""What the client returns: small, frozen values without I/O.
+"""Results of the client: small, frozen values without I/O.
 
 Words: a message's id is `message_id` here and `msg_id` in SQL, where PGMQ's columns keep their names;
 `attempt` is PGMQ's `read_ct`, `leased_until` its `vt`.

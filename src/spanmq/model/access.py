@@ -1,4 +1,4 @@
-"""What roles and callers of the service may do."""
+"""Privileges of roles and of callers of the service."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class QueueGrant:
-    """What a role may do with a queue, or with all (None): `verb` is one that grant_all() takes."""
+    """A privilege of a role on a queue, or on all (None): `verb` is one that grant_all() takes."""
 
     queue: str | None
     role: str

@@ -1,4 +1,4 @@
-"""What needs an operator's attention in a queue: a reason, and its words for people."""
+"""A reason for which a queue needs an operator, and its text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What dead letters died of: their errors without what differs from message to message."""
+"""Causes of dead letters: their errors without the parts that differ from message to message."""
 
 import re
 from collections.abc import Iterable

@@ -37,7 +37,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCount:
-    """How many dead letters of a category wait in a queue."""
+    """The number of dead letters of a category that wait in a queue."""
 
     queue: str
     category: str
@@ -103,7 +103,7 @@ class FailingMessage:
 
 
 class FailingFilters(TypedDict, total=False):
-    """Which failing messages: the `task`, `category`, `error_class` and `error` of a FailingCause.
+    """A selection of failing messages: the `task`, `category`, `error_class` and `error` of a FailingCause.
 
     None, or nothing: any; "": those without.
     """
@@ -115,7 +115,7 @@ class FailingFilters(TypedDict, total=False):
 
 
 class DeadLetterFilters(TypedDict, total=False):
-    """Which dead letters; None, or nothing: any.
+    """A selection of dead letters; None, or an empty value, selects any.
 
     Those of a `category` and an `error_class`, a name. `error` is a regular expression, without regard to case;
     `since` and `until` are times of death, with a time zone; `payload` is contained in the body, and `where` is a JSON

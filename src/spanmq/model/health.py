@@ -42,7 +42,7 @@ class QueueHealth:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a queue did in the `duration_seconds` before `sampled_at`, and how it stood then.
+    """The counts of a queue in the `duration_seconds` before `sampled_at`, and its state at that time.
 
     `sent` counts drawn ids; `settled` and `received` are reckoned from it and the growth of the backlog.
     """
@@ -103,7 +103,7 @@ class LatestStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsStep:
-    """What queues did together in the step that `began_at` this time; None: nothing.
+    """The counts of several queues in the step that `began_at` this time; None: no sample.
 
     Samples are spread evenly over the time that they cover, so counts have fractions.
     """
@@ -122,7 +122,7 @@ class StatisticsStep:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What `doctor` found in one `check`: a `level` of "ok", "warning" or "problem", and what to do."""
+    """The result of one `check` of `doctor`: a `level` of "ok", "warning" or "problem", and an action."""
 
     check: str
     level: str
@@ -132,7 +132,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the handler of a message is, as it reported by `spanmq.progress`: a `share` from 0 to 1, and a note.
+    """The progress of a message's handler, reported by `spanmq.progress`: a `share` from 0 to 1, and a note.
 
     `task` is None where the handler serves no tasks. A handler of several messages is shown with the first one.
     """
@@ -181,7 +181,7 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskKind:
-    """How often a kind of task was done and failed, and the seconds that 50 and 95 of 100 took at most."""
+    """The counts of a kind of task that was done and failed, and the median and 95th percentile of its seconds."""
 
     queue: str
     kind: str
@@ -208,7 +208,7 @@ class TaskShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStep:
-    """How often a kind of task was done and failed in the step that `began_at` this time.
+    """The counts of a kind of task that was done and failed in the step that `began_at` this time.
 
     `p50` and `p95` are the seconds that 50 and 95 of 100 of them took at most; None: none ended.
     """

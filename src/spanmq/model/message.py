@@ -1,4 +1,4 @@
-"""What is received and settled."""
+"""Messages, their settlements and their states."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of the message of a `queue` with this `message_id`, as `state` says.
+    """The result of the message with this `message_id` in a `queue`; `state` says which one.
 
     "stored": its handler returned `value`. "unstored": what it returned could not be stored, because of `error`.
     "dead": it is a dead letter, because of `error`. "missing": no result is kept, because none was stored, it has

@@ -1,4 +1,4 @@
-"""How a queue delivers, and what follows from which category of failure."""
+"""Policies of queues, and of the categories of failures."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final, TypedDict, get_type_hints
@@ -96,7 +96,7 @@ class CategoryRule:
 
 @dataclass(frozen=True, slots=True)
 class CategoryPolicy:
-    """What a category of failures means; None: as the queue's policy says. `queue` is None in general."""
+    """The policy of a category of failures; None: the queue's policy. `queue` is None for the general policy."""
 
     category: str
     retries: bool

@@ -52,7 +52,7 @@ class QueueSchema:
 
 @dataclass(frozen=True, slots=True)
 class QueueStorage:
-    """What one queue takes on disk, in bytes with indexes.
+    """The disk space of one queue, in bytes with indexes.
 
     `unsettled` is the number of its messages that are not settled; `state_bytes` is of those of all queues.
 
@@ -69,7 +69,7 @@ class QueueStorage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayExtent:
-    """How far back the messages of a queue can be replayed, and what that takes on disk.
+    """The oldest message of a queue that can be replayed, and the disk space of the kept messages.
 
     The log has every message that was sent since `since`, None while it has none. Of its `bytes`,
     `kept_bytes` are there only because the policy says `keep`.
@@ -85,7 +85,7 @@ class ReplayExtent:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many messages were sent again, and the id that the last of them had, None if there were none."""
+    """The number of messages that were sent again, and the old id of the last one, None if there were none."""
 
     count: int
     last_message_id: int | None
@@ -138,7 +138,7 @@ class TopicBinding:
 
 @dataclass(frozen=True, slots=True)
 class NotifyThrottle:
-    """How often at most a queue announces new messages."""
+    """The limit for announcements of new messages of a queue."""
 
     queue: str
     throttle_ms: int

@@ -1,4 +1,4 @@
-"""Which shard a message goes to. No I/O here."""
+"""The choice of a message's shard. No I/O here."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class ShardMap:
         """
         if self.routing == "key":
             if key is None:
-                raise InvalidArgumentError("these shards are chosen by a key: give one", queue=self.queue)
+                raise InvalidArgumentError("these shards are chosen by a key: pass one", queue=self.queue)
             names = list(self.shards)
             return names[(key if isinstance(key, int) else _weight("", key)) % len(names)]
         if self.routing == "group" and group is not None:

@@ -1,4 +1,4 @@
-"""What consumes queues in bulk: streams and jobs of the pipeline."""
+"""Bulk consumers of queues: streams and jobs of the pipeline."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +27,7 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """What a job of the pipeline did; `queue` is None of one over several queues.
+    """A run of a job of the pipeline; `queue` is None if it has several queues.
 
     `state` is "running", "succeeded", "failed", or "lost": not heard of (`seen_at`) for two minutes.
     """

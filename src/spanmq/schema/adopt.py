@@ -89,13 +89,13 @@ def adopt(
         if current.holding not in UPSTREAM:
             if current.version is None:
                 raise SchemaMissingError(
-                    "there is no PGMQ to take over: the database holds nothing of it",
-                    hint="spanmq schema install makes an empty database ready.",
+                    "the database has no PGMQ to take over",
+                    hint="For an empty database, run spanmq schema install.",
                     sqlstate="MQ006",
                 )
             raise NotPossibleError(
                 f"the database holds spanmq {current.version}, not PGMQ",
-                hint="Nothing is to be done: queues that were PGMQ's are spanmq's now.",
+                hint="Nothing needs to be done: the queues are spanmq's already.",
                 sqlstate="MQ006",
                 code="adoption_refused",
             )

@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 
 class Holding(enum.StrEnum):
-    """What a database holds."""
+    """The contents of a database: nothing, PGMQ or spanmq."""
 
     NOTHING = "nothing"
     INSTALLED = "installed"
@@ -57,7 +57,7 @@ UPSTREAM = (Holding.UPSTREAM_EXTENSION, Holding.UPSTREAM_SQL_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a server and a database are, as far as an installation is concerned.
+    """The state of a server and a database, as far as an installation depends on it.
 
     `holding` is what the database has. `version` is that of our schema or of upstream's extension, `migrations` maps
     the names of what was applied to checksums, and `functions_checksum` is that of the functions; None without a
@@ -79,7 +79,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a run did: the `version` now, the names of the `migrations` that it applied, and `functions_applied`."""
+    """An installation's result: the `version` now, names of applied `migrations`, and `functions_applied`."""
 
     version: str
     migrations: tuple[str, ...]
@@ -306,8 +306,8 @@ def check_server(current: State) -> None:
         raise ServerReadOnlyError("the server is a standby", hint="Connect to the primary.", sqlstate="25006")
     if current.is_read_only:
         raise ServerReadOnlyError(
-            "transactions are read-only here",
-            hint="Look at the setting default_transaction_read_only of the server, database and role.",
+            "transactions of this session are read-only",
+            hint="Check the setting default_transaction_read_only of the server, database and role.",
             sqlstate="25006",
         )
     if not current.may_create:

@@ -1,4 +1,4 @@
-"""What one version of the product installs: its SQL files as statements and as a script. Reads files only.
+"""The SQL of one version of the product, as statements and as a script. Reads files only.
 
 `sql/tables` are applied once each, `sql/functions` again at every change, `sql/manager` does the rest. Files are
 applied by name, a folder's after those of the folders in it: `functions/entries.sql` comes last.
@@ -150,7 +150,7 @@ def script(release: Release, from_version: str | None = None, *, transaction: bo
             raise InvalidArgumentError(str(error), hint="Give one such as 0.1.0.") from error
         if is_newer:
             raise SchemaVersionError(
-                f"there is no way from {from_version} to {release.version}",
+                f"an upgrade is not possible from {from_version} to {release.version}",
                 hint="Use that version or a newer one.",
                 code="schema_newer",
             )

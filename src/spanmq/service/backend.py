@@ -1,4 +1,4 @@
-"""What all requests share: one client with its pool, the long polls, the tokens and the limits."""
+"""The common part of all requests: one client with its pool, the long polls, the tokens and the limits."""
 
 import asyncio
 import logging

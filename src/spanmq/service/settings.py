@@ -32,7 +32,7 @@ class Settings:
         100, "Requests without a valid token that wait for their client; more end the slowest."
     )
     waiting_max: int = _option(5_000, "Requests that wait for messages at once.")
-    waiting_per_token_max: int = _option(2_500, "Those of one token; more get 429.")
+    waiting_per_token_max: int = _option(2_500, "Waiting requests of one token; more get 429.")
     wait_max: float = _option(20.0, "Seconds that a request may wait for messages.")
     read_timeout: float = _option(20.0, "Seconds to receive a request, and to send 16 kB of its answer.")
     body_bytes_max: int = _option(16 * 1024 * 1024, "Bytes that a request may have.")
@@ -66,7 +66,7 @@ class Settings:
             raise InvalidArgumentError("a TLS key requires its certificate")
         for path in (self.tls_certificate, self.tls_key):
             if path is not None and not path.is_file():
-                raise InvalidArgumentError(f"there is no file {str(path)!r}")
+                raise InvalidArgumentError(f"this file does not exist: {str(path)!r}")
         if not self.with_tokens and not is_loopback(self.host):
             raise InvalidArgumentError(
                 f"a service without tokens can't listen on {self.host!r}",

@@ -118,7 +118,7 @@ def _row(line: str, field: str, place: str) -> tuple[str, dict[str, Any]]:
     try:
         row = json.loads(line)
     except ValueError as error:
-        raise InvalidArgumentError(f"{place} is no JSON: {error}") from error
+        raise InvalidArgumentError(f"{place} is not valid JSON: {error}") from error
     if not isinstance(row, dict) or field not in row:
         raise InvalidArgumentError(f"{place} is not a JSON object with a field {field!r}")
     value = row[field]

@@ -51,7 +51,7 @@ class Options:
     )
     fill_db: int | None = option(
         None,
-        "How many messages; it ends when they are handled.",
+        "Number of messages; the run ends when they are handled.",
         "N",
         shown="1000, or all rows of --from",
         classic="fill-db",
@@ -83,15 +83,15 @@ class Options:
     work: str = option(
         "uniform:1:10", "Milliseconds to handle one: uniform:1:10, fixed:5, exponential:5, lognormal:5:1."
     )
-    batch: int = option(32, "How many messages a worker receives at once (spanmq).")
+    batch: int = option(32, "Number of messages that a worker receives at once (spanmq).")
     send_batch: int | None = option(
         None,
-        "How many messages a producer sends at once.",
+        "Number of messages that a producer sends at once.",
         shown="1 at a rate, 100000 with --producer spark, else 1000",
     )
     producer: str = option(
         "client",
-        "What sends: processes with a client, or, before the workers begin, Spark's sink.",
+        "Producers: processes with a client, or, before the workers begin, Spark's sink.",
         "client|spark",
     )
     producers: int = option(1, "Producer processes.")
@@ -116,7 +116,7 @@ class Options:
         "SECONDS",
         shown="none, 60 with --compare",
     )
-    idle_sleep: float = option(1.0, "How long an idle worker sleeps (polling).", "SECONDS")
+    idle_sleep: float = option(1.0, "Pause of an idle worker (polling).", "SECONDS")
     patience: float = option(30.0, "Stop when no message was handled for this time.", "SECONDS")
     seed: int = option(1, "The same seed gives the same load.")
     source: str | None = option(

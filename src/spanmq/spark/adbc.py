@@ -46,7 +46,7 @@ FILES: Final = Path("/dev/fd")
 
 
 class StatementError(Exception):
-    """What the server, or the way to it, said of a statement."""
+    """An error of the server, or of the connection, for a statement."""
 
 
 @contextmanager

@@ -43,7 +43,7 @@ class ArchiveStreamReader(Stream):
         if options.receiver is not None:
             raise errors.InvalidArgumentError(
                 "the option receiver is for streams over a queue",
-                hint="One over an archive takes nothing: its place is in its checkpoint alone.",
+                hint="A stream over an archive holds no messages: its position is only in its checkpoint.",
             )
         if options.bounds.has_end:
             raise errors.InvalidArgumentError(
@@ -228,7 +228,7 @@ class ArchiveStreamReader(Stream):
     def _lost(self, what: str) -> errors.MessagesLostError:
         return errors.MessagesLostError(
             f"queue {self._options.queue}: {what}",
-            hint="With failOnDataLoss=false the stream goes on without them.",
+            hint="With failOnDataLoss=false the stream continues without them.",
             queue=self._options.queue,
         )
 

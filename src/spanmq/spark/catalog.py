@@ -38,7 +38,7 @@ def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
         if key.lower() == "dsn" and not conninfo_to_dict(value).keys().isdisjoint(SECRETS):
             raise InvalidArgumentError(
                 "the dsn of a table of Spark's catalogue can't have a password",
-                hint="Copies of the table would have it in their schema. Name a passfile, or set SPANMQ_DSN.",
+                hint="Copies of the table would have it in their schema. Use a passfile, or set SPANMQ_DSN.",
             )
     first, *others = schema.fields
     first.metadata = {**first.metadata, KEY: json.dumps(own)}

@@ -1,4 +1,4 @@
-"""What Spark raises, as one message: the cause, not the stacks of three machines."""
+"""An exception of Spark as one message: the cause, without the stacks of three machines."""
 
 import os
 import re

@@ -52,7 +52,7 @@ TABLE_PREFIX: Final = "option."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Which part of an archive is read: ids and times, the first ones included and the last ones not."""
+    """The part of an archive to read: ids and times, the first ones included and the last ones not."""
 
     starts_latest: bool = False
     first_id: int | None = None
@@ -62,13 +62,13 @@ class Bounds:
 
     @property
     def has_end(self) -> bool:
-        """Whether what is archived later is not read."""
+        """Return whether messages that are archived later are not read."""
         return self.end_id is not None or self.ends_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a user gave, checked. `queue` may be a list or a pattern where it is read."""
+    """The checked options of a user. For reads, `queue` may be a list or a pattern."""
 
     dsn: str
     queue: str

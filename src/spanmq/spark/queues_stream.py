@@ -140,7 +140,7 @@ class QueuesStreamReader(Stream):
         if self._options.fail_on_data_loss:
             raise errors.MessagesLostError(
                 f"queue {name}, which the checkpoint has, was dropped",
-                hint="With failOnDataLoss=false the stream goes on without it.",
+                hint="With failOnDataLoss=false the stream continues without it.",
                 queue=name,
             ) from error
 
@@ -148,7 +148,7 @@ class QueuesStreamReader(Stream):
         if not is_named(name, self._options.queue):
             raise errors.PipelineError(
                 f"the checkpoint has queue {name}, which the option queue does not name: {self._options.queue}",
-                hint="Name it, too, or use a new checkpoint.",
+                hint="Add it, or use a new checkpoint.",
                 queue=name,
             )
 

@@ -1,4 +1,4 @@
-"""What differs between the releases of Spark: 4.0 is the oldest, and what an older one lacks is left out.
+"""Differences between the releases of Spark: 4.0 is the oldest, and features that it lacks are left out.
 
 Filters came with 4.1; with 4.2 the start and the limit of a stream's batch, and sinks that take Arrow.
 """

@@ -266,7 +266,7 @@ def read(
                 raise errors.MessagesLostError(
                     f"queue {each.queue}: of {each.expected} messages only {count} are left, "
                     f"{place_of(options, each)}",
-                    hint="With failOnDataLoss=false the stream goes on without them.",
+                    hint="With failOnDataLoss=false the stream continues without them.",
                     queue=each.queue,
                 )
 

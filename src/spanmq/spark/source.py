@@ -1,4 +1,4 @@
-"""What the data source gives Spark for its options."""
+"""The readers and writers of the data source, by its options."""
 
 from collections.abc import Mapping
 
@@ -62,7 +62,7 @@ def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> 
         from spanmq.spark.table_sink import TableWriter, read_table_options
 
         if overwrite:
-            raise InvalidArgumentError("a table is not overwritten", hint='Write with mode("append").')
+            raise InvalidArgumentError("a table can't be overwritten", hint='Write with mode("append").')
         return TableWriter(read_table_options(given, is_stream=False), schema)
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Write with mode("append").')
@@ -78,7 +78,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bo
 
         if overwrite:
             raise InvalidArgumentError(
-                "a table is not overwritten",
+                "a table can't be overwritten",
                 hint='Use outputMode("append"), or "update" with the mode upsert.',
             )
         return TableStreamWriter(read_table_options(given, is_stream=True), schema)
@@ -98,5 +98,5 @@ def _write_options(given: Mapping[str, str], schema: StructType, use: str) -> Op
     if not any(key.lower() == "queue" for key in given):
         table = table_options(schema).get("table", "queue")
         if table != "queue":
-            raise InvalidArgumentError(f"nothing can be written into a table that reads {table}")
+            raise InvalidArgumentError(f"nothing can be inserted into a table that reads {table}")
     return read_options(merged(given, schema, use), use)

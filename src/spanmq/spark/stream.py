@@ -62,7 +62,7 @@ Offset = dict[str, Any]
 
 
 class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What streams have in common; `is_bounded` ones end with what was there at their start."""
+    """The common part of streams; an `is_bounded` one ends with the messages that existed at its start."""
 
     def __init__(self, options: Options, schema: StructType, server: KeptClient | None = None) -> None:
         self._options = options
@@ -323,7 +323,7 @@ class StreamReader(Stream):
         if folded(queue) != folded(self._options.queue):
             raise errors.PipelineError(
                 f"the checkpoint is of queue {queue}, the option queue is {self._options.queue}",
-                hint="Name what the checkpoint has, or use a new checkpoint.",
+                hint="Use the queue of the checkpoint, or a new checkpoint.",
                 queue=self._options.queue,
             )
         check_kind(offset, "receiver")
@@ -345,7 +345,7 @@ def check_kind(offset: Offset, name: str) -> None:
     if offset.get("v") != VERSION:
         raise errors.PipelineError(
             f"the checkpoint is of version {offset.get('v')}, this release knows {VERSION}",
-            hint="Go on with the release that wrote it, or use a new checkpoint.",
+            hint="Continue with the release that wrote it, or use a new checkpoint.",
         )
     if name not in offset:
         raise errors.PipelineError(

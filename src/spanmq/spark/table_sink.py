@@ -73,7 +73,7 @@ TEXTS: Final = frozenset(("text", "varchar", "bpchar"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
-    """What a user gave, checked."""
+    """The checked options of a user."""
 
     dsn: str
     table: str
@@ -436,7 +436,8 @@ def find_target(connection: psycopg.Connection[Any], options: TableOptions, sche
         found = None
     if found is None:
         raise InvalidArgumentError(
-            f"there is no table {options.table!r}", hint="Such as public.orders; quote names that need it."
+            f"no table has the name {options.table!r}",
+            hint="Such as public.orders; quote names that need it.",
         )
     namespace, name, oid, may_insert, may_update = found
     if not may_insert or (options.mode == "upsert" and not may_update):

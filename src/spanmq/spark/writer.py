@@ -136,7 +136,7 @@ def check_columns(options: Options, schema: StructType) -> None:
         what = f"it has no column {unknown[0]!r}" if unknown else "the column body is missing"
         raise errors.InvalidArgumentError(
             f"a message has the columns {', '.join(COLUMNS)} and {group}: {what}",
-            hint="Make a body of the others: to_json(struct(…)) as body.",
+            hint="Convert the others to a body: to_json(struct(…)) as body.",
         )
     for name in (each for each in (*COLUMNS, group) if each in names):
         kind = names[name]
@@ -216,7 +216,7 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
         if table.column(name).null_count < table.num_rows:
             raise errors.InvalidArgumentError(
                 f"the column {name} can't be written: the queue sets it",
-                hint="Name the columns: insert into orders (body, `group`) …",
+                hint="List the columns: insert into orders (body, `group`) …",
             )
     has_groups = group in names and table.column(group).null_count < table.num_rows
     if has_groups or (headers is not None and headers.null_count < table.num_rows):

@@ -40,7 +40,7 @@ PROBES: Final = {"string": "", "number": 0, "boolean": True, "null": None, "arra
 
 
 class Arguments:
-    """What a function takes from its callers, and what from the worker (`injected`)."""
+    """The parameters that a function takes from its callers, and those from the worker (`injected`)."""
 
     def __init__(self, function: Callable[..., Any], task: str) -> None:
         self._function = function
@@ -210,7 +210,7 @@ class Arguments:
             # Which are missing or unknown, Pydantic finds.
             values = dict(zip(self._positional, args, strict=False)) | kwargs
             if len(values) < len(args) + len(kwargs):
-                raise TypeError("there are more arguments than parameters, or one is given twice")
+                raise TypeError("there are more arguments than parameters, or one is passed twice")
             return f"{self._head}{write(values)}}}", (*values, *map(type, values.values()))
         except (TypeError, ValueError, RecursionError) as error:
             raise TaskArgumentsError(f"task {self._task!r}: {reasons(error, 'arguments')}") from error

@@ -19,7 +19,7 @@ class Place(TypedDict, total=False):
 
 
 class Options(Place, total=False):
-    """What `using` takes: see docs/guides/tasks.md."""
+    """The options of `using`: see docs/guides/tasks.md."""
 
     delay: Seconds
     at: datetime
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """How a batch with this `id` ended: of its `total` messages `dead` are dead letters, `done` are all others."""
+    """The end of the batch with this `id`: of its `total` messages `dead` are dead letters, `done` are all others."""
 
     id: int
     total: int

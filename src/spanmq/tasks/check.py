@@ -1,4 +1,4 @@
-"""What this program would make of the messages that are queued now: `spanmq check`, and a line of a worker's log."""
+"""The check of queued messages against the tasks of this program: `spanmq check`, and a line of a worker's log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class QueuedCalls:
 
 
 class Fit(NamedTuple):
-    """How arguments fit a task: the task, a verdict, and what is wrong with them, in words."""
+    """The result of a check of arguments: the task, a verdict, and the problems as text."""
 
     task: str | None
     verdict: str
@@ -64,7 +64,7 @@ class Sample(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all messages were read."""
+        """Return whether all messages were read."""
         return len(self.messages) >= self.length
 
 

@@ -1,4 +1,4 @@
-"""What a worker does with a message for a task: find the task, read its arguments, call it, ack."""
+"""The handling of a message for a task: find the task, read its arguments, call it, ack."""
 
 import logging
 import os
@@ -362,7 +362,7 @@ def batch_of(message: Message, task: str) -> BatchResult:
     try:
         return BatchResult(**(message.headers or {})["x-spanmq-batch"])
     except (KeyError, TypeError) as error:
-        raise TaskArgumentsError(f"task {task!r} takes a batch, and the message ends none") from error
+        raise TaskArgumentsError(f"task {task!r} takes a batch, and its message does not end one") from error
 
 
 async def _surround(middleware: Middleware, call_next: CallNext, message: Message) -> Any:

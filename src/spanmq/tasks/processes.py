@@ -37,7 +37,7 @@ PROGRESS_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a call returned: the JSON of a result that is stored, and the calls to send."""
+    """The reply to a call: the JSON of a result that is stored, and the calls to send."""
 
     result: str | Unstored | None = None
     steps: tuple[Step, ...] = ()

@@ -156,7 +156,8 @@ class Tasks:
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             if not callable(function):
                 raise InvalidArgumentError(
-                    f"a task is a function, got {function!r}", hint='A name is @tasks.task(name="ship").'
+                    f"a task is a function, got {function!r}",
+                    hint='Set a name with @tasks.task(name="ship").',
                 )
             rules = retry or self.catalog.retry
             task = (StoredTask if options.get("store_result") else Task)(

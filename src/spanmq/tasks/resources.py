@@ -1,4 +1,4 @@
-"""What tasks get by the type of a parameter: opened by a worker before its first message, closed after the last."""
+"""Resources, which tasks get by a parameter's type: a worker opens them before its first message, closes them after."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -32,7 +32,7 @@ class Resources:
         if kind is None:
             raise InvalidArgumentError(
                 f"the resource {function!r} has no type",
-                hint="Annotate what it returns, such as Iterator[Bank], or write @tasks.resource(kind=Bank).",
+                hint="Annotate its return type, such as Iterator[Bank], or write @tasks.resource(kind=Bank).",
                 code="invalid_handler",
             )
         if kind in self.openers:

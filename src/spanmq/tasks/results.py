@@ -21,7 +21,7 @@ def check_batch(calls: Sequence[object], then: Call) -> None:
     if len(calls) > CALLS_MAX:
         raise InvalidArgumentError(
             f"task {then.task!r} takes the results of at most {CALLS_MAX} calls, got {len(calls)}",
-            hint="Divide them into several batches, or let the tasks store what they return elsewhere.",
+            hint="Divide them into several batches, or store the results elsewhere.",
         )
     for call in calls:
         if isinstance(call, Call) and not call.stores_result:
@@ -82,5 +82,5 @@ def _messages_of(message: Message, task: str) -> list[tuple[str, int]]:
         ]
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise TaskArgumentsError(
-            f"task {task!r} takes the results of a batch, and the message ends none"
+            f"task {task!r} takes the results of a batch, and its message does not end one"
         ) from error

@@ -1,4 +1,4 @@
-"""What becomes of a message whose task failed. Decides only, no I/O here."""
+"""The decision about a message whose task failed. No I/O here."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ FINAL: Final = ("PERMANENT", "BUSINESS")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and how soon a task that failed is tried again.
+    """The number of attempts of a failed task, and the pauses between them.
 
     After `max_attempts` attempts its message is a dead letter; None leaves that to the policy of the queue.
     The pause is `backoff` seconds, twice as many after each attempt, at most an hour, up to half of it less

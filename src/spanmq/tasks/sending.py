@@ -1,4 +1,4 @@
-"""How calls of tasks reach their queues: one batch for all that have the same options."""
+"""Sends of calls of tasks: one batch for all calls with the same options."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Sent(Generic[Result_co]):
             return cast("Result_co", value)
         if self.message_id not in results:
             raise TaskFailedError(
-                f"{self} left no result: it was cancelled or deleted, went on with another task, or its result expired",
+                f"{self} left no result: it was cancelled or deleted, its task returned a call, or the result expired",
                 queue=self.queue,
             )
         return self.read(value)
@@ -156,7 +156,7 @@ class Sent(Generic[Result_co]):
     @property
     def _clients(self) -> Clients:
         if self.clients is None:
-            raise InvalidArgumentError(f"{self} was not sent by a task, so nothing waits for it")
+            raise InvalidArgumentError(f"{self} was not sent by a task, so it has no result")
         return self.clients
 
     def _failed(self, failures: Sequence[Failure]) -> TaskFailedError:

@@ -40,7 +40,7 @@ class Note:
 
 
 class ShapeNotes:
-    """Which shapes this process has noted, and until when that holds."""
+    """The shapes that this process has noted, and the time until which a note holds."""
 
     def __init__(self) -> None:
         self._until: dict[Key, float] = {}

@@ -188,7 +188,7 @@ class Task(Generic[P, R]):
                 hint=f"It has {', '.join(Options.__annotations__)}.",
             )
         if "delay" in options and "at" in options:
-            raise InvalidArgumentError("a task is sent with a delay or for a moment, not both")
+            raise InvalidArgumentError("a task is sent with delay or at, not both")
         queue: Any = options.get("queue", self.queue)
         if not isinstance(queue, str) or not self.catalog.allows(self, queue):
             raise InvalidArgumentError(
@@ -237,7 +237,7 @@ class Task(Generic[P, R]):
         found = find(self.path) if self.process else self
         if not isinstance(found, Task) or found.name != self.name:
             raise InvalidArgumentError(
-                f"another process does not find task {self.name!r} as {self.path}",
+                f"another process can't find task {self.name!r} as {self.path}",
                 hint="Register it with the decorator @tasks.task(process=True).",
                 code="invalid_handler",
             )

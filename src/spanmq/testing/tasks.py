@@ -337,7 +337,7 @@ def _peek(catalog: Catalog) -> Iterator[Message]:
 
 
 class _Session:
-    """What a performer asks for clients."""
+    """The part of a session that asks for clients."""
 
     def __init__(self, client: AsyncClient, thread_client: Client) -> None:
         self._client = client

@@ -252,7 +252,7 @@ class Handling:
 
     @property
     def context(self) -> SpanContext:
-        """What later attempts link to."""
+        """Return the context to which later attempts link."""
         return self._span.get_span_context()
 
     def __enter__(self) -> Self:

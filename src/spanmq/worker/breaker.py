@@ -15,11 +15,11 @@ BreakerState = Literal["closed", "trial", "open"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerPolicy:
-    """When a worker stops receiving: `failures` messages in a row failed, and then up to `tries` of the newest, too.
+    """The numbers of a circuit breaker: it opens if `failures` messages in a row fail, then up to `tries` newest ones.
 
-    A message counts at its first attempt, and if its failure is a DEPENDENCY. Any success ends the row. Nothing is
-    received for `pause` seconds, then the newest messages are tried again; the first one that is handled closes the
-    breaker. Raises InvalidArgumentError for numbers that are not positive.
+    A message counts at its first attempt, and if its failure is a DEPENDENCY. Any success ends the row. While it is
+    open, the worker receives nothing for `pause` seconds, then tries the newest messages again; the first success
+    closes it. Raises InvalidArgumentError for numbers that are not positive.
     """
 
     failures: int = 50

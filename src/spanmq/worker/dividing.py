@@ -1,4 +1,4 @@
-"""Which queues are received from: those that may have a message, as far as slots are free."""
+"""The choice of the queues for receives: those that may have a message, as far as slots are free."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping

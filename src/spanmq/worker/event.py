@@ -177,7 +177,7 @@ class HandlerSlow:
 
 @event
 class BreakerOpened:
-    """Nothing is received from this queue for `pause_seconds`: a dependency is down.
+    """The worker receives nothing from this queue for `pause_seconds`: a dependency is down.
 
     `failures` messages in a row, none of which had failed before, failed because of it; `error` is the error of the
     last one.

@@ -49,7 +49,7 @@ class Isolation:
 
     @property
     def is_active(self) -> bool:
-        """Whether a message waits to be handled alone, or is."""
+        """Return whether a message waits to be handled alone, or is being handled alone."""
         return bool(self._waiting) or self._job is not None
 
     def add(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Which queues of a server have messages: one registration, one poll and one channel for all of them."""
+"""Polls for queues of a server with messages: one registration, one poll and one channel for all of them."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable

@@ -14,7 +14,7 @@ FORGETTING: Final = 0.05
 
 
 class Share:
-    """What one queue holds of the pool: messages that a handler has or waits for, and what was asked for.
+    """The share of one queue in the pool: messages that a handler has or waits for, and requested messages.
 
     A slot holds one message, more of fast ones. `is_ready` says that the queue may have a message; `at_most`
     limits how many are held, if it is given. `retries` of those held were received before: they may be slow, however
@@ -106,7 +106,7 @@ class Share:
 
     @property
     def room_for_retries(self) -> int:
-        """How many more messages that were received before may be held while others wait: half of the slots."""
+        """Return the number of further retries that may be held while other messages wait: half of the slots."""
         return max((self.ceiling * self.retries_per_slot + 1) // 2 - self.retries, 0)
 
     @property

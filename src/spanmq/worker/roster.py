@@ -42,7 +42,7 @@ class Roster:
         there = newest(found)
         if there is None:
             raise QueueNotFoundError(
-                f"{self._queue} has no shards", hint="ShardedQueue.create() makes them.", queue=self._queue
+                f"{self._queue} has no shards", hint="ShardedQueue.create() creates them.", queue=self._queue
             )
         if unknown := (self._chosen or frozenset()) - there.all.keys():
             raise InvalidArgumentError(

@@ -140,7 +140,7 @@ class Settings:
 
     @property
     def patience_seconds(self) -> float:
-        """How long the server may be silent: slightly longer than its own time limit for a statement."""
+        """The time for which the server may be silent: slightly longer than its own time limit for a statement."""
         if self.patience is not None:
             return self.patience
         timeouts = self.timeouts or UNLIMITED

@@ -1,4 +1,4 @@
-"""Where the code of a running handler is: the stack of its thread, or of its coroutine."""
+"""The stacks of running handlers: of a thread, or of a coroutine."""
 
 import sys
 import traceback

@@ -1,4 +1,4 @@
-"""How long the handlers of a kind usually take: what is longer is named while it runs. No I/O here."""
+"""Usual durations of handlers: a longer one is reported while it runs. No I/O here."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable

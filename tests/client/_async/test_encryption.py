@@ -129,7 +129,7 @@ async def test_looks_and_pops_give_what_does_not_open_as_it_is(orders: AsyncClie
         [popped] = await other.pop("orders")
     for message in (looked, popped):
         assert isinstance(message.body, Unopened)
-        assert "'old', which is not here" in str(message.body.error)
+        assert "'old', which this program does not have" in str(message.body.error)
         assert (
             Encryption({"old": OLD}).open(message.body.text.encode(), "orders") == json.dumps(SECRET).encode()
         )

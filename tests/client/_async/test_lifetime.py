@@ -28,9 +28,9 @@ async def test_client_of_a_transaction_ends_with_it(client: AsyncClient) -> None
             lambda: transaction.transaction().__aenter__(),
         ]
         for call in calls:
-            with pytest.raises(NotPossibleError, match="the transaction of this client is over"):
+            with pytest.raises(NotPossibleError, match="the transaction of this client has ended"):
                 await call()
-        with pytest.raises(NotPossibleError, match="the transaction of this client is over"):
+        with pytest.raises(NotPossibleError, match="the transaction of this client has ended"):
             _ = transaction.connection
     assert (await client.queues.metrics("orders")).length == 1
 

@@ -37,7 +37,7 @@ def test_data_of_another_major_version_is_refused_and_kept(folder: Path) -> None
 def test_what_can_not_be_the_folder_or_a_setting_of_a_server_is_refused(parent: Path, folder: Path) -> None:
     (parent / "file").touch()
     for place, options, said in (
-        (folder, {"version": 15}, "comes as PostgreSQL 16 and 18, not 15"),
+        (folder, {"version": 15}, "has PostgreSQL 16 and 18, not 15"),
         *(
             (folder, {"settings": {name: "5433"}}, name)
             for name in ("port", "unix_socket_directories", "cluster_name")

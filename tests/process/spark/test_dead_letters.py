@@ -119,7 +119,7 @@ def test_nothing_is_proposed_on_thin_evidence() -> None:
 def test_selection_that_means_nothing_is_refused(dead: Client, spark: SparkSession, database: str) -> None:
     cause = dead_letters(spark, database, "orders").causes[0].cause
     act = partial(dead_letters, spark, database, "orders", act="redrive")
-    with pytest.raises(InvalidArgumentError, match="nothing says which"):
+    with pytest.raises(InvalidArgumentError, match="no selection says which"):
         act()
     with pytest.raises(InvalidArgumentError, match=f"Did you mean {cause}"):
         act(causes=[cause[:-1]])

@@ -136,7 +136,7 @@ def test_command_that_follows_ends_in_good_order(
     [told] = [json.loads(line) for line in done.stdout.splitlines()]
     assert told["exported"] == 10
     done = CliRunner().invoke(app, ["pipeline", *arguments, "--dry-run", "--dsn", database])
-    assert (done.exit_code, "choose one of" in done.stderr) == (2, True)
+    assert (done.exit_code, "can't be used together" in done.stderr) == (2, True)
 
 
 def test_retention_waits_for_the_lake(

@@ -132,8 +132,8 @@ def test_command_sends_messages_of_a_lake_again(
     assert (code, "sent 0 messages" in said) == (0, True)
     assert [each.body["amount"] for each in client.receive("again", 100)] == [15, 16, 17, 18, 19]
     for words, error in (
-        (("again",), "give a PATH, --from-lake or --from-archive"),
-        (("again", "path", "--from-archive"), "give a PATH, --from-lake or --from-archive"),
+        (("again",), "pass PATH, --from-lake or --from-archive"),
+        (("again", "path", "--from-archive"), "pass PATH, --from-lake or --from-archive"),
         (("again", "path", "--of", "orders"), "--of is for --from-lake and --from-archive"),
         (("again", "--from-archive", "--body", "body"), "--body is for a PATH"),
     ):

@@ -282,7 +282,7 @@ def test_table_of_the_catalogue_is_read_and_inserted_into(
         assert "message_id can't be written" in failure(
             lambda: spark.sql("insert into orders_table select * from orders_table")
         )
-        assert "nothing can be written into a table that reads archive" in failure(
+        assert "nothing can be inserted into a table that reads archive" in failure(
             lambda: spark.sql("insert into archived (body) values ('1')")
         )
         assert "can't have a password" in failure(

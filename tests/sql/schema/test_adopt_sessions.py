@@ -21,7 +21,7 @@ from spanmq.testing import wait_until_waiting
 
 
 def test_nothing_to_adopt_is_said(session: Connection) -> None:
-    with pytest.raises(SchemaMissingError, match="holds nothing"):
+    with pytest.raises(SchemaMissingError, match="the database has no PGMQ to take over"):
         adopt(session)
     schema.install(session)
     with pytest.raises(NotPossibleError, match="holds spanmq 0"):

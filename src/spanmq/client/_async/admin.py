@@ -1,4 +1,4 @@
-"""What operators, the service, workers and jobs need: `client.admin`, with a namespace for each noun."""
+"""Calls of operators, the service, workers and jobs: `client.admin`, with a namespace for each noun."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class AsyncTokens:
             argument.seconds("overlap", overlap),
         )
         if not await self._link.run(optional_queue_call(None, "rotate_token", flag, *arguments)):
-            raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
+            raise NotFoundError(f"no token has the name {name!r}", code="token_not_found")
         return secret
 
     async def revoke(self, name: str) -> bool:

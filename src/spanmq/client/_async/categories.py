@@ -11,7 +11,7 @@ from spanmq.model import CategoryPolicy, CategoryRule
 
 
 class AsyncCategories:
-    """Which kind of failure an error is (TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN).
+    """Rules for the category of a failure (TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN).
 
     Without a `queue` a rule or a policy is one for all queues.
     """

@@ -1,4 +1,4 @@
-"""How a call reaches the database: over a pool, or over one connection, which may belong to the caller.
+"""Links to the database: over a pool, or over one connection, which may belong to the caller.
 
 Every exception of psycopg becomes one of spanmq.errors here.
 """
@@ -88,7 +88,7 @@ class AsyncPoolLink:
         """Refuse: each call has another one."""
         raise errors.NotPossibleError(
             "a client over a pool has no connection of its own",
-            hint="`client.transaction()` gives a client that has.",
+            hint="`client.transaction()` returns a client with a connection.",
         )
 
     async def open(self) -> None:
@@ -99,8 +99,8 @@ class AsyncPoolLink:
         if self._opened or connector is None:
             if self._is_of_another_process():
                 raise errors.NotPossibleError(
-                    "the client was opened by another process, and two can't share its connections",
-                    hint="Make a client, or call the first time, after the fork.",
+                    "the client was opened by another process, and processes can't share its connections",
+                    hint="Create the client, or make its first call, after the fork.",
                 )
             return
         async with self._opening:
@@ -122,7 +122,7 @@ class AsyncPoolLink:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no call can follow."""
+        """Return whether no call can follow."""
         return self._closed
 
     async def close(self) -> None:
@@ -223,8 +223,8 @@ class AsyncPoolLink:
         except (PoolTimeout, PoolClosed) as error:
             failure = "" if self.connector is None else self.connector.last_failure
             raise errors.ConnectionFailedError(
-                f"the pool gave no connection: {error}{failure and f'; the last attempt: {failure}'}",
-                hint="The server is away, or all connections are taken: see pool_size and timeout.",
+                f"the pool returned no connection: {error}{failure and f'; the last attempt: {failure}'}",
+                hint="The server is unreachable, or all connections are in use: see pool_size and timeout.",
             ) from error
         # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
         restore = not connection.autocommit
@@ -260,7 +260,7 @@ class AsyncPoolLink:
             await connection.close()
             # It replaces a broken one.
             await self.pool.putconn(connection)
-        raise PoolTimeout("connections break as soon as they are made")
+        raise PoolTimeout("each new connection breaks at once")
 
     @asynccontextmanager
     async def dedicated(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -305,7 +305,7 @@ class AsyncConnectionLink:
         """The connection; raises NotPossibleError when it has gone back to its pool."""
         if self._is_over:
             raise errors.NotPossibleError(
-                "the transaction of this client is over, and its connection is another's",
+                "the transaction of this client has ended, and another client uses its connection",
                 hint="Call it within its `with` block, or call the client that it came from.",
             )
         return self._connection
@@ -441,7 +441,7 @@ async def in_transaction(connection: AsyncConnection[Any]) -> AsyncIterator[None
                 # The error was suppressed, but the caller must know: the server answers a commit with a
                 # rollback, and psycopg raises nothing.
                 raise errors.InvalidTransactionError(
-                    "a call in the transaction had failed: nothing of it took effect",
+                    "a call in the transaction has failed: the transaction had no effect",
                     hint="A transaction() around a call that may fail is a savepoint.",
                     sqlstate="25P02",
                     code="transaction_aborted",

@@ -1,4 +1,4 @@
-"""How queues and the server are: `client.health`."""
+"""The state of queues and of the server: `client.health`."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What became of messages: `client.results`."""
+"""Results and outcomes of messages: `client.results`."""
 
 from collections.abc import Iterable
 from functools import partial

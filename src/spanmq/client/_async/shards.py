@@ -78,7 +78,7 @@ class AsyncShardedQueue:
         if there is None:
             raise QueueNotFoundError(
                 f"there are no shards of {self.queue}",
-                hint="ShardedQueue.create() makes them.",
+                hint="ShardedQueue.create() creates them.",
                 queue=self.queue,
             )
         return there
@@ -94,7 +94,7 @@ class AsyncShardedQueue:
         if before.former is not None:
             raise ShardsChangedError(
                 f"the shards of {self.queue} are being changed",
-                hint="finish() ends it when nothing is left that moves.",
+                hint="finish() ends the change when no group has to move any more.",
                 queue=self.queue,
             )
         wanted = replace(
@@ -198,7 +198,7 @@ class AsyncShardedQueue:
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
                 await self._publish(await self.shards())
-        raise ShardsChangedError(f"the shards of {self.queue} change all the time", queue=self.queue)
+        raise ShardsChangedError(f"the shards of {self.queue} keep changing", queue=self.queue)
 
     async def receive(
         self,
@@ -357,13 +357,13 @@ class AsyncShardedQueue:
             placed = dict.fromkeys(shards, next(iter(self.servers)))
         else:
             raise InvalidArgumentError(
-                "name the server of each shard, because there are several", queue=self.queue
+                "pass the server of each shard, because there are several servers", queue=self.queue
             )
         if unknown := set(placed.values()) - self.servers.keys():
-            raise InvalidArgumentError(f"no such servers: {', '.join(sorted(unknown))}", queue=self.queue)
+            raise InvalidArgumentError(f"unknown servers: {', '.join(sorted(unknown))}", queue=self.queue)
         return placed
 
     def _server(self, name: str) -> AsyncClient:
         if name not in self.servers:
-            raise InvalidArgumentError(f"the map names a server {name!r}: give its client", queue=self.queue)
+            raise InvalidArgumentError(f"the map names a server {name!r}: pass its client", queue=self.queue)
         return self.servers[name]

@@ -1,4 +1,4 @@
-"""What a client makes of its DSN, pool or connection: a way to call, and what runs in the background."""
+"""The link and the background tasks that a client makes from its DSN, pool or connection."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/admin.py by tools/generate_sync.py: change that file.
 
-"""What operators, the service, workers and jobs need: `client.admin`, with a namespace for each noun."""
+"""Calls of operators, the service, workers and jobs: `client.admin`, with a namespace for each noun."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Tokens:
             argument.seconds("overlap", overlap),
         )
         if not self._link.run(optional_queue_call(None, "rotate_token", flag, *arguments)):
-            raise NotFoundError(f"there is no token {name!r}", code="token_not_found")
+            raise NotFoundError(f"no token has the name {name!r}", code="token_not_found")
         return secret
 
     def revoke(self, name: str) -> bool:

@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/connection.py by tools/generate_sync.py: change that file.
 
-"""How a call reaches the database: over a pool, or over one connection, which may belong to the caller.
+"""Links to the database: over a pool, or over one connection, which may belong to the caller.
 
 Every exception of psycopg becomes one of spanmq.errors here.
 """
@@ -90,7 +90,7 @@ class PoolLink:
         """Refuse: each call has another one."""
         raise errors.NotPossibleError(
             "a client over a pool has no connection of its own",
-            hint="`client.transaction()` gives a client that has.",
+            hint="`client.transaction()` returns a client with a connection.",
         )
 
     def open(self) -> None:
@@ -101,8 +101,8 @@ class PoolLink:
         if self._opened or connector is None:
             if self._is_of_another_process():
                 raise errors.NotPossibleError(
-                    "the client was opened by another process, and two can't share its connections",
-                    hint="Make a client, or call the first time, after the fork.",
+                    "the client was opened by another process, and processes can't share its connections",
+                    hint="Create the client, or make its first call, after the fork.",
                 )
             return
         with self._opening:
@@ -124,7 +124,7 @@ class PoolLink:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no call can follow."""
+        """Return whether no call can follow."""
         return self._closed
 
     def close(self) -> None:
@@ -225,8 +225,8 @@ class PoolLink:
         except (PoolTimeout, PoolClosed) as error:
             failure = "" if self.connector is None else self.connector.last_failure
             raise errors.ConnectionFailedError(
-                f"the pool gave no connection: {error}{failure and f'; the last attempt: {failure}'}",
-                hint="The server is away, or all connections are taken: see pool_size and timeout.",
+                f"the pool returned no connection: {error}{failure and f'; the last attempt: {failure}'}",
+                hint="The server is unreachable, or all connections are in use: see pool_size and timeout.",
             ) from error
         # One statement is one round trip then, not three. A pool that isn't ours gets it back as it was.
         restore = not connection.autocommit
@@ -262,7 +262,7 @@ class PoolLink:
             connection.close()
             # It replaces a broken one.
             self.pool.putconn(connection)
-        raise PoolTimeout("connections break as soon as they are made")
+        raise PoolTimeout("each new connection breaks at once")
 
     @contextmanager
     def dedicated(self) -> Iterator[Connection[Any]]:
@@ -307,7 +307,7 @@ class ConnectionLink:
         """The connection; raises NotPossibleError when it has gone back to its pool."""
         if self._is_over:
             raise errors.NotPossibleError(
-                "the transaction of this client is over, and its connection is another's",
+                "the transaction of this client has ended, and another client uses its connection",
                 hint="Call it within its `with` block, or call the client that it came from.",
             )
         return self._connection
@@ -443,7 +443,7 @@ def in_transaction(connection: Connection[Any]) -> Iterator[None]:
                 # The error was suppressed, but the caller must know: the server answers a commit with a
                 # rollback, and psycopg raises nothing.
                 raise errors.InvalidTransactionError(
-                    "a call in the transaction had failed: nothing of it took effect",
+                    "a call in the transaction has failed: the transaction had no effect",
                     hint="A transaction() around a call that may fail is a savepoint.",
                     sqlstate="25P02",
                     code="transaction_aborted",

@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/health.py by tools/generate_sync.py: change that file.
 
-"""How queues and the server are: `client.health`."""
+"""The state of queues and of the server: `client.health`."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

@@ -410,7 +410,7 @@ class Channels:
 
     @property
     def is_heard(self) -> bool:
-        """Whether every message, or settlement, is announced."""
+        """Return whether every message, or settlement, is announced."""
         return self._announce_call is not None
 
     def is_new(self, queue: str) -> bool:

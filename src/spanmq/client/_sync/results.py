@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/results.py by tools/generate_sync.py: change that file.
 
-"""What became of messages: `client.results`."""
+"""Results and outcomes of messages: `client.results`."""
 
 from collections.abc import Iterable
 from functools import partial

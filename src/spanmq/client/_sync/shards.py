@@ -80,7 +80,7 @@ class ShardedQueue:
         if there is None:
             raise QueueNotFoundError(
                 f"there are no shards of {self.queue}",
-                hint="ShardedQueue.create() makes them.",
+                hint="ShardedQueue.create() creates them.",
                 queue=self.queue,
             )
         return there
@@ -96,7 +96,7 @@ class ShardedQueue:
         if before.former is not None:
             raise ShardsChangedError(
                 f"the shards of {self.queue} are being changed",
-                hint="finish() ends it when nothing is left that moves.",
+                hint="finish() ends the change when no group has to move any more.",
                 queue=self.queue,
             )
         wanted = replace(
@@ -200,7 +200,7 @@ class ShardedQueue:
             except ShardsChangedError:
                 # A change may have been interrupted: write the newest map to all servers.
                 self._publish(self.shards())
-        raise ShardsChangedError(f"the shards of {self.queue} change all the time", queue=self.queue)
+        raise ShardsChangedError(f"the shards of {self.queue} keep changing", queue=self.queue)
 
     def receive(
         self,
@@ -356,13 +356,13 @@ class ShardedQueue:
             placed = dict.fromkeys(shards, next(iter(self.servers)))
         else:
             raise InvalidArgumentError(
-                "name the server of each shard, because there are several", queue=self.queue
+                "pass the server of each shard, because there are several servers", queue=self.queue
             )
         if unknown := set(placed.values()) - self.servers.keys():
-            raise InvalidArgumentError(f"no such servers: {', '.join(sorted(unknown))}", queue=self.queue)
+            raise InvalidArgumentError(f"unknown servers: {', '.join(sorted(unknown))}", queue=self.queue)
         return placed
 
     def _server(self, name: str) -> Client:
         if name not in self.servers:
-            raise InvalidArgumentError(f"the map names a server {name!r}: give its client", queue=self.queue)
+            raise InvalidArgumentError(f"the map names a server {name!r}: pass its client", queue=self.queue)
         return self.servers[name]

@@ -1,6 +1,6 @@
 # Generated from src/spanmq/client/_async/source.py by tools/generate_sync.py: change that file.
 
-"""What a client makes of its DSN, pool or connection: a way to call, and what runs in the background."""
+"""The link and the background tasks that a client makes from its DSN, pool or connection."""
 
 from __future__ import annotations
 

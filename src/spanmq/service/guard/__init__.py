@@ -1,1 +1,1 @@
-"""Who may do what, and how much of it at once: tokens, scopes and limits."""
+"""Access control of the service: tokens, their scopes and their limits."""

@@ -25,7 +25,9 @@ def check_is_ours(request: Request) -> None:
     if not is_named_here(headers.get("host")):
         raise Refusal(421, "not_by_this_name", "without tokens the service answers to localhost only")
     if is_from_elsewhere(headers):
-        raise Refusal(403, "from_another_site", "without tokens nothing is done for pages of other sites")
+        raise Refusal(
+            403, "from_another_site", "without tokens, requests of pages of other sites are refused"
+        )
 
 
 async def identify(request: Request) -> Caller:

@@ -188,7 +188,7 @@ class Guesses:
                 429,
                 "too_many_failures",
                 "too many wrong secrets came from this address",
-                hint="A token that was right here within the last hour is not refused.",
+                hint="A token that was valid within the last hour is not refused.",
                 retry_after=round(1 / FORGOTTEN_PER_SECOND),
             )
         self._add(address, 1)

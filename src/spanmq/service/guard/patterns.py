@@ -109,6 +109,6 @@ class Patterns:
                 raise
             raise InvalidArgumentError(
                 f"{what} takes longer than {SECONDS:g} second",
-                detail="Give a simpler pattern, or choose fewer: by category, error_class, since and until.",
+                detail="Use a simpler pattern, or select fewer with category, error_class, since and until.",
                 code="invalid_pattern",
             ) from error

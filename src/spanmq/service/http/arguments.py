@@ -137,7 +137,7 @@ class Arguments:
             return self._body.default
         if body and not is_json(request.headers.get("content-type", "")):
             raise invalid_request(
-                "body: its Content-Type is not that of JSON", hint="Send Content-Type: application/json."
+                "body: its Content-Type is not application/json", hint="Send Content-Type: application/json."
             )
         if not body:
             raise invalid_request("body: missing")

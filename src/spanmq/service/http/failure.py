@@ -80,7 +80,7 @@ CODES_OF_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 400: "inv
 
 
 class Problem(Struct):
-    """What went wrong."""
+    """The body of an error response."""
 
     code: str
     message: str

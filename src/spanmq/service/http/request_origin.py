@@ -1,4 +1,4 @@
-"""Whether a request comes from this machine, and whether from a page of another site."""
+"""Checks whether a request comes from this machine, and whether from a page of another site."""
 
 import ipaddress
 from collections.abc import Mapping

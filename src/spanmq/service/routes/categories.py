@@ -47,13 +47,13 @@ class Rule(Given, kw_only=True):
 
 
 class Meaning(Given, kw_only=True):
-    """How a category is handled: its settings."""
+    """The settings of a category."""
 
     settings: Settings
 
 
 class CategorySettings(Struct):
-    """How a category is handled; null: as the queue's policy says."""
+    """The settings of a category; null stands for the queue's policy."""
 
     category: str
     retries: bool

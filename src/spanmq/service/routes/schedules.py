@@ -37,7 +37,7 @@ ManagesSome = Annotated[Caller, Scope("manage", "request")]
 
 
 class Recurring(Given, kw_only=True):
-    """When a message is sent, its queue and its content."""
+    """The times, the queue and the content of a recurring message."""
 
     queue: Annotated[str, Meta(min_length=1, max_length=47)]
     cron: Annotated[str, Meta(max_length=1_000)]

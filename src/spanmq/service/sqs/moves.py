@@ -36,7 +36,7 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     source = await call.queue("receive", name_of_arn(call.values["SourceArn"]))
     rate = call.values.get("MaxNumberOfMessagesPerSecond")
     if rate is not None and not 1 <= rate <= RATE_MAX:
-        raise bad_value(f"MaxNumberOfMessagesPerSecond is of 1 to {RATE_MAX}.")
+        raise bad_value(f"MaxNumberOfMessagesPerSecond must be 1 to {RATE_MAX}.")
     queues = [QueueView(known) for known in await store.list_queues(call.backend.client)]
     names = [each.name for each in queues if each.redrive is not None and each.redrive.queue == source.name]
     if not names:
@@ -83,7 +83,7 @@ async def list_message_move_tasks(call: Call) -> dict[str, Any]:
     source = await call.queue("look", name_of_arn(call.values["SourceArn"]))
     most = call.values.get("MaxResults", 1)
     if not 1 <= most <= LISTED_MAX:
-        raise bad_value(f"MaxResults is of 1 to {LISTED_MAX}.")
+        raise bad_value(f"MaxResults must be 1 to {LISTED_MAX}.")
     moves = await store.list_moves(call.backend.client, source.name, most)
     return {"Results": [_shown(each) for each in moves]}
 

@@ -1,4 +1,4 @@
-"""What goes to another broker, and what a broker is to the job that sends there."""
+"""Messages for another broker, and the interface of a broker."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ class Outgoing:
 
 
 class Broker(Protocol):
-    """Where messages are sent. It goes to the executors: what it holds can be pickled."""
+    """The destination of messages. It is sent to the executors, so all of its values can be pickled."""
 
     def check(self) -> None:
         """Raise PipelineError unless messages can be sent: the broker is reachable, and the target exists."""

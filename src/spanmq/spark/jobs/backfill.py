@@ -29,7 +29,7 @@ PLACE: Final = "place"
 
 @dataclass(frozen=True, slots=True)
 class BackfillReport:
-    """What a backfill `job_id` into a `queue` did in `seconds`; with `is_dry_run`, what it would do.
+    """The result of a backfill `job_id` into a `queue` in `seconds`; with `is_dry_run`, its expected result.
 
     `sent` is 0 where a job of this id was sent before; `found` counts the rows. For a dry run with archived messages,
     the first of all that there are was sent at `oldest_at`.

@@ -22,8 +22,8 @@ SIZE: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """What a compaction did: in the `table` of a `queue` in a `lake` of this `format`, it `replaced` files by `written`
-    ones, in `seconds`.
+    """The result of a compaction of the `table` of a `queue` in a `lake` of this `format`: `written` files in place of
+    `replaced` ones, in `seconds`.
     """
 
     queue: str

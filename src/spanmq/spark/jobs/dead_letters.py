@@ -78,7 +78,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersReport:
-    """What was found, the largest first; `act` was about `chosen` dead letters, and done with `done`.
+    """The causes, the largest first; `act` was about `chosen` dead letters, and was applied to `done` of them.
 
     `changes` are the first ten of a dry run with an expression for the body.
     """
@@ -123,7 +123,8 @@ def dead_letters(
         raise InvalidArgumentError(f"dead letters can be redriven or discarded, not {act!r}")
     if act is not None and not (causes or category or all_causes):
         raise InvalidArgumentError(
-            f"nothing says which dead letters to {act}", hint="Name causes, a category, or say all of them."
+            f"no selection says which dead letters to {act}",
+            hint="Name causes, a category, or say all of them.",
         )
     if body is not None and act != "redrive":
         raise InvalidArgumentError("an expression for the body is for redriving")

@@ -55,7 +55,7 @@ Known = Exported | ducklake_run.State
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export did; with a dry run, what one would do. `checksum` is of the bodies (docs/internals/spark.md).
+    """The result of an export, or the expected one of a dry run. `checksum` is of the bodies (docs/internals/spark.md).
 
     From the `table` of a `queue`, `exported` rows, after `exported_before` of earlier runs, went `to` a lake of this
     `format`, in `files` files and `seconds` seconds; `is_dry_run`: they did not.
@@ -75,7 +75,7 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class FollowReport:
-    """What exports that followed each other did: the number of those that had something, and of rows."""
+    """The result of repeated exports: the number of those with new rows, and of rows."""
 
     queue: str
     table: str
@@ -86,7 +86,7 @@ class FollowReport:
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """What one export is about."""
+    """The parts of one export."""
 
     spark: Session
     options: Options
@@ -329,7 +329,7 @@ def _written(
         raise PipelineError(
             f"queue {options.queue}: {sent[0]} rows with checksum {sent[1]:x} were read, ids {extent.first} to"
             f" {extent.last}, and their files have {there[0]} with {there[1]:x}",
-            hint="Nothing of it counts. Run the export again.",
+            hint="The export has no effect. Run it again.",
             queue=options.queue,
         )
     for file in files:
@@ -361,6 +361,6 @@ def verify(this: _Export, manifest: Manifest) -> None:
     if (n := size_of(manifest.ids)) != manifest.count:
         raise PipelineError(
             f"queue {this.options.queue}: {manifest.count} rows were written, with {n} ids",
-            hint="Nothing of it counts. Run the export again.",
+            hint="The export has no effect. Run it again.",
             queue=this.options.queue,
         )

@@ -1,4 +1,4 @@
-"""Where a lake is: a folder, or a prefix of an object store (S3, GCS, Azure) by its URI.
+"""The place of a lake: a folder, or a prefix of an object store (S3, GCS, Azure) by its URI.
 
 Files are written once, whole, and have names within the lake. A store's settings are those of its environment
 variables (AWS_…, GOOGLE_…, AZURE_…), which obstore and deltalake read alike.

@@ -1,4 +1,4 @@
-"""What a repair of a lake finds: rows that only the lake has are kept in a folder, and ids that are gone are named."""
+"""The findings of a lake's repair: rows that only the lake has, kept in a folder, and ids that are gone."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ RANGES_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class RestoredTable:
-    """What a lake has of a table that the database has not, and the reverse, in rows.
+    """The number of rows of a table that only the lake has, and of those that only the database has.
 
     `exports` no longer count; the next one writes the rows of the database. `kept` is the folder of those that
     only the lake has, empty without any. `gone` rows are in neither: the lake had them before it went back, and

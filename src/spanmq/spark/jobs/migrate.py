@@ -53,7 +53,7 @@ END_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class MigrateReport:
-    """What a migration did. `left` messages are still in the queue: delayed, leased, or sent meanwhile.
+    """The result of a migration. `left` messages are still in the queue: delayed, leased, or sent in the meantime.
 
     `sent` counts what this run handed over and the broker confirmed. With a dry run it is what waits.
     """

@@ -26,7 +26,7 @@ exception
         return;
     when lock_not_available then
         raise exception 'a transaction is using PGMQ''s tables and did not end in time'
-            using errcode = '55P03', hint = 'End it, or give the take-over more time. Nothing was changed.';
+            using errcode = '55P03', hint = 'End it, or raise the lock timeout. Nothing was changed.';
 end $$;
 
 create function spanmq_adopt.hold_settings(mode text) returns void

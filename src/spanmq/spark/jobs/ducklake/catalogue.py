@@ -42,7 +42,7 @@ PLACE: Final = "pos"
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the newest export of a queue's table has noted of itself in the catalogue."""
+    """The record of the newest export of a queue's table in the catalogue."""
 
     number: int
     source: str

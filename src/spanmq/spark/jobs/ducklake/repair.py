@@ -37,7 +37,7 @@ WELL: Final = (Standing.NEW, Standing.WELL)
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a lake has and lacks of a queue's table.
+    """The rows of a queue's table that a lake has, and those that it lacks.
 
     `ids` are in files that are there, `missing` files are not. `lacking` ids were exported and are in neither the files
     nor the database, and `orphans` are files that no catalogue names, which may have them.

@@ -48,7 +48,7 @@ PREFIX: Final = "spanmq-"
 
 
 class Standing(Enum):
-    """How the catalogue, the database and the files stand to each other; see above."""
+    """The relation of the catalogue, the database and the files; see above."""
 
     NEW = "neither has noted an export"
     WELL = "each has what the others have"
@@ -59,7 +59,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is known of a queue's table.
+    """The state of a queue's table.
 
     `noted` is the newest export by the catalogue, and `recorded` the number of that by the database: the same one if
     `is_recorded`. The lake has been refused since `refused_at`. `missing` are files that the catalogue names and the
@@ -143,7 +143,7 @@ class Run:
                 catalogue.lake.delete(name)
 
     def drop(self, manifest: Manifest) -> None:
-        """Do nothing: there are no files."""
+        """Do nothing: an export into a DuckLake has no draft."""
 
     def note(self, seen: Seen) -> None:
         """Note what was seen; without any export, that retention waits for the lake."""

@@ -106,8 +106,8 @@ begin
         order by case when newest_first then -d.dead_letter_id else d.dead_letter_id end limit qty;
 end $$;
 
--- How many dead letters of each category wait in a queue, or in each (queue null; only for a role that may look into
--- all). From counters: costs the same whatever their number.
+-- The number of pending dead letters by category, in a queue or in each (queue null; only for a role with look on all
+-- queues). It is read from counters, so its cost does not depend on the number.
 create or replace function spanmq_call.count_dead_letters(queue text default null)
 returns table (queue_name text, category text, n bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
@@ -155,10 +155,10 @@ begin
     return n;
 end $$;
 
--- Deletes dead letters that fit all filters (as dead_letters()), at most qty, and returns how many: call it again until
--- it returns 0. dry_run only counts them. By default those that wait, which are lost then; redriven true: the history
--- of those that were redriven. Groups that waited for one continue. Raises MQ020 for a bad pattern, MQ002 for a bad
--- path.
+-- Deletes dead letters that match all filters (as dead_letters()), at most qty, and returns their number: call it again
+-- until it returns 0. dry_run only counts them. By default it deletes pending dead letters, and their messages are
+-- lost; with redriven true, it deletes the history of redriven ones. Groups that waited for one continue. Raises MQ020
+-- for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.purge_dead_letters(
     queue text, category text default null, error text default null, error_class text default null,
     since timestamptz default null,

@@ -70,10 +70,10 @@ end $$;
 -- look into all): a row for each task, category, class and text of the last error, without numbers, ids and quoted
 -- text; those with the most messages first, at most qty. n messages have `attempts` at most; the first of them failed
 -- at first_failed_at for the first time, the latest at last_failed_at; the next attempt is at retry_at; first_id is one
--- of them, and example its last error as it is, up to 2,000 characters. Of all queues, only the qty with the most
--- failing messages are read. Reads the errors of about 500 messages, which are drawn by their ids, and counts up to
--- 100,000 messages; where there are more, is_exact is false, and n is an estimate. Costs the same for any number beyond
--- that.
+-- of them, and example its last error as it is, up to 2,000 characters. With queue null, only the qty queues with the
+-- most failing messages are read. Reads the errors of about 500 messages, which are drawn by their ids, and counts up
+-- to 100,000 messages; where there are more, is_exact is false, and n is an estimate. Costs the same for any number
+-- beyond that.
 create or replace function spanmq_call.failing(queue text default null, qty integer default 100)
 returns table (queue_name text, task text, category text, error_class text, error text, n bigint, is_exact boolean,
                attempts integer,
@@ -250,9 +250,9 @@ begin
     return query select * from spanmq_core.last_failures(this_queue, these.ids, these.attempts, these.vts);
 end $$;
 
--- Makes failing messages visible at once that wait for a later attempt: those of one cause, as failing_messages()
--- selects them, of msg_ids if they are given, at most qty. Returns how many: call it again until it returns 0. Leased
--- ones are left alone. Their attempts stay.
+-- Makes failing messages visible at once: those of one cause, as failing_messages() selects them, only msg_ids if they
+-- are passed, at most qty. Returns their number: call it again until it returns 0. Leased messages are not changed. The
+-- attempts stay.
 create or replace function spanmq_call.retry_failing(
     queue text, task text default null, category text default null, error_class text default null,
     error text default null,
@@ -274,9 +274,9 @@ begin
     return cardinality(ids);
 end $$;
 
--- Makes dead letters of failing messages, with their last failure as the reason: of those that failing_messages()
--- selects, of msg_ids if they are given, at most qty. Returns how many: call it again until it returns 0. Leased ones
--- are left alone.
+-- Makes dead letters of failing messages, with their last failure as the reason: those that failing_messages() selects,
+-- only msg_ids if they are passed, at most qty. Returns their number: call it again until it returns 0. Leased messages
+-- are not changed.
 create or replace function spanmq_call.reject_failing(
     queue text, task text default null, category text default null, error_class text default null,
     error text default null,

@@ -1,7 +1,7 @@
 -- Circuit breakers of workers: each is decided in its worker, which reports it while it is open (report_worker).
 
--- Closes the circuit breakers of all workers of a queue: they receive again as soon as they report next, within about a
--- second. Returns how many were open. One whose messages go on failing opens again.
+-- Closes the circuit breakers of all workers of a queue: they receive again with their next report, within about a
+-- second. Returns the number of open breakers. If messages continue to fail, a breaker opens again.
 create or replace function spanmq_call.close_breaker(queue text) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -173,7 +173,7 @@ begin
                                  ' "number" || @[1].type() != "string")')
        ) is not false then
         raise exception 'not the position of a stream: %', coalesce(left(given::text, 200), 'null')
-            using errcode = 'MQ002', hint = 'spanmq.archive_position gives positions.';
+            using errcode = 'MQ002', hint = 'spanmq.archive_position() returns positions.';
     end if;
 end $$;
 

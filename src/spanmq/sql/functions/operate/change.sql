@@ -51,7 +51,7 @@ language sql stable as $$
     from to_jsonb(value) v
 $$;
 
--- Does nothing. Functions record their calls themselves; clients of 0.1.0 call this beside them.
+-- Does nothing, because functions record their calls themselves. Clients of 0.1.0 still call it.
 create or replace function spanmq.note_change(
     action text, queue text default null, actor text default null, details jsonb default null
 ) returns void

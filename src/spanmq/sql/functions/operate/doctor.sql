@@ -1,8 +1,8 @@
 -- Is this server fit for its job? doctor() looks at it and says what to do.
 
--- A row a finding: check_name, level (ok, warning or problem), what was found, and what to do about it (null when ok).
--- client_at: the clock of the caller, to be compared with the server's. connections: how many connections all pools may
--- open together. Changes nothing. Raises MQ002 for connections under 1.
+-- A row for each finding: check_name, level (ok, warning or problem), the finding, and an action (null when ok).
+-- client_at: the clock of the caller, to be compared with the server's. connections: the number of connections that all
+-- pools may open together. Changes nothing. Raises MQ002 for connections under 1.
 create or replace function spanmq.doctor(client_at timestamptz default null, connections integer default null)
 returns table (check_name text, level text, finding text, advice text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -59,7 +59,7 @@ language sql stable as $$
                     and o.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
 $$;
 
--- A row for each queue into which the caller may look, or for those of them that are named:
+-- A row for each queue on which the caller has look, or only for the named ones:
 --   backlog                 messages that are not settled = visible + in_flight + delayed + failed
 --   visible                 a receive may get them now, if the queue isn't paused
 --   in_flight               leased, and the lease runs

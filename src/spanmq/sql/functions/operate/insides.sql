@@ -1,6 +1,6 @@
 -- Looking into a queue at a bounded price: what pages for people show.
 
--- The current state of each of these queues (null: all into which the caller may look), in the order of their creation.
+-- The current state of each of these queues (null: all on which the caller has look), in the order of their creation.
 -- is_exact: it has at most `most` messages, and these were counted; else the counts are null: use the last sample
 -- (latest_statistics). Costs what `most` messages cost. Queues that do not exist, or into which the caller may not
 -- look, are left out. Raises MQ002 for a bad number.

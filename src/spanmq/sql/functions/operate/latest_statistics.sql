@@ -1,5 +1,5 @@
--- How each queue stood at its last sample, into which the caller may look, and what can be read of it now at a fixed
--- price. It costs the same whatever waits there: monitors may ask every few seconds.
+-- The last sample of each queue on which the caller has look, and the current values that can be read at a fixed cost.
+-- The cost does not depend on the number of messages, so monitoring may call it every few seconds.
 --   sent_total              ids drawn up to now: a counter that only rises
 --   dead_letters            dead letters that wait now
 --   sampled_at              when maintain() last took a sample; null: never. Counts are of the duration_seconds before

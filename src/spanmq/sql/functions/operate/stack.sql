@@ -25,8 +25,8 @@ begin
     return true;
 end $$;
 
--- What the worker has reported since it was asked last: an array of up to 20 objects with msg_id, kind (the task, or
--- null), seconds, for which the handler had run, and stack; null as long as it has not, or if it was not asked.
+-- Returns the report of the worker since it was asked last: an array of up to 20 objects with msg_id, kind (the task,
+-- or null), seconds, for which the handler had run, and stack; null as long as it has not, or if it was not asked.
 create or replace function spanmq_call.get_stacks(queue text, worker text) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -48,8 +48,8 @@ begin
     return found;
 end $$;
 
--- Records the end of a run, with its report, or with the error that ended it; false if there is no such run of the
--- caller's, or it has ended. Raises MQ002 for a report of over 65,536 bytes.
+-- Records the end of a run, with its report or its error; false if the caller has no such run, or it has ended. Raises
+-- MQ002 for a report of over 65,536 bytes.
 create or replace function spanmq_call.end_pipeline_run(
     of_queue text, run_id bigint, report jsonb default null, error text default null, of_caller uuid default null
 ) returns boolean

@@ -270,7 +270,7 @@ begin
             using errcode = 'MQ053',
             detail = format('The checkpoint goes on after batch %s, batches up to %s are settled.', after,
                     (select r.settled from spanmq_core.receiver r where r.receiver_id = receiver)),
-                hint = 'With the option failOnDataLoss=false the stream goes on without them.';
+                hint = 'With the option failOnDataLoss=false the stream continues without them.';
     end if;
     return query
         select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b,
@@ -297,8 +297,8 @@ begin
     return next;
 end $$;
 
--- The receivers of a queue, or of all (null): what each holds, since when it has been open, and when it last called, to
--- the minute.
+-- The receivers of a queue, or of all (null), each with the messages that it holds, the time at which it was opened,
+-- and the time of its last call, to the minute.
 create or replace function spanmq_call.list_receivers(queue text default null)
 returns table (queue_name text, receiver uuid, label text, state text, batch bigint, settled bigint, held bigint,
                created_at timestamptz, opened_at timestamptz, seen_at timestamptz)
@@ -357,9 +357,9 @@ begin
         where r.receiver_id = reader.receiver_id;
 end $$;
 
--- Releases the messages that a receiver holds, and its label; returns their number. First settles the batches up to
--- `settled`, which a checkpoint proves to be done: what a sink has and no checkpoint proves is delivered again. A
--- stream that still runs under it stops with an error.
+-- Releases the messages that a receiver holds, and its label; returns their number. It first settles the batches up to
+-- `settled`, which are done according to a checkpoint. Messages that are in a sink but in no checkpoint are delivered
+-- again. A stream that still runs with the receiver stops with an error.
 create or replace function spanmq_call.release_receiver(
     queue text, receiver text, settled bigint default null, settled_token uuid default null
 ) returns bigint

@@ -1,7 +1,7 @@
--- Gets a stream past messages that its own code can't bear: takes them out of the batches that the receiver (its label
--- or id) holds, and makes dead letters of them. Returns how many; ids that it doesn't hold stay as they are. A driver
--- that runs stops with an error; the next one reads the same batches without them. Raises MQ002 for an unknown
--- receiver. What the sink had of such a batch before its checkpoint did stays in the sink.
+-- Makes dead letters of messages that the code of a stream cannot process, and removes them from the batches that the
+-- receiver (its label or id) holds. Returns their number. Ids that the receiver does not hold are not changed. A
+-- running driver stops with an error; the next one reads the same batches without these messages. Raises MQ002 for an
+-- unknown receiver. If the sink has rows of such a batch that are not in the checkpoint yet, they stay in the sink.
 create or replace function spanmq_call.reject_from_receiver(
     queue text, receiver text, msg_ids bigint[], error text default null, category text default null
 ) returns bigint

@@ -154,7 +154,7 @@ language sql stable as $$
     select coalesce(jsonb_path_query_first_tz(body, path, '{}', true) not in ('false', 'null'), false)
 $$;
 
--- How far back the messages of a queue can be replayed, and what that takes: keep, the policy's; since, when the first
+-- The extent of the messages that can be replayed, and their disk space: keep, the policy's; since, when the first
 -- message was sent from which on the log has them all; first_id and last_id, null in an empty log; bytes of the log,
 -- and kept_bytes of its segments that would be gone without `keep`. No row for a subscription, whose log is that of its
 -- queue.

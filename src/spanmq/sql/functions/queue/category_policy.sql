@@ -11,12 +11,12 @@ begin
             order by c.queue_id nulls last limit 1);
 end $$;
 
--- Changes what a category means in a queue, or in all queues that have nothing of their own for it (queue null): the
--- settings that are named, the others stay. retries: whether such a message is tried again (PERMANENT and BUSINESS:
--- not, unless set). max_attempts, backoff_base, backoff_factor, backoff_max: in place of those of the queue's policy;
--- null: as that says. Settings null, of a queue: it follows the general ones again. Returns what holds now, from the
--- next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002 for an unknown category, and
--- changes nothing then; 42P01; 42501 without manage on the queue (queue null: manage on all queues).
+-- Changes the policy of a category in a queue, or in all queues without their own (queue null): only the named settings
+-- change. retries: whether such a message is tried again (PERMANENT and BUSINESS: not, unless set). max_attempts,
+-- backoff_base, backoff_factor, backoff_max: in place of those of the queue's policy; null: as that says. With settings
+-- null, a queue follows the general settings again. Returns the settings that hold from the next failure on. Raises
+-- MQ008 for a setting that is unknown or out of range, MQ002 for an unknown category, and changes nothing then; 42P01;
+-- 42501 without manage on the queue (queue null: manage on all queues).
 create or replace function spanmq_call.set_category_policy(queue text, category text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -62,7 +62,7 @@ begin
             raise exception '% must be %, got: %', setting,
                 case setting when 'max_attempts' then 'a whole number from 1 to 1000'
                 else spanmq_core.range_of(setting) end, settings->setting
-                using errcode = 'MQ008', hint = 'null: as the policy of the queue says.';
+                using errcode = 'MQ008', hint = 'null stands for the setting of the policy.';
     end;
     return to_jsonb(policy) - 'queue_id';
 end $$;

@@ -114,7 +114,7 @@ begin
     return this.queue_id;
 end $$;
 
--- Makes the rule of this name, or changes all of it: errors whose text and whose class match these patterns (null: any;
+-- Creates the rule of this name, or replaces it: errors whose text and whose class match these patterns (null: any;
 -- regular expressions, without regard to case) are of this category. `place` orders the rules, the lowest first. queue
 -- null: for all queues. It holds from the next failure on. Raises MQ020 for a bad pattern, MQ002 for the rest: then
 -- nothing has changed.
@@ -154,7 +154,8 @@ begin
     return found;
 end $$;
 
--- The rules in the order in which they are asked: those of this queue, then those of all (queue null: only these).
+-- The rules in the order of their evaluation: first those of this queue, then those for all queues (queue null: only
+-- the latter).
 create or replace function spanmq_call.list_category_rules(queue text default null)
 returns table (name text, category text, error text, error_class text, place integer, queue_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

@@ -66,7 +66,7 @@ language sql stable as $$
            || jsonb_build_object('archive_on_ack', this.archive_on_ack, 'archive_retention', this.retention_interval)
 $$;
 
--- The settings of a queue's policy, those with their default too, as a JSON object.
+-- The settings of a queue's policy as a JSON object, including defaults.
 create or replace function spanmq_call.get_policy(queue text) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -75,9 +75,9 @@ begin
     return spanmq_core.settings_of(this, spanmq_core.policy_of(this.queue_id));
 end $$;
 
--- Changes the settings that are named and leaves the others; null restores the default. Returns the whole policy. It
--- takes effect with the next call of any session. Raises MQ008 for a setting that is unknown or out of range: then
--- nothing has changed; MQ060 for a max_backlog or a keep of a subscription.
+-- Changes only the named settings; null restores the default. Returns the whole policy. It takes effect with the next
+-- call of any session. Raises MQ008 for a setting that is unknown or out of range: then nothing has changed; MQ060 for
+-- a max_backlog or a keep of a subscription.
 create or replace function spanmq_call.set_policy(queue text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

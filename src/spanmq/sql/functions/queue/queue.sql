@@ -169,7 +169,7 @@ begin
     perform spanmq_call.create_queue(queue_name, false, false, spanmq_call.prove_caller());
 end $$;
 
--- A queue that a crash of the server empties and that writes no WAL. Its archive and its ids are logged.
+-- Creates a queue that writes no WAL and is empty after a crash of the server. Its archive and its ids are logged.
 create or replace function pgmq.create_unlogged(queue_name text) returns void
 language plpgsql as $$
 begin

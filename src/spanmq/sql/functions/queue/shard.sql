@@ -42,7 +42,7 @@ begin
     return there;
 end $$;
 
--- Forgets the map; the shards stay as queues. False if there was none.
+-- Deletes the map; the shards stay as queues. False if the map does not exist.
 create or replace function spanmq_call.forget_shards(queue text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -303,7 +303,7 @@ begin
     perform spanmq_core.check_quantity(qty);
     if slots is null or slots < 1 then
         raise exception 'slots must be at least 1, got: %', slots
-            using errcode = 'MQ002', hint = '1 where one transaction settles the whole batch.';
+            using errcode = 'MQ002', hint = 'Pass 1 if one transaction settles the whole batch.';
     end if;
     perform spanmq_core.raise_if(alone is null, 'alone cannot be NULL', 'Omit it for false.');
     if newest is null or retries < 0 then
@@ -336,9 +336,8 @@ begin
     end if;
 end $$;
 
--- As read, repeated until messages come or the time is over. PGMQ's interface makes this sleep inside one statement,
--- which holds a connection and a snapshot: our own clients poll from outside. With 0 seconds it returns nothing, as in
--- PGMQ.
+-- As read, repeated until messages come or the time is over. As in PGMQ, the call sleeps inside one statement, with a
+-- connection and a snapshot; spanmq's own clients poll from outside. With 0 seconds it returns nothing, as in PGMQ.
 create or replace function spanmq_call.read_with_poll(
     queue_name text, vt integer, qty integer, max_poll_seconds integer default 5, poll_interval_ms integer default 100,
     conditional jsonb default '{}'

@@ -219,8 +219,8 @@ begin
                  case when policy.rate_limit_per_group is not null then spanmq_core.until_open(policy) end);
 end $$;
 
--- The same for many queues at once, in their order: for one process in which many wait. For a queue that does not
--- exist, or on which the caller has no right, the result is null; the next receive raises the error.
+-- The same for many queues at once, in their order, for a process with many waiting receivers. For a queue that does
+-- not exist, or on which the caller has no right, the result is null; the next receive raises the error.
 create or replace function spanmq.look_ahead(queues text[]) returns double precision[]
 language plpgsql as $$
 declare

@@ -1,7 +1,7 @@
 -- Keys of the SQS protocol. The owner of a key acts with the rights of the service's role, so only roles with the verb
 -- `admin` manage keys, and the service, which has the verb `serve`, looks them up.
 
--- Makes a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a
+-- Creates a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a
 -- time in the past.
 create or replace function spanmq_call.create_access_key(access_key_id text, secret text, queues text[], verbs text[],
                                                          expires_at timestamptz default null)
@@ -27,7 +27,7 @@ begin
     return row(made.access_key_id, made.queues, made.verbs, made.created_at, made.expires_at)::spanmq.access_key;
 end $$;
 
--- The keys by id, without their secrets, those that have expired too.
+-- The keys by id, without their secrets, including expired ones.
 create or replace function spanmq.list_access_keys() returns setof spanmq.access_key
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -35,7 +35,7 @@ begin
         order by k.access_key_id;
 end $$;
 
--- Ends a key; false if there was none of that id. Services that listen notice at once, others within seconds.
+-- Revokes a key; false if no key has this id. Services that listen are notified at once, others see it within seconds.
 create or replace function spanmq_call.revoke_access_key(access_key_id text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

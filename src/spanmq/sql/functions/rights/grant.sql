@@ -139,10 +139,11 @@ begin
         'Owners can do everything, and every call needs their rights. Change the owner instead.', 'MQ004');
 end $$;
 
--- Revokes what grant_queue() granted, with the verbs that include it: a role that may not send may not manage. Grants
--- that the role has passed on by a grant option go, too. The role keeps rights that it has in another way (as a member
--- of a role, by PUBLIC, on all queues); false if it may still do it. Where table grants are followed, revokes those
--- that allow it, too. Raises what grant_queue() raises, and MQ004 for the owner.
+-- Revokes a verb that grant_queue() granted, and the verbs that include it: a role that may not send may not manage.
+-- Grants that the role has passed on with a grant option are revoked, too. The role keeps verbs that it has in another
+-- way (as a member of a role, through PUBLIC, on all queues); the result is false if it still has this verb. If table
+-- grants are followed, the table privileges for the verb are revoked, too. Raises the errors of grant_queue(), and
+-- MQ004 for the owner.
 create or replace function spanmq_call.revoke_queue(role text, queue text, verb text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -201,10 +202,9 @@ begin
         order by 1 nulls first, 2, g.place;
 end $$;
 
--- Allows a role (public: every role) to send to all queues, write into them in bulk, receive from them, look into them,
--- manage them, also those to come; or make queues (create), run maintenance (maintain), do what the HTTP service needs
--- besides (serve), or handle its tokens and keys (admin). Only the owner of the schema and superusers may call it.
--- Raises MQ002 for an unknown role or verb.
+-- Grants a role (public: every role) a verb on all queues, including later ones: send, bulk, receive, look or manage;
+-- or create (queues), maintain (maintenance), serve (the other calls of the HTTP service), or admin (its tokens and
+-- keys). Only the owner of the schema and superusers may call it. Raises MQ002 for an unknown role or verb.
 create or replace function spanmq_call.grant_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -224,8 +224,8 @@ begin
     end loop;
 end $$;
 
--- Revokes what grant_all() granted, with the verbs that include it. Rights on single queues stay. Raises MQ004 for the
--- owner.
+-- Revokes a verb that grant_all() granted, and the verbs that include it. Verbs on single queues stay. Raises MQ004 for
+-- the owner.
 create or replace function spanmq_call.revoke_all(role text, verb text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -29,7 +29,7 @@ begin
     end if;
 end $$;
 
--- The token of a session that runs, as it is now: no row otherwise.
+-- The token of an open session, in its current state; no row if no such session is open.
 create or replace function spanmq.check_session(key_hash text) returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -40,7 +40,7 @@ begin
         and spanmq_core.is_good(t, s.secret_hash);
 end $$;
 
--- Ends a session; false if there was none. Services are notified at once.
+-- Ends a session; false if no such session was open. Services are notified at once.
 create or replace function spanmq.close_session(key_hash text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

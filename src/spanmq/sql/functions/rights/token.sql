@@ -63,8 +63,8 @@ language sql volatile as $$
         and (this.expires_at is null or this.expires_at > pg_catalog.clock_timestamp())
 $$;
 
--- Makes a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name of
--- a queue can match, an unknown verb, a time in the past.
+-- Creates a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name
+-- of a queue can match, an unknown verb, a time in the past.
 create or replace function spanmq_call.create_token(name text, secret_hash text, queues text[], verbs text[],
                                                     expires_at timestamptz default null)
 returns spanmq.token
@@ -88,14 +88,15 @@ begin
     return spanmq_core.token_row(made);
 end $$;
 
--- The tokens by name, those that have expired too; what they are checked by is not among it.
+-- The tokens by name, including expired ones, without the hashes of their secrets.
 create or replace function spanmq.list_tokens() returns setof spanmq.token
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
     return query select (spanmq_core.token_row(t)).* from spanmq_core.token t order by t.name;
 end $$;
 
--- Ends a token; false if there was none of that name. Services that listen notice at once, others within seconds.
+-- Revokes a token; false if no token has this name. Services that listen are notified at once, others see it within
+-- seconds.
 create or replace function spanmq_call.revoke_token(name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -3,9 +3,9 @@
 -- client or pg_cron calls it: the message is sent and the time deleted in one transaction, so each time fires once,
 -- also after a crash.
 
--- Makes a schedule, or changes the one of that name: every message of it is as given here from now on. The times that
--- are planned are kept if cron and time_zone stay as they were. It is sent on behalf of the caller from now on, as long
--- as that role may send there. Raises MQ002 for an invalid name, time zone or header.
+-- Creates a schedule, or replaces the settings of the one with this name for all later messages. The planned times are
+-- kept if cron and time_zone do not change. From now on its messages are sent on behalf of the caller, as long as this
+-- role may send to the queue. Raises MQ002 for an invalid name, time zone or header.
 create or replace function spanmq_call.schedule(
     name text, queue text, cron text, body jsonb, time_zone text default 'UTC', headers jsonb default null,
     catch_up boolean default false,
@@ -37,7 +37,7 @@ begin
     before := spanmq_core.find_schedule(queue, name, false);
     if before.schedule_id is null and exists (select from spanmq_core.schedule s where s.name = schedule.name) then
         raise exception 'schedule % sends into another queue', name
-            using errcode = 'MQ002', hint = 'Choose another name, or unschedule it first.';
+            using errcode = 'MQ002', hint = 'Choose another name, or delete the schedule first.';
     end if;
     insert into spanmq_core.schedule as s (name, queue_id, cron, time_zone, message, headers, catch_up, made_by)
         values (schedule.name, this.queue_id, schedule.cron, schedule.time_zone, body,
@@ -78,7 +78,7 @@ begin
     return this;
 end $$;
 
--- Ends a schedule; what it has sent stays. False if there was none of that name.
+-- Deletes a schedule; its sent messages stay. False if no schedule has this name.
 create or replace function spanmq_call.unschedule(of_queue text, name text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -88,7 +88,7 @@ begin
     return found;
 end $$;
 
--- Pauses a schedule: its times are skipped from now on. Raises MQ007 if there is no schedule of that name.
+-- Pauses a schedule: its times are skipped from now on. Raises MQ007 if no schedule has this name.
 create or replace function spanmq_call.pause_schedule(of_queue text, name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -112,8 +112,8 @@ begin
     end if;
 end $$;
 
--- Sends the message of a schedule now, also of a paused one, as the caller, and returns its id. Its times stay as they
--- are. Raises MQ007 if there is no schedule of that name.
+-- Sends the message of a schedule now, as the caller, even if the schedule is paused, and returns its id. The times of
+-- the schedule do not change. Raises MQ007 if no schedule has this name.
 create or replace function spanmq_call.run_schedule(of_queue text, name text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

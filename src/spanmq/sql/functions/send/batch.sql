@@ -27,8 +27,9 @@ begin
     return created;
 end $$;
 
--- Adds messages of a queue to a batch that this transaction has created. Returns how many were not yet in it. Ids that
--- are not in the queue count as settled. Raises MQ002 for another batch and for ids that are null or below 1.
+-- Adds messages of a queue to a batch that this transaction has created. Returns the number of messages that were not
+-- in it before. Ids that are not in the queue count as settled. Raises MQ002 for another batch and for ids that are
+-- null or below 1.
 create or replace function spanmq_call.add_to_batch(queue text, batch_id bigint, msg_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

@@ -215,7 +215,7 @@ begin
     return spanmq_call.bulk_published(queue, writer, epoch);
 end $$;
 
--- How many messages an epoch of a writer has published; null if none, or long ago.
+-- The number of messages that an epoch of a writer has published; null if it has published none, or is too old.
 create or replace function spanmq_call.bulk_published(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

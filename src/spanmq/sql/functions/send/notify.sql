@@ -33,7 +33,7 @@ begin
     if throttle_interval_ms is null or throttle_interval_ms < 0 then
         raise exception '%', text_of_negative
             using errcode = 'P0001', constraint = 'MQ002',
-            detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0 notifies of each insert.';
+            detail = format('throttle_interval_ms is %s.', throttle_interval_ms), hint = '0: each insert notifies.';
     end if;
 end $$;
 
@@ -75,7 +75,7 @@ begin
     update spanmq_core.queue q set notify_ms = throttle_interval_ms where q.queue_id = this.queue_id;
 end $$;
 
--- Stops notifying of sends.
+-- Switches off the notifications of sends.
 create or replace function spanmq_call.disable_notify_insert(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -88,7 +88,7 @@ begin
     end if;
 end $$;
 
--- Changes how often a queue notifies.
+-- Changes the minimum interval between notifications of a queue.
 create or replace function spanmq_call.update_notify_insert(queue_name text, throttle_interval_ms integer) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

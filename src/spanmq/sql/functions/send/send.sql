@@ -161,7 +161,7 @@ begin
     if cardinality(headers) <> cardinality(messages) then
         raise exception 'headers array length (%) must match msgs array length (%)', cardinality(headers),
             cardinality(messages)
-            using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass one for each message; null for none.';
+            using errcode = 'P0001', constraint = 'MQ002', hint = 'Pass one for each message, or null for none.';
     end if;
 end $$;
 

@@ -123,7 +123,7 @@ create or replace function spanmq_core.raise_headers(bad jsonb) returns void
 language plpgsql immutable as $$
 begin
     raise exception 'headers must be a JSON object, got: %', left(bad::text, 100)
-        using errcode = 'MQ002', hint = 'Such as {"x-pgmq-group": "a"}; SQL''s null for a message without headers.';
+        using errcode = 'MQ002', hint = 'For example {"x-pgmq-group": "a"}; SQL''s null for a message without headers.';
 end $$;
 
 -- Raises MQ002 for what no messages can be sent with. One expression: its texts are put together only if something is
@@ -159,7 +159,7 @@ declare
         when cardinality(dedup_ids) <> n then
             array[format('dedup_ids array length (%s) must match messages array length (%s)', cardinality(dedup_ids),
                          n),
-                  'Pass one for each message; null for none.']
+                  'Pass one for each message, or null for none.']
         when dedup_ids is not null and (dedup_for > 0 and dedup_for <= 1209600) is not true then
             array[format('dedup_for must be more than 0 and at most 1209600 seconds (14 days), got: %L', dedup_for),
                   'Omit it for 5 minutes.'] end;

@@ -71,14 +71,13 @@ begin
         order by m.started_at desc limit n;
 end $$;
 
--- The task with that handle.
+-- The move task with this handle.
 create or replace function spanmq.find_sqs_move(handle text) returns setof spanmq.sqs_move
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select (spanmq_core.sqs_move_row(m)).* from spanmq_core.sqs_move m where m.handle::text = find_sqs_move.handle
 $$;
 
--- Stops the task, and returns how many messages were moved; null if no such task runs. Waits for a step that is under
--- way.
+-- Stops the task, and returns the number of moved messages; null if no such task runs. Waits for a running step.
 create or replace function spanmq_call.cancel_sqs_move(handle text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -89,7 +88,7 @@ begin
     return this.moved;
 end $$;
 
--- A task whose next step is due, locked to the end of the transaction; no row if none is free.
+-- Returns a task whose next step is due, locked to the end of the transaction; no row if no task is free.
 create or replace function spanmq.take_sqs_move() returns setof spanmq.sqs_move
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -103,7 +102,7 @@ begin
     end if;
 end $$;
 
--- Whether any task is running.
+-- Returns whether any task is running.
 create or replace function spanmq.has_sqs_moves() returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select exists (select from spanmq_core.sqs_move m where m.status = 'RUNNING')

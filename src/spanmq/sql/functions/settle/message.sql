@@ -299,8 +299,8 @@ begin
         and this.queue_id = any (l.queue_ids);
 end $$;
 
--- Returns the messages with which the holder of the lease is not to go on: they were cancelled or have ended, or they
--- are taken, which says that they exist still and the lease no longer holds them.
+-- Returns the messages that the holder of the lease should stop handling: they were cancelled or have ended, or they
+-- are taken, which means that they still exist and the lease no longer holds them.
 create or replace function spanmq_call.cancelled(
     queue text, lease_id bigint, msg_ids bigint[]
 ) returns table (msg_id bigint, is_taken boolean)

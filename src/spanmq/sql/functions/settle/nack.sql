@@ -113,7 +113,7 @@ begin
         perform spanmq_core.after(retry_in, 'retry_in');
         if retry_in < 0 then
             raise exception 'retry_in cannot be negative, got: %', retry_in
-                using errcode = 'MQ002', hint = '0 is at once; null is as the policy says.';
+                using errcode = 'MQ002', hint = '0 means at once; null means the backoff of the policy.';
         end if;
     end if;
     taken := spanmq_core.lock_leased(this, msg_ids, lease_id);
@@ -152,9 +152,9 @@ begin
 end $$;
 
 -- Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category the
--- rules decide; if none matches, it is PERMANENT: the receiver says that they can never be handled. With UNKNOWN, as
--- for messages that have used up the attempts of their task, the rules decide too; if none matches, it stays. Leased
--- messages behind them in the same ordered group are released.
+-- rules decide; if no rule matches, the category is PERMANENT. With UNKNOWN, as for messages that have used up the
+-- attempts of their task, the rules decide, too; if no rule matches, it stays UNKNOWN. Leased messages behind them in
+-- the same ordered group are released.
 create or replace function spanmq_call.reject(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     error_class text default null, traceback text default null, worker text default null
@@ -184,9 +184,9 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'dead');
 end $$;
 
--- Releases messages that were not handled: visible at once, and this delivery does not count as an attempt. For a
--- worker that stops. One row for each distinct id, ascending: released or stale. Leased messages of the same ordered
--- group behind them go back.
+-- Releases messages that were not handled, as a stopping worker does: they are visible at once, and this delivery does
+-- not count as an attempt. One row for each distinct id, ascending: released or stale. Leased messages behind them in
+-- the same ordered group are released, too.
 create or replace function spanmq_call.release(
     queue text, lease_id bigint, msg_ids bigint[]
 ) returns table (msg_id bigint, outcome text)
@@ -205,9 +205,9 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'released');
 end $$;
 
--- Holds the messages of a lease for at least `seconds` from now on: never shorter than before. Returns their number; 0:
--- the lease is stale, all of its messages were settled or received by others. An expired lease is held again if its
--- messages were not received meanwhile: only those that it still holds.
+-- Extends a lease to at least `seconds` from now on, and never shortens it. Returns the number of its messages; 0: the
+-- lease is stale, because all of its messages were settled or received by other receivers. An expired lease is extended
+-- for the messages that no other receiver has received.
 create or replace function spanmq_call.extend(queue text, lease_id bigint, seconds double precision) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare

@@ -38,8 +38,8 @@ begin
         where exists (select from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = id offset 0);
 end $$;
 
--- Stores what the handler of a message returned, for keep_for seconds, up to 30 days; call it in the transaction of the
--- ack. A result that is stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another
+-- Stores the result of a message's handler, for keep_for seconds, up to 30 days. Call it in the transaction of the ack.
+-- A result that is stored already is replaced. Raises MQ002 for more than 65,536 bytes of JSON and for another
 -- keep_for.
 create or replace function spanmq_call.store_result(
     queue text, msg_id bigint, result jsonb, keep_for double precision default 3600
@@ -73,7 +73,7 @@ begin
         expires_at = excluded.expires_at;
 end $$;
 
--- Acks messages of a lease and stores what their handlers returned, as store_result() does: results[i] is that of
+-- Acks messages of a lease and stores the results of their handlers, as store_result() does: results[i] is that of
 -- msg_ids[i]. One row for each id, as ack() returns them; nothing is stored for a stale one. If one result can't be
 -- stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that
 -- are not as many as the results.
@@ -123,7 +123,7 @@ begin
         order by m.place;
 end $$;
 
--- The results of these messages, where they have any that are still kept.
+-- The results of these messages that are still kept.
 create or replace function spanmq_call.get_results(queue text, msg_ids bigint[])
 returns table (msg_id bigint, result jsonb, stored_at timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

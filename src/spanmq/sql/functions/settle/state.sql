@@ -23,7 +23,7 @@ begin
     return not this.spared @> id and (writer = this.purged_by or pg_visible_in_snapshot(writer, this.purged_in));
 end $$;
 
--- The state of a message; one that was redriven has that of any other message.
+-- The state of a message. A redriven message has one of these states like any other message.
 --   pending      a receive may get it (also after its lease has expired)
 --   processing   leased
 --   delayed      hidden until a time that was set when it was sent, or that set_vt set
@@ -89,7 +89,7 @@ begin
     perform spanmq_call.set_policy(queue, '{"paused": true}');
 end $$;
 
--- Receivers get messages again.
+-- Ends the pause of a queue: receivers get messages again.
 create or replace function spanmq_call.resume(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -152,7 +152,8 @@ begin
     perform spanmq_core.delayed(delay);
 end $$;
 
--- Sends a message to each queue that the key reaches and into which the caller may send; returns to how many.
+-- Sends a message to each queue that the key reaches and into which the caller may send; returns the number of these
+-- queues.
 create or replace function pgmq.send_topic(routing_key text, msg jsonb, headers jsonb, delay integer) returns integer
 language plpgsql as $$
 declare

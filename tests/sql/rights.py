@@ -27,7 +27,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead note_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
-        ack_with_results retry_failing reject_failing
+        ack_with_results retry_failing reject_failing close_bucket
         report_worker
     """,
     "manage": """

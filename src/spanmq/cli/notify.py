@@ -49,7 +49,9 @@ def notify(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="slack|json", help="Form of the requests.", show_default="by the host"),
+        typer.Option(
+            "--format", metavar="slack|json", help="Form of the requests.", show_default="by the host"
+        ),
     ] = None,
     warnings: Annotated[
         bool, typer.Option("--warnings", help="Also warnings: failing, paused and late messages.")

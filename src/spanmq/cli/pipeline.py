@@ -230,7 +230,9 @@ def restored(
 def backfill(
     queue: QueueName,
     job_id: Annotated[str, typer.Option(help="A second backfill of this name sends nothing.")],
-    source: Annotated[str | None, typer.Argument(metavar="PATH", help="File or folder that Spark reads.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="File or folder that Spark reads.")
+    ] = None,
     source_format: Annotated[str, typer.Option("--format", help="As Spark names it.")] = "parquet",
     body: Annotated[
         str | None, typer.Option(help="An SQL expression; all columns as JSON without it.")
@@ -323,7 +325,9 @@ def migrate(
     target: Annotated[
         str | None, typer.Option(help="Queue, routing key or topic there; without it the queue's name.")
     ] = None,
-    exchange: Annotated[str, typer.Option(help="Exchange of AMQP; the default one sends to the queue TARGET.")] = "",
+    exchange: Annotated[
+        str, typer.Option(help="Exchange of AMQP; the default one sends to the queue TARGET.")
+    ] = "",
     setting: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="For Kafka's client; an option of a format."),

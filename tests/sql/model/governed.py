@@ -41,6 +41,7 @@ class Governed(Model):
             dict(self.messages),
             dict(self.archive),
             dict(self.dead),
+            dict(self.holders),
             self.policy,
             dict(self.priorities),
             self.paused,

@@ -62,10 +62,10 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: setup
-	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
+	$(VENV)/bin/spanmq demo --export demo-lake $(ARGS)
 
-# What test-deep runs in full, on PostgreSQL 18. `make test` runs every fourth case of each of these tests, and of all that
-# test-deep runs on PostgreSQL 16, unless ARGS choose.
+# What test-deep runs in full on PostgreSQL 18, and every fourth case of each test on PostgreSQL 16, where it runs the rest of
+# tests/sql in full. `make test` runs every fourth case of all these tests, unless ARGS choose.
 IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) \
 	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py
 SAMPLED := tests/sql/ $(filter-out tests/sql/%,$(IN_FULL))
@@ -88,7 +88,7 @@ ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deli
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
-	SPANMQ_TEST_DEEP= SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
+	SPANMQ_TEST_DEEP= SPANMQ_TEST_SAMPLED='$(IN_FULL)' SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
 
@@ -190,5 +190,5 @@ soak-pinned: setup
 	$(RUN) -m bench.harness.pinned $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-report build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,10 +7,14 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import psycopg
 
 from bench import database
+
+if TYPE_CHECKING:
+    from spanmq.embedded import TemporaryServer
 
 NAME = "spanmq_bench_fresh"
 
@@ -35,10 +39,17 @@ def serving(dsn: str | None) -> Iterator[str]:
     if dsn is not None:
         yield dsn
         return
+    with private() as server:
+        yield server.dsn
+
+
+@contextmanager
+def private(**settings: str) -> Iterator[TemporaryServer]:
+    """Run a private server with some settings of its own, which is stopped after the block."""
     from spanmq import embedded
 
-    with embedded.temporary(version=18, settings=SETTINGS) as server:
-        yield server.dsn
+    with embedded.temporary(version=18, settings=SETTINGS | settings) as server:
+        yield server
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def main() -> int:
         whole = environment(folder / "whole", sys.executable, f"{wheel}[all]")
         bill = DIST / f"spanmq-{version}.cdx.json"
         run(tools, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", bill, whole)
-        run(whole.parent / "spanmq", "demo", "--rows", "10000", "--report", folder / "report", cwd=folder)
+        run(whole.parent / "spanmq", "demo", "--rows", "10000", "--export", folder / "export", cwd=folder)
         if not options.quick:
             with tarfile.open(source) as archive:
                 archive.extractall(folder, filter="data")

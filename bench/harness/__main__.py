@@ -21,8 +21,16 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from bench import processor
-from bench.harness.phases import clean, idle_in_transaction, killed_workers, overlapping_readers
-from bench.harness.run import PEERS, SAMPLE_SECONDS, Run, started
+from bench.harness.phases import (
+    clean,
+    exhausted_pool,
+    idle_in_transaction,
+    killed_server,
+    killed_workers,
+    overlapping_readers,
+    restarted_server,
+)
+from bench.harness.run import PEERS, SAMPLE_SECONDS, Run, ending_in_good_order, started
 from bench.workers import packages
 
 if TYPE_CHECKING:
@@ -38,8 +46,8 @@ COLOURS: Final = {
     "pgboss": "#e69f00",
 }
 DEAD_TUPLES = "select coalesce(sum(n_dead_tup), 0)::bigint from pg_stat_user_tables"
-
-
+# The last ones need a server of our own.
+OF_OWN_SERVER: Final = (restarted_server, killed_server)
 PHASES: Final = {
     "warm-up": (clean, 0.25),
     "clean": (clean, 1.0),
@@ -50,12 +58,22 @@ PHASES: Final = {
     "killed workers": (killed_workers, 1.0),
     # A lease of the killed ends after 30 s.
     "recovery after kills": (clean, 0.75),
+    "exhausted pool": (exhausted_pool, 1.0),
+    "recovery after exhaustion": (clean, 0.5),
+    "restarted server": (restarted_server, 1.0),
+    "recovery after restart": (clean, 0.5),
+    "killed server": (killed_server, 1.0),
+    # A lease whose receiver has lost its answer ends after 30 s.
+    "recovery after crash": (clean, 0.75),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one system did in one phase; rates a second, a job's processor time in the server in microseconds."""
+    """What one system did in one phase; rates a second, a job's processor time in the server in microseconds.
+
+    That is None over a restart. `ended`: processes that ended by themselves.
+    """
 
     system: str
     phase: str
@@ -65,26 +83,33 @@ class Row:
     done: float
     p99_ms: float
     depth: float
-    server_us: float
+    server_us: float | None
     dead_tuples: int
+    ended: int
 
 
 def measure(system: str, options: argparse.Namespace) -> tuple[Run, list[Row]]:
     """Run all phases of a system on a server of its own."""
     with started(system, options.rate, options.workers, options.dsn, options.harness) as run:
-        server = processor.server_of(run.dsn)
         rows = []
         for phase, (act, share) in PHASES.items():
-            since, used = time.monotonic() - run.began_at, processor.seconds_of(server) if server else 0.0
+            if run.server is None and act in OF_OWN_SERVER:
+                break
+            server = processor.server_of(run.dsn)
+            since, used_before = (
+                time.monotonic() - run.began_at,
+                processor.seconds_of(server) if server else 0.0,
+            )
             act(run, options.seconds * share)
             until = time.monotonic() - run.began_at
-            used = (processor.seconds_of(server) if server else 0.0) - used
+            is_same = server is not None and processor.server_of(run.dsn) == server
+            used = processor.seconds_of(server) - used_before if server is not None and is_same else None
             rows.append(_row(run, phase, since, until, used))
             print(_line(rows[-1]), flush=True)
     return run, rows
 
 
-def _row(run: Run, phase: str, since: float, until: float, used: float) -> Row:
+def _row(run: Run, phase: str, since: float, until: float, used: float | None) -> Row:
     lasting = until - since
     sent, done = (
         sum(run.values(metric, since, until)) * SAMPLE_SECONDS / lasting
@@ -97,7 +122,7 @@ def _row(run: Run, phase: str, since: float, until: float, used: float) -> Row:
     depth = run.values("queue_depth", since, until)
     with psycopg.connect(run.dsn) as connection:
         [(dead,)] = connection.execute(DEAD_TUPLES).fetchall()
-    server_us = used * 1e6 / max(done * lasting, 1)
+    server_us = None if used is None else used * 1e6 / max(done * lasting, 1)
     return Row(
         run.system,
         phase,
@@ -109,21 +134,21 @@ def _row(run: Run, phase: str, since: float, until: float, used: float) -> Row:
         depth[-1] if depth else 0,
         server_us,
         dead,
+        run.start_ended(),
     )
 
 
 def _line(row: Row) -> str:
-    values = (row.system, row.phase, f"{row.sent:.0f}", f"{row.done:.0f}", f"{row.p99_ms:,.0f}")
-    return (
-        f"| {' | '.join((*values, f'{row.depth:,.0f}', f'{row.server_us:,.0f}', f'{row.dead_tuples:,}'))} |"
-    )
+    values = [row.system, row.phase, f"{row.sent:.0f}", f"{row.done:.0f}", f"{row.p99_ms:,.0f}"]
+    values += [f"{row.depth:,.0f}", "" if row.server_us is None else f"{row.server_us:,.0f}"]
+    return f"| {' | '.join((*values, f'{row.dead_tuples:,}', str(row.ended)))} |"
 
 
 def write(folder: Path, measured: Sequence[tuple[Run, list[Row]]], command: str) -> None:
     """Write the table, the samples and the plot."""
     folder.mkdir(parents=True, exist_ok=True)
-    head = "| system | phase | sent/s | done/s | p99 ms | depth | server µs | dead tuples |"
-    lines = [f"`{command}`, load average {os.getloadavg()[0]:.1f} at the end", "", head, "|---" * 8 + "|"]
+    head = "| system | phase | sent/s | done/s | p99 ms | depth | server µs | dead tuples | ended |"
+    lines = [f"`{command}`, load average {os.getloadavg()[0]:.1f} at the end", "", head, "|---" * 9 + "|"]
     lines += [_line(row) for _, rows in measured for row in rows]
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     with (folder / "samples.jsonl").open("w") as file:
@@ -192,11 +217,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(systems) - set(known):
         parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(known)}")
     measured = []
-    for system in systems:
-        try:
-            measured.append(measure(system, options))
-        except (RuntimeError, packages.UnavailableError) as error:
-            print(f"{system}: {error}", flush=True)
+    with ending_in_good_order():
+        for system in systems:
+            try:
+                measured.append(measure(system, options))
+            except (RuntimeError, packages.UnavailableError) as error:
+                print(f"{system}: {error}", flush=True)
     write(options.folder, measured, " ".join(["python -m bench.harness", *_public(given)]))
     print(f"table.md, plot.svg and samples.jsonl are in {options.folder}")
     return int(len(measured) < len(systems))

@@ -57,6 +57,7 @@ class WithTasks:
         self._tasks = Tasks(QUEUE, dsn=dsn)
         self._workers, self._padding = workers, padding
         self._job: Job
+        self._running: asyncio.Task[int]
 
         @self._tasks.task
         async def work(sent_ms: int, padding: str) -> None:
@@ -66,7 +67,9 @@ class WithTasks:
         self._work = work
 
     async def send(self, sent_ms: int, quantity: int) -> None:
-        """Send tasks."""
+        """Send tasks; raises what has ended the worker."""
+        if self._running.done():
+            await self._running
         calls = [self._work.call(sent_ms, self._padding) for _ in range(quantity)]
         await asyncio.to_thread(self._tasks.send_many, calls)
 
@@ -75,11 +78,13 @@ class WithTasks:
         """Run a worker."""
         self._job = job
         worker = self._tasks.worker(concurrency=self._workers)
-        running = asyncio.create_task(worker.work(signals=False))
-        yield
-        worker.stop()
-        await running
-        await asyncio.to_thread(self._tasks.close)
+        self._running = asyncio.create_task(worker.work(signals=False))
+        try:
+            yield
+        finally:
+            worker.stop()
+            await self._running
+            await asyncio.to_thread(self._tasks.close)
 
 
 class WithFunctions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import ExitStack, suppress
 
 import psycopg
 
@@ -12,6 +13,13 @@ from bench.harness.run import Run
 # As in the article on readers that overlap: three, each for two minutes, unless the phase is shorter.
 READERS, READER_SECONDS = 3, 120.0
 KILL_EVERY_SECONDS = 8.0
+# The shares of a phase before something happens to the server, and until its connections are free again.
+BEFORE_SHARE, HELD_SHARE = 0.25, 0.5
+TAKE_EVERY_SECONDS = 0.02
+END_OTHERS = (
+    "select pg_terminate_backend(pid) from pg_stat_activity"
+    " where datname = current_database() and pid <> all(%s::int[])"
+)
 
 
 def clean(_: Run, seconds: float) -> None:
@@ -58,5 +66,45 @@ def killed_workers(run: Run, seconds: float) -> None:
         time.sleep(KILL_EVERY_SECONDS)
         run.processes[1].kill()
         run.processes[1].wait()
-        run.processes[1] = run.start(1)
+        run.start(1)
+    time.sleep(max(0.0, ended_at - time.monotonic()))
+
+
+def exhausted_pool(run: Run, seconds: float) -> None:
+    """End the system's sessions, and hold all connections of the server for a quarter of the time."""
+    ended_at = time.monotonic() + seconds
+    free_at = time.monotonic() + seconds * HELD_SHARE
+    time.sleep(seconds * BEFORE_SHARE)
+    with ExitStack() as stack:
+        taken: list[psycopg.Connection[tuple[object, ...]]] = []
+
+        def take_all() -> None:
+            with suppress(psycopg.OperationalError):
+                while time.monotonic() < free_at:
+                    taken.append(stack.enter_context(psycopg.connect(run.dsn, autocommit=True)))
+
+        take_all()
+        taken[0].execute(END_OTHERS, [[each.info.backend_pid for each in taken]])
+        while time.monotonic() < free_at:
+            take_all()
+            time.sleep(TAKE_EVERY_SECONDS)
+    time.sleep(max(0.0, ended_at - time.monotonic()))
+
+
+def restarted_server(run: Run, seconds: float) -> None:
+    """Stop the server in good order, and start it again."""
+    assert run.server is not None
+    ended_at = time.monotonic() + seconds
+    time.sleep(seconds * BEFORE_SHARE)
+    run.server.restart()
+    time.sleep(max(0.0, ended_at - time.monotonic()))
+
+
+def killed_server(run: Run, seconds: float) -> None:
+    """Kill all processes of the server (SIGKILL), and start it again."""
+    assert run.server is not None
+    ended_at = time.monotonic() + seconds
+    time.sleep(seconds * BEFORE_SHARE)
+    run.server.kill()
+    run.server.restart()
     time.sleep(max(0.0, ended_at - time.monotonic()))

@@ -20,7 +20,7 @@ from pathlib import Path
 import psycopg
 
 from bench.harness.phases import idle_in_transaction, overlapping_readers
-from bench.harness.run import SAMPLE_SECONDS, Run, started
+from bench.harness.run import SAMPLE_SECONDS, Run, ending_in_good_order, started
 from bench.harness.verdicts import BACK_SECONDS, Look, Verdict, back_after, verdicts
 
 SYSTEMS = ("spanmq", "pgmq")
@@ -165,7 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.systems.split(",")) - set(SYSTEMS):
         parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(SYSTEMS)}")
-    measured = [measure(system, options) for system in options.systems.split(",")]
+    with ending_in_good_order():
+        measured = [measure(system, options) for system in options.systems.split(",")]
     write(options.folder, measured, options)
     ours = [seen for seen in measured if seen.system == "spanmq"]
     return not all(verdict.is_met for seen in ours for verdict in seen.judged(options.rate))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -20,8 +21,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bench.database import upstream_sql
 from bench.harness.adapter import QUEUE
-from bench.server import fresh, serving
+from bench.server import fresh, private
 from bench.workers import packages
+
+if TYPE_CHECKING:
+    from spanmq.embedded import TemporaryServer
 
 # The harness's own adapters of other queues.
 PEERS = {
@@ -32,6 +36,10 @@ PEERS = {
 PROCESSES = 2
 SAMPLE_SECONDS = 2
 START_SECONDS = 120.0
+# After SIGTERM; the harness asks for five.
+END_SECONDS = 60.0
+# Of a private server: for each worker, and for clients, listeners and readers beside them.
+CONNECTIONS_A_WORKER, CONNECTIONS_BESIDE = 2, 60
 
 
 @dataclass(slots=True)
@@ -42,23 +50,32 @@ class Run:
     dsn: str
     command: list[str]
     environment: dict[str, str]
+    # None: it is the user's, and is neither restarted nor killed.
+    server: TemporaryServer | None = None
     # What readers count the rows of.
     table: str = f"pgmq.q_{QUEUE}"
     began_at: float = field(default_factory=time.monotonic)
     # Seconds since the beginning, process, metric, value.
     samples: list[tuple[float, int, str, float]] = field(default_factory=list)
-    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    processes: dict[int, subprocess.Popen[str]] = field(default_factory=dict)
 
-    def start(self, instance: int) -> subprocess.Popen[str]:
+    def start(self, instance: int) -> None:
         """Start a process of the adapter."""
-        process = subprocess.Popen(
-            self.command,
-            env={**os.environ, **self.environment, "BENCH_INSTANCE_ID": str(instance)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with _signals_later():
+            process = self.processes[instance] = subprocess.Popen(
+                self.command,
+                env={**os.environ, **self.environment, "BENCH_INSTANCE_ID": str(instance)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
-        return process
+
+    def start_ended(self) -> int:
+        """Start the processes again that have ended by themselves; return how many."""
+        ended = [instance for instance, process in self.processes.items() if process.poll() is not None]
+        for instance in ended:
+            self.start(instance)
+        return len(ended)
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -74,19 +91,28 @@ class Run:
         try:
             # One after the other: some install themselves, and two at a time disturb each other.
             for instance in range(PROCESSES):
-                self.processes.append(self.start(instance))
+                self.start(instance)
                 self._await(instance)
             self.samples.clear()
             self.began_at = time.monotonic()
             yield
-            for process in self.processes:
+            for process in self.processes.values():
                 if process.poll() is not None:
                     raise RuntimeError(f"an adapter of {self.system} ended with {process.returncode}")
         finally:
-            for process in self.processes:
-                process.send_signal(signal.SIGTERM)
-            for process in self.processes:
-                process.wait(60)
+            with _signals_later():
+                self._end()
+
+    def _end(self) -> None:
+        """End all processes, in good order if they do within a minute."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def _await(self, instance: int) -> None:
         """Wait for a sample of a process."""
@@ -99,6 +125,33 @@ class Run:
     def values(self, metric: str, since: float, until: float) -> list[float]:
         """Return what the processes said of a metric in some seconds."""
         return [value for at, _, name, value in self.samples if name == metric and since <= at < until]
+
+
+@contextmanager
+def ending_in_good_order() -> Iterator[None]:
+    """Have SIGTERM end a block as an interrupt does, so that its processes and its server end with it."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Put off SIGTERM and SIGINT until a block ends: a process that was started in it is known then."""
+    arrived: list[int] = []
+    before = {
+        each: signal.signal(each, lambda number, _: arrived.append(number))
+        for each in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in arrived:
+            signal.raise_signal(number)
 
 
 def command_of(system: str, harness: Path | None) -> list[str]:
@@ -128,7 +181,12 @@ def started(
     `harness` is a clone of the harness, of which the adapters of peers are run.
     """
     with ExitStack() as stack:
-        dsn = stack.enter_context(fresh(stack.enter_context(serving(dsn))))
+        server = None
+        if dsn is None:
+            connections = CONNECTIONS_A_WORKER * workers + CONNECTIONS_BESIDE
+            server = stack.enter_context(private(max_connections=str(connections)))
+            dsn = server.dsn
+        dsn = stack.enter_context(fresh(dsn))
         if system == "pgmq":
             with psycopg.connect(dsn) as connection:
                 connection.execute(upstream_sql().encode())
@@ -140,7 +198,7 @@ def started(
             "WORKER_COUNT": str(workers // PROCESSES),
             "SAMPLE_EVERY_S": str(SAMPLE_SECONDS),
         }
-        run = Run(system, dsn, command_of(system, harness), environment)
+        run = Run(system, dsn, command_of(system, harness), environment, server)
         if harness is not None and system in PEERS:
             manifest = (harness / PEERS[system]).with_name("adapter.json")
             run.table = json.loads(manifest.read_text())["event_tables"][0]

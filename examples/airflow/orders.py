@@ -31,11 +31,11 @@ with DAG(
         append_env=True,
     )
     # On the cluster of the connection `spark_default`, whose machines have the environment at the same path.
-    report = SparkSubmitOperator(
-        task_id="report",
+    causes = SparkSubmitOperator(
+        task_id="causes",
         application="/opt/spanmq/spark_job.py",
-        application_args=["pipeline", "report", "--lake", "/data/lake", "--page", "/data/report.html"],
+        application_args=["pipeline", "dead-letters", "orders"],
         conn_id="spark_default",
         env_vars={**ENVIRONMENT, "PYSPARK_PYTHON": "/opt/spanmq/bin/python"},
     )
-    _ = export >> report
+    _ = export >> causes

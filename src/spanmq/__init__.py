@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spanmq.errors import SpanmqError
     from spanmq.model import Leased, Message, Settled
     from spanmq.tasks import Tasks
-    from spanmq.worker import Reject, RetryIn, Worker
+    from spanmq.worker import Reject, RetryAfter, RetryIn, Worker
 
 __all__ = [
     "AsyncClient",
@@ -26,6 +26,7 @@ __all__ = [
     "Message",
     "RawJson",
     "Reject",
+    "RetryAfter",
     "RetryIn",
     "Settled",
     "ShardedQueue",
@@ -45,6 +46,7 @@ _HOMES = {
     "Message": "model",
     "RawJson": "codec.body",
     "Reject": "worker",
+    "RetryAfter": "worker",
     "RetryIn": "worker",
     "Settled": "model",
     "ShardedQueue": "client",

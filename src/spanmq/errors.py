@@ -16,6 +16,7 @@ __all__ = [
     "ConnectionLostError",
     "DataLossError",
     "DecryptionError",
+    "DedupIdInUseError",
     "DedupIdReusedError",
     "EmbeddedError",
     "EncryptionError",
@@ -199,11 +200,16 @@ class NotPossibleError(SpanmqError):
 
     codes: ClassVar[dict[str, str]] = {
         "subscription": "a subscription, or a queue that has some, can't do this",
+        "signal_awaited": "a message of the queue waits for the signal already: a wait needs a name of its own",
         "write_closed": "a bulk write was abandoned before it was published",
         "upstream_pgmq": "the database holds upstream PGMQ, where spanmq was to be installed",
         "adoption_refused": "PGMQ can't be taken over; `detail` names every obstacle",
         "service_not_available": "the address of the HTTP service is in use, or can't be listened on",
     }
+
+
+class DedupIdInUseError(NotPossibleError):
+    """A message in the queue holds the dedup_id (`dedup_until`); nothing was sent, or redriven."""
 
 
 class ExtraNotInstalledError(SpanmqError):
@@ -404,6 +410,8 @@ _OF_SQLSTATE: Final[dict[str, tuple[type[SpanmqError], str | None]]] = {
     "MQ063": (DedupIdReusedError, None),
     "MQ064": (NotKeptError, None),
     "MQ065": (InvalidBodyError, "schema_mismatch"),
+    "MQ066": (DedupIdInUseError, None),
+    "MQ067": (NotPossibleError, "signal_awaited"),
     "22003": (InvalidArgumentError, None),  # numeric_value_out_of_range
     "22007": (InvalidArgumentError, None),  # invalid_datetime_format
     "22008": (InvalidArgumentError, None),  # datetime_field_overflow

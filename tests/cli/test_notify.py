@@ -1,54 +1,20 @@
 """`spanmq notify` over a real HTTP server: what is sent when, and what is never sent or printed."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from queue import Queue
 from typing import Any
 
 import pytest
 from tests.cli.program import ask, do, end, finish, records, spanmq, started
-from tests.patience import WAIT_SECONDS
 from tests.sql.queue import breaker_report
+from tests.webhook import Hook
 
 from spanmq.client import Client
 
 
-class Hook:
-    """A webhook: it keeps what it was sent, and answers with the statuses that it was given, then with 200."""
-
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
-        self.arrived: Queue[dict[str, Any]] = Queue()
-        hook = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = hook.statuses.pop(0) if hook.statuses else 200
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", "/elsewhere")
-                self.end_headers()
-                self.wfile.write(f"you sent to {self.path}".encode())
-                hook.arrived.put({"status": status, "path": self.path, **json.loads(body)})
-
-            def log_message(self, *_: Any) -> None:
-                """Print nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/services/secret-of-mine"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def next(self) -> dict[str, Any]:
-        return self.arrived.get(timeout=WAIT_SECONDS)
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+def arrived(hook: Hook) -> dict[str, Any]:
+    request = hook.next()
+    return {"status": request.status, "path": request.path, **json.loads(request.body)}
 
 
 @pytest.fixture
@@ -73,7 +39,7 @@ def test_problem_is_sent_when_it_begins_grows_and_ends_and_not_between(hook: Hoo
     assert once(hook, orders) == []
     bury(orders, 3)
     assert once(hook, orders) == [{"change": "began", "reason": "dead_letters", "n": 3}]
-    sent = hook.next()
+    sent = arrived(hook)
     assert sent["source"] == "spanmq"
     assert sent["text"].startswith("orders: dead letters: 3 dead letters waiting")
     assert [each["queue"] for each in sent["notices"]] == ["orders"]
@@ -124,7 +90,7 @@ def test_slack_gets_its_form_with_its_signs_escaped(hook: Hook, orders: str) -> 
     with Client(orders) as client:
         client.nack(client.receive("orders"), "no <!channel> & more", category="DEPENDENCY", retry_in=600)
     assert len(once(hook, orders, "--format", "slack")) == 1
-    sent = hook.next()
+    sent = arrived(hook)
     assert sent.keys() == {"status", "path", "text"}
     assert sent["text"].startswith(":red_circle: orders: breaker open: ")
     assert "no &lt;!channel&gt; &amp; more" in sent["text"]
@@ -135,12 +101,12 @@ def test_what_a_webhook_refuses_is_sent_again_and_its_url_is_never_printed(
     hook: Hook, orders: str, status: int
 ) -> None:
     bury(orders, 1)
-    hook.statuses = [status]
+    hook.answers = [status]
     done = spanmq("notify", hook.url, "--once", dsn=orders)
     assert done.code == 1
     assert done.err.startswith(f"spanmq: webhook failed: 127.0.0.1 answered {status} you sent to …")
     assert "secret" not in done.out + done.err
-    assert hook.next()["status"] == status
+    assert arrived(hook)["status"] == status
     assert len(once(hook, orders)) == 1
     assert "secret" not in str(ask(orders, "select string_agg(n::text, ' ') from spanmq_core.notice n"))
 
@@ -149,12 +115,12 @@ def test_program_goes_on_while_the_webhook_is_down_and_its_url_comes_from_the_en
     hook: Hook, orders: str
 ) -> None:
     bury(orders, 1)
-    hook.statuses = [503, 503]
+    hook.answers = [503, 503]
     with started("notify", "--every", "0.05", dsn=orders, more={"SPANMQ_NOTIFY_URL": hook.url}) as process:
-        assert [hook.next()["status"] for _ in range(3)] == [503, 503, 200]
+        assert [arrived(hook)["status"] for _ in range(3)] == [503, 503, 200]
         with Client(orders) as client:
             client.dead_letters.discard("orders")
-        assert hook.next()["notices"][0]["change"] == "ended"
+        assert arrived(hook)["notices"][0]["change"] == "ended"
         done = end(process)
     assert done.code == 0, done.err
     assert done.err.count("answered 503") == 2
@@ -182,7 +148,7 @@ def test_two_processes_announce_it_once(hook: Hook, orders: str) -> None:
     with started(*command, dsn=orders) as first, started(*command, dsn=orders) as second:
         lines = [finish(each).out for each in (first, second)]
     assert sorted(map(bool, lines)) == [False, True]
-    hook.next()
+    arrived(hook)
     assert hook.arrived.empty()
 
 

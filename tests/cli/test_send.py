@@ -147,3 +147,11 @@ def test_duplicates_are_told_by_their_id(orders: str) -> None:
     assert [each["message_id"] for each in sent] == [1, 1, 2, 1, 3]
     assert bodies(orders) == [1, 3, 5]
     assert spanmq("send", "orders", "--dedup-id", "a", dsn=orders, stdin="1\n").code == 2
+    settled = "--dedup-until", "settled"
+    sent = records("send", "orders", "6", "--dedup-id", "a", *settled, dsn=orders)
+    sent += records("send", "orders", "--messages", *settled, dsn=orders, stdin=lines)
+    sent += records(
+        "send", "orders", "7", "--dedup-id", "a", *settled, "--on-duplicate", "replace", dsn=orders
+    )
+    assert [each["message_id"] for each in sent] == [4, 5, 4, 6, 7]
+    assert bodies(orders) == [1, 3, 5, 3, 5, 7]

@@ -1,7 +1,5 @@
 """Every page in a real browser, drawn on a desk; tests/process/dashboard has phones, and what people do."""
 
-from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -11,7 +9,6 @@ from tests.service.running import Running
 
 from spanmq.dashboard.app import PAGES as ROUTES
 from spanmq.dashboard.queue_head import TABS
-from spanmq.spark.jobs.page import PipelineReport, write_page
 
 HOSTILE = quote(scene.HOSTILE_QUEUE, safe="")
 PAGES = {
@@ -83,34 +80,3 @@ def test_tabs_of_a_queue_are_short(chromium: Browser, busy: Running) -> None:
 def test_every_page_is_drawn() -> None:
     drawn = {urlsplit(address).path for address in PAGES.values()}
     assert {page.path for page in ROUTES if page.method == "GET"} == drawn | WITHIN
-
-
-@pytest.mark.parametrize("width", [390, 1200])
-def test_report_of_the_pipeline_is_no_wider_than_the_screen(
-    chromium: Browser, tmp_path: Path, width: int
-) -> None:
-    queue, at = "a_queue_whose_name_is_as_long_as_a_name_may_be_", datetime(2030, 1, 31, tzinfo=UTC)
-    row = {"queue": queue, "number": 0, "at": at}
-    found = PipelineReport(
-        queues=[{"queue": queue, "messages": 1_234_567, "first_archived_at": at, "waited_p95": 12_345.6}],
-        windows=[{**row, "rate": 1.0, "waited_p50": 0.5, "waited_p95": 0.7, "handled_p95": 0.1}],
-        attempts=[{"queue": queue, "attempt": 1, "messages": 1_234_567}],
-        groups=[{"queue": queue, "group": "g" * 100, "messages": 7, "seconds": 12_345.6, "attempts_max": 2}],
-        failures=[{"queue": queue, "category": "DEPENDENCY", "outcome": "retrying", "failures": 1_234_567}],
-        dead_letters=[{**row, "total": 7}],
-        window_seconds=60.0,
-        seconds=0.1,
-        page=None,
-        source="the lake /" + "folder/" * 20,
-    )
-    write_page(tmp_path / "report.html", found)
-    chromium.move_to(tmp_path.as_uri())
-    chromium.open("/report.html", width=width)
-    assert chromium.run("return [innerWidth, document.documentElement.scrollWidth <= innerWidth]") == [
-        width,
-        True,
-    ]
-    # What is wider than its place has a bar to scroll it.
-    assert chromium.run(
-        "return [...document.querySelectorAll('table')].every(each => each.scrollWidth <= each.clientWidth)"
-    )

@@ -190,7 +190,7 @@ def test_lake_that_is_not_of_a_demo_is_refused_at_once_and_kept(
         (lake / "_spanmq/archive").mkdir(parents=True)
         (lake / "_spanmq/archive" / manifest).write_text("{}")
     (lake / "precious").write_text("data")
-    done = demo("--rows", 10, "--report", str(tmp_path), dsn=database)
+    done = demo("--rows", 10, "--export", str(tmp_path), dsn=database)
     assert (done.code, done.out) == (1, "")
     told = json.loads(done.err)["error"]
     assert told["code"] == "invalid_argument"
@@ -198,8 +198,8 @@ def test_lake_that_is_not_of_a_demo_is_refused_at_once_and_kept(
     assert (lake / "precious").read_text() == "data"
 
 
-def test_report_that_can_not_be_written_is_refused_at_once(tmp_path: Path, database: str) -> None:
+def test_folder_that_can_not_be_written_is_refused_at_once(tmp_path: Path, database: str) -> None:
     (tmp_path / "file").touch()
-    done = demo("--rows", 10, "--report", str(tmp_path / "file/folder"), dsn=database)
+    done = demo("--rows", 10, "--export", str(tmp_path / "file/folder"), dsn=database)
     assert (done.code, done.out) == (1, "")
     assert "can't be made: Not a directory" in done.err

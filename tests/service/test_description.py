@@ -175,6 +175,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
             ask("POST", f"/v1/schedules/yearly/{how}")
             ask("POST", f"~/{how}")
         ask("POST", "~/close-breaker")
+        ask("POST", "~/signals", {"name": "approved:42", "body": {"by": "ann"}})
+        assert ask("GET", "~/signals?quantity=1")["signals"][0]["body"] == {"by": "ann"}
         do(orders, "select spanmq.report_worker('{orders}', 'worker-7', 1, 1)")
         ask("GET", "/v1/workers")
         ask("POST", "/v1/workers/stop", {"worker": "worker-7"})

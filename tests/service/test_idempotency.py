@@ -49,6 +49,29 @@ def test_key_cannot_be_taken_by_a_sender_that_knows_it(orders: str, tmp_path: Pa
     assert ask(orders, COUNT) == 3
 
 
+def test_id_stands_for_a_message_until_that_is_settled(http: httpx.Client, queue: str) -> None:
+    path = f"/v1/queues/{queue}/messages"
+    message = {"body": 1, "dedup_id": "a"}
+    given = message | {"dedup_until": "settled"}
+    assert http.post(path, json=given).json() == http.post(path, json=given).json() == {"message_id": 1}
+    batch = {"messages": [{"body": 2}, message, {"body": 3, "delay": 60}], "dedup_until": "settled"}
+    assert http.post(f"{path}/batch", json=batch).json() == {
+        "results": [{"message_id": n} for n in (2, 1, 3)]
+    }
+    refused = http.post(path, json=given | {"on_duplicate": "raise"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "dedup_id_in_use")
+    replaced = http.post(f"{path}/batch", json=batch | {"on_duplicate": "replace"}).json()["results"]
+    assert replaced == [{"message_id": n} for n in (4, 5, 6)]
+    for wrong, headers in (
+        ({"body": 1, "dedup_until": "settled"}, {}),
+        ({"messages": [{"body": 1}], "dedup_until": "settled"}, {}),
+        (given | {"dedup_until": "done"}, {}),
+        ({"body": 1, "dedup_until": "settled"}, {"Idempotency-Key": "k"}),
+    ):
+        end = "/batch" if "messages" in wrong else ""
+        assert http.post(path + end, json=wrong, headers=headers).status_code == 422
+
+
 BATCH = [{"body": {"a": 1, "b": [1.5, "é"]}}, {"body": 2, "delay": 60}]
 
 

@@ -10,7 +10,6 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.pq import TransactionStatus
 from tests import patience
 from tests.documented import run_programs
 from tests.spark.restored import copied
@@ -541,35 +539,38 @@ def test_two_queues_share_a_lake(client: Client, database: str, tmp_path: Path) 
 
 
 def test_first_exports_of_two_queues_create_one_catalogue(
-    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, database: str, tmp_path: Path
 ) -> None:
     client.queues.create("bills")
     client.archive("bills", client.send_batch("bills", ["bill 1", "bill 2"]))
     archived(database, "one", 3)
-    both = threading.Barrier(2)
-    exists = Catalogue.exists
-
-    def at_once(this: Catalogue) -> bool:
-        found = exists(this)
-        with suppress(threading.BrokenBarrierError):
-            if this.server.connection.info.transaction_status == TransactionStatus.INTRANS:
-                both.wait(60)
-        return found
-
-    with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(Catalogue, "exists", at_once)
+    with ThreadPoolExecutor(2) as pool, psycopg.connect(database) as connection:
+        # One gets no further than to create the schema, and the other waits for it.
+        connection.execute("lock table pg_catalog.pg_namespace in share mode")
         done = [
             pool.submit(export, SESSION, database, queue, tmp_path, format="ducklake")
             for queue in ("orders", "bills")
         ]
-        # The second waits for the first, which waits for nobody any more.
-        with psycopg.connect(database, autocommit=True) as connection:
-            query = "select from pg_locks where locktype = 'advisory' and not granted"
-            patience.wait_until(lambda: connection.execute(query).fetchone() is not None)
-        both.abort()
+        query = "select count(*) from pg_locks where not granted and database = (%s)"
+        here = "select oid from pg_database where datname = current_database()"
+        patience.wait_until(lambda: connection.execute(query % here).fetchone() == (2,))
+        connection.commit()
         assert [each.result().exported for each in done] == [3, 2]
     query = "select queue, count(*) from lake.archive group by queue order by queue"
     assert duck.rows(database, tmp_path, query) == [("bills", 2), ("orders", 3)]
+
+
+def test_catalogue_that_was_created_since_is_seen_in_the_same_transaction(
+    client: Client, database: str, tmp_path: Path
+) -> None:
+    client.close()
+    with psycopg.connect(database, autocommit=True) as mine, mine.transaction():
+        catalogue = Catalogue(client_of(mine), lake_at(tmp_path / "lake"), TABLES["archive"])
+        assert not catalogue.exists()
+        with psycopg.connect(database) as connection:
+            connection.execute("create schema ducklake_lake create table ducklake_metadata ()")
+        with pytest.raises(PipelineError, match="did not create"):
+            catalogue.exists()
 
 
 def test_dry_run_changes_nothing(client: Client, database: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from spanmq.spark.jobs import parquet
 from spanmq.spark.jobs.export import export
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.manifest import files_of
+from spanmq.spark.jobs.manifests.store import files_of
 
 BODIES = [None, "", "ü", {"a": [1, 2.50, None]}, "x" * 100_000, 12345678901234567890]
 

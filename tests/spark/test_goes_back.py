@@ -108,7 +108,8 @@ def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
         run(database, tmp_path, format)
     if cut != "verify":
         with monkeypatch.context() as patch:
-            patch.setattr(f"spanmq.spark.jobs.restored.{cut}", killed)
+            of = "run" if cut == "write_manifest" else "repair"
+            patch.setattr(f"spanmq.spark.jobs.manifests.{of}.{cut}", killed)
             with pytest.raises(Killed):
                 restored(database, "orders", lake=tmp_path)
     if cut != "write_manifest":

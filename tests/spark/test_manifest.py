@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.manifest import (
-    FOLDER,
+from spanmq.spark.jobs.lake_lock import FOLDER
+from spanmq.spark.jobs.manifests.store import (
     Manifest,
     files_of,
     read_drafts,

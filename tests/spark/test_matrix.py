@@ -38,11 +38,12 @@ from spanmq.errors import PositionUnknownError
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_format import FORMATS as CLASSES
 from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.manifest import files_of
+from spanmq.spark.jobs.manifests.store import files_of
 from spanmq.spark.jobs.ranges import size_of, union
 from spanmq.spark.jobs.restored import restored
 
 JOBS = "spanmq.spark.jobs"
+MANIFESTS = f"{JOBS}.manifests"
 ALL_FORMATS = [*FORMATS, "ducklake"]
 # What goes back: alone, and in pairs.
 SUBJECTS = ["database", "lake", "catalogue"]
@@ -50,28 +51,28 @@ SETS = [*((each,) for each in SUBJECTS), *itertools.combinations(SUBJECTS, 2)]
 MOMENTS = ["before", "during", "after"]
 # Between each two steps of an export: it is killed before the call of this name, or after it.
 STEPS = [
-    f"{JOBS}.run.write_draft",
+    f"{MANIFESTS}.run.write_draft",
     f"{JOBS}.export.verify",
     "spanmq.spark.calls.note_position",
     "commit",
-    f"{JOBS}.run.write_manifest",
-    f"{JOBS}.run.write_exported",
-    f"{JOBS}.run.drop_draft",
-    f"{JOBS}.run.note",
+    f"{MANIFESTS}.run.write_manifest",
+    f"{MANIFESTS}.run.write_exported",
+    f"{MANIFESTS}.run.drop_draft",
+    f"{MANIFESTS}.run.record",
 ]
 # And of a repair.
 REPAIR_STEPS = [
-    f"{JOBS}.run.write_draft",
+    f"{MANIFESTS}.run.write_draft",
     "spanmq.spark.rows.count_others",
     "spanmq.spark.calls.note_position",
     "remove",
     "remake",
     "commit",
-    f"{JOBS}.run.write_manifest",
-    f"{JOBS}.restored.write_manifest",
-    f"{JOBS}.run.write_exported",
-    f"{JOBS}.run.drop_draft",
-    f"{JOBS}.restored.accept",
+    f"{MANIFESTS}.run.write_manifest",
+    f"{MANIFESTS}.repair.write_manifest",
+    f"{MANIFESTS}.run.write_exported",
+    f"{MANIFESTS}.run.drop_draft",
+    f"{MANIFESTS}.repair.accept",
 ]
 # A DuckLake's export is one transaction, and so is its repair.
 DUCKLAKE = f"{JOBS}.ducklake"
@@ -79,7 +80,7 @@ DUCKLAKE_STEPS = [
     f"{JOBS}.export.verify",
     f"{DUCKLAKE}.catalogue.Catalogue.create",
     "spanmq.spark.calls.note_position",
-    f"{DUCKLAKE}.run.note_export",
+    "spanmq.spark.calls.note_export",
     f"{DUCKLAKE}.catalogue.Catalogue.note",
     f"{DUCKLAKE}.catalogue.Catalogue.add",
     f"{DUCKLAKE}.run.Run.commit",

@@ -14,7 +14,8 @@ from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark import calls, rows
 from spanmq.spark.jobs.export import export, follow
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.manifest import FOLDER, Manifest, read_exported, write_manifest
+from spanmq.spark.jobs.lake_lock import FOLDER
+from spanmq.spark.jobs.manifests.store import Manifest, read_exported, write_manifest
 from spanmq.spark.jobs.moved import moved
 
 

@@ -17,9 +17,9 @@ from spanmq.spark.jobs.export import follow
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import manifest_table, table_of
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import Manifest, files_of, read_exported, write_draft, write_manifest
+from spanmq.spark.jobs.manifests.run import Run, run_on
+from spanmq.spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
 from spanmq.spark.jobs.parquet import Written
-from spanmq.spark.jobs.run import Run, run_on
 
 ARCHIVE = TABLES["archive"]
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
         # All but the commit.
         write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
     with monkeypatch.context() as patch:
-        patch.setattr("spanmq.spark.jobs.run.write_manifest", killed)
+        patch.setattr("spanmq.spark.jobs.manifests.run.write_manifest", killed)
         with pytest.raises(KeyboardInterrupt), run_on(database, lake, "orders", "archive"):
             pass
     assert not half.exists()
@@ -127,10 +127,19 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
     assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
 
 
-def test_export_that_is_to_compact_an_iceberg_table_does_not_start(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "hint"),
+    [("iceberg", "rewrite_data_files"), ("parquet", "Delta, Iceberg or DuckLake"), ("ducklake", "in DuckDB")],
+)
+def test_export_that_is_to_compact_what_spanmq_does_not_does_not_start(
+    tmp_path: Path,
+    format: str,  # noqa: A002
+    hint: str,
+) -> None:
     nothing = cast(Any, None)
-    with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
-        follow(nothing, "host=none", "orders", tmp_path, format="iceberg", compact_every=3600, wait=nothing)
+    with pytest.raises(PipelineError, match=f"spanmq compacts no tables of format {format}") as caught:
+        follow(nothing, "host=none", "orders", tmp_path, format=format, compact_every=3600, wait=nothing)
+    assert hint in str(caught.value.hint)
 
 
 def test_one_run_at_a_time_of_each_queue(
@@ -138,7 +147,7 @@ def test_one_run_at_a_time_of_each_queue(
 ) -> None:
     client.queues.create("others")
     lake = lake_at(tmp_path)
-    monkeypatch.setattr("spanmq.spark.jobs.run.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("spanmq.spark.jobs.lake_lock.WAIT_SECONDS", 0.01)
 
     def run(queue: str) -> AbstractContextManager[Run]:
         return run_on(database, lake, queue, "archive")

@@ -9,7 +9,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
         bulk_close bulk_published published_epochs schedule unschedule pause_schedule run_schedule resume_schedule
-        plan_schedule create_batch add_to_batch note_task_shapes
+        plan_schedule create_batch add_to_batch note_task_shapes wait_for_signal signal
     """,
     "look": """
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
@@ -19,7 +19,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         get_schema statistics list_leases list_groups list_segments list_bindings list_throttles get_policy receiver_log
         list_receivers state explain list_subscriptions shard_groups begin_pipeline_run note_pipeline_run
         end_pipeline_run list_pipeline_runs await_settled unsettled get_results list_results replay_extent
-        note_position known_positions noted_export exported_ids task_statistics list_task_shapes
+        note_position known_positions noted_export exported_ids task_statistics list_task_shapes list_signals
     """,
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
@@ -27,7 +27,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
         cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges adopt_receiver
         release_receiver reject_from_receiver await_messages look_ahead note_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
-        ack_with_results retry_failing reject_failing
+        ack_with_results retry_failing reject_failing close_bucket
         report_worker
     """,
     "manage": """

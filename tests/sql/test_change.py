@@ -220,10 +220,12 @@ UNRECORDED = {
     """,
     "they send, as programs do all the time": """
         send send_batch send_batch_topic send_messages send_topic create_batch add_to_batch enter_shards
+        wait_for_signal signal
         copy_begin copy_publish bulk_close bulk_publish bulk_published bulk_reserve bulk_seal
     """,
     "they receive and settle, as programs do all the time": """
-        ack ack_with_results archive await_messages begin_alone delete extend hold look_ahead nack pass_on pop read
+        ack ack_with_results archive await_messages begin_alone close_bucket delete extend hold look_ahead nack pass_on
+        pop read
         read_grouped read_grouped_head read_grouped_head_with_poll read_grouped_rr read_grouped_rr_with_poll
         read_grouped_with_poll read_with_poll receive receiver_claim receiver_open receiver_ranges reject release set_vt
         store_result

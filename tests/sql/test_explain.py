@@ -158,7 +158,7 @@ def test_limits_of_groups_and_queues_name_what_is_in_flight(jobs: Connection) ->
     rows(jobs, send, "a")
     assert explain(jobs, 2)[0] == (
         "in_line",
-        "Messages of its group that come first: 1. Of these, 1 may be in flight.",
+        "Messages of its group that come first: 1. Its limits allow 1 of these now.",
     )
     rows(jobs, "select spanmq.receive('jobs', 1)")
     assert explain(jobs, 2)[0] == ("group_full", "1 of 1 messages of its group are in flight.")

@@ -20,6 +20,13 @@ REFUSED = {
         add_to_batch('orders', ?, array[1]) <- 0 | null
         add_to_batch('orders', 1, ?) <- null | array[null::bigint] | array[0] | array[9223372036854775807]
         list_batches(qty => ?) <- null
+        signal('orders', ?) <- '' | null | repeat('é', 128)
+        signal('orders', 'x', ?) <- to_jsonb(repeat('a', 65535))
+        signal('orders', 'x', keep_for => ?) <- null | 'NaN'
+        wait_for_signal('orders', ?, '1', 60) <- '' | null
+        wait_for_signal('orders', 'x', '1', ?) <- null | 'NaN'
+        wait_for_signal('orders', 'x', '1', 60, ?) <- '[]'
+        list_signals('orders', qty => ?) <- null
         set_category_rule('x', 'BUSINESS')
         set_category_rule('x', 'BUSINESS', error => 'a', place => ?) <- null
         set_category_rule('x', ?, error => 'a') <- 'business' | null

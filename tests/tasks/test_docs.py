@@ -13,11 +13,14 @@ from spanmq import Client
 from spanmq.tasks import Tasks
 from spanmq.tasks.call import Options
 
-PAGES = {name: (DOCS / f"guides/{name}.md").read_text("utf-8") for name in ("tasks", "batches", "testing")}
+PAGES = {
+    name: (DOCS / f"guides/{name}.md").read_text("utf-8")
+    for name in ("tasks", "batches", "signals", "testing")
+}
 
 
 def test_pages_name_everything() -> None:
-    words = set(re.findall(r"\w+", PAGES["tasks"] + PAGES["batches"]))
+    words = set(re.findall(r"\w+", PAGES["tasks"] + PAGES["batches"] + PAGES["signals"]))
     assert {*spanmq.tasks.__all__, *Options.__annotations__} - {"Task"} - words == set()
     assert set(spanmq.testing.__all__) - set(re.findall(r"\w+", PAGES["testing"])) == set()
 
@@ -33,7 +36,7 @@ def test_programs_about_tasks_run(database: str, monkeypatch: pytest.MonkeyPatch
         scope["place"](scope["Order"](20, "Bonn"))
         bodies = [message.body["task"] for queue in ("orders", "mail") for message in client.peek(queue)]
     scope["tasks"].close()
-    assert bodies == ["ship", "ship", "ship", "send_mail"]
+    assert bodies == ["ship", "ship", "recount", "ship", "send_mail"]
 
 
 def test_programs_about_batches_run(
@@ -44,6 +47,28 @@ def test_programs_about_batches_run(
     scope["weigh_all"]([1, 2])
     assert spanmq.testing.drain(own) == 3
     assert capsys.readouterr().out == "Monday: 7.5 kg, 2 done and 0 dead of 2\n"
+
+
+def test_programs_about_signals_run(
+    spanmq_tasks: Callable[[Tasks], Tasks], capsys: pytest.CaptureFixture[str]
+) -> None:
+    scope = run_programs("guides/signals")
+    own = spanmq_tasks(scope["tasks"])
+    for name, number in (("ask", 17), ("charge", 18), ("book", 19), ("book", 20)):
+        scope[name].send(number)
+    scope["webhook"]({"id": "payment-18", "status": "paid"})
+    spanmq.testing.drain(own)
+    scope["approve"](17, "ann")
+    for trip, is_booked in ((19, True), (20, False)):
+        own.signal(f"flight:{trip}", {"is_booked": is_booked})
+    spanmq.testing.drain(own)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "please approve order 17"
+    assert set(lines[1:]) == {
+        "order 17: approved by ann",
+        "order 18: paid",
+        *("trip 19: hotel reserved", "trip 19: paid", "trip 20: hotel reserved", "trip 20: hotel released"),
+    }
 
 
 def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:

@@ -96,6 +96,33 @@ def test_unique_task_is_sent_once(client: Client) -> None:
     assert client.queues.metrics("orders").length == 3
 
 
+def test_task_is_unique_until_its_message_is_settled_or_started(client: Client, database: str) -> None:
+    own = Tasks("orders", dsn=database)
+
+    @own.task(unique="until_settled")
+    def sweep(room: str) -> None: ...
+
+    @own.task(unique=lambda room, colour: room, unique_until="started", on_duplicate="replace")
+    def paint(room: str, colour: str) -> None: ...
+
+    swept = sweep.send("hall")
+    red, blue = paint.send("hall", "red"), paint.send("hall", "blue")
+    assert client.inspect.state("orders", red.message_id) == "cancelled"
+    assert len(client.receive("orders", 5)) == 2
+    # Both have been started, and are not settled.
+    assert (
+        sweep.send("hall") == sweep.using(unique_until="settled", on_duplicate="keep").send("hall") == swept
+    )
+    assert paint.send("hall", "red") not in (red, blue)
+    assert client.inspect.state("orders", blue.message_id) == "processing"
+    calls = [sweep.using(on_duplicate="raise").call(room) for room in ("attic", "hall")]
+    with pytest.raises(errors.DedupIdInUseError):
+        own.send_many(calls)
+    client.delete("orders", swept.message_id)
+    assert sweep.send("hall").message_id > blue.message_id
+    own.close()
+
+
 def test_key_and_time_of_a_unique_task_are_its_own(client: Client, database: str) -> None:
     own = Tasks("orders", dsn=database)
 
@@ -312,6 +339,8 @@ def test_wrong_tasks_are_refused() -> None:
         lambda: refused.task(store_result=-1)(strange),
         lambda: refused.task(unique_for=-1)(strange),
         lambda: refused.task(unique="key")(strange),  # type: ignore[call-overload]
+        lambda: refused.task(unique=True, unique_until="done")(strange),  # type: ignore[call-overload]
+        lambda: refused.task(unique="until_settled", on_duplicate="drop")(strange),  # type: ignore[call-overload]
         lambda: refused.task(max_attempts="3")(strange),  # type: ignore[call-overload]
         lambda: refused.task(retry=3)(strange),  # type: ignore[call-overload]
         lambda: Retry(max_attempts=0),

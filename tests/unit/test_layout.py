@@ -20,7 +20,20 @@ PACKAGE = ROOT / "src/spanmq"
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it, but that `client.environment` may ask for the
 # embedded server, which alone starts one.
-UPPER = ("cli", "demo", "testing", "tasks", "django", "embedded", "service", "dashboard", "simulate", "spark")
+UPPER = (
+    "cli",
+    "demo",
+    "testing",
+    "tasks",
+    "celery",
+    "django",
+    "embedded",
+    "push",
+    "service",
+    "dashboard",
+    "simulate",
+    "spark",
+)
 
 
 def upper_without(*allowed: str) -> tuple[str, ...]:
@@ -86,6 +99,10 @@ RULES = {
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
         not_ours=("schema", *(name for name in UPPER if name != "tasks")),
     ),
+    "celery": Rule(
+        packages=frozenset({"kombu", "celery", "amqp"}),
+        not_ours=("schema", "worker", *upper_without("celery")),
+    ),
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),
     "worker": Rule(not_ours=("schema", *UPPER)),
@@ -103,6 +120,10 @@ RULES = {
         packages_lazily=frozenset({"pyspark", "watchfiles"}),
         not_ours_at_the_top=UPPER[1:],
     ),
+    "push.signing": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
+    "push.addresses": Rule(ours=("errors",)),
+    "push.endpoint": Rule(ours=("errors", "model", "push.signing")),
+    "push": Rule(packages_lazily=frozenset({"aiohttp"}), not_ours=("schema", *upper_without("push"))),
     "demo": Rule(packages=DRIVER | {"rich"}, not_ours=upper_without("demo", "embedded")),
     "simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=upper_without("simulate")),
     "simulate.engines": Rule(not_ours=upper_without("simulate", "spark"), not_ours_at_the_top=("spark",)),

@@ -28,6 +28,7 @@ PLACES = {
     "batch": "sql client command",
     "result": "sql client command",
     "schedule": "sql client http command",
+    "signal": "sql client http command",
     "topic": "sql client http command",
     "subscription": "sql client http command",
     "notification": "sql client command",

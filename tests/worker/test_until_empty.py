@@ -6,9 +6,10 @@ import pytest
 from tests.cli.program import spanmq
 from tests.worker.running import Record, Running
 
-from spanmq import Client, Message, RetryIn
+from spanmq import Client, Message, RetryAfter, RetryIn
+from spanmq.model import PolicyChange
 from spanmq.worker import Worker
-from spanmq.worker.event import WorkerStopping
+from spanmq.worker.event import MessageSettled, WorkerStopping
 
 QUEUES = [f"q{number}" for number in range(12)]
 
@@ -41,6 +42,32 @@ def test_worker_until_empty_handles_what_is_sent_meanwhile_and_leaves_what_is_no
         "q0": 1,
         "q1": 1,
     }
+
+
+@pytest.mark.parametrize("settings", [{"rate_limit_per_group": 1000}, {"rate_limit": 1000}])
+def test_handler_that_is_told_to_come_later_closes_the_bucket(
+    client: Client, database: str, settings: PolicyChange
+) -> None:
+    client.queues.set_policy("orders", **settings)
+    client.send("orders", "told", group="a")
+
+    def handle(message: Message) -> None:
+        if message.body == "told":
+            raise RetryAfter(3600, "429 Too Many Requests")
+
+    def run() -> dict[int, str]:
+        record = Record()
+        Running(Worker("orders", handle, dsn=database, until_empty=True, observers=[record]), record).join()
+        return {each.message_id: each.outcome for each in record.of(MessageSettled)}
+
+    assert run() == {1: "retrying"}
+    client.send_batch("orders", [1, 2], group=["a", "b"])
+    is_of_group = "rate_limit_per_group" in settings
+    assert run() == ({3: "acked"} if is_of_group else {})
+    why = client.inspect.explain("orders", 2)
+    assert (why[0].code, why[0].until is not None) == ("group_rate" if is_of_group else "rate", True)
+    [failing] = client.inspect.failing_messages("orders")
+    assert (failing.category, failing.error) == ("TRANSIENT", "429 Too Many Requests")
 
 
 def test_command_without_a_breaker_goes_on_while_all_fails(

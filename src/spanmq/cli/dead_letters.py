@@ -107,7 +107,7 @@ def count(client: "Client", queue: SomeQueue = None) -> Any:
     return client.dead_letters.count(queue)
 
 
-@dead_letter.verb(columns=("message_id", "visible_at", "before", "after"), empty="no dead letters")
+@dead_letter.verb(columns=("message_id", "visible_at", "before", "after", "beside"), empty="no dead letters")
 def redrive(
     client: "Client",
     queue: QueueName,
@@ -122,7 +122,8 @@ def redrive(
 ) -> Any:
     """Return dead letters to their queue, lowest ids first; none twice.
 
-    With --patch it is all that match or none, and --dry-run shows the first ten before and after it.
+    With --patch it is all that match or none, and --dry-run shows the first ten before and after it. One beside a
+    message in the queue that has the same dedup id is left.
 
     $ spanmq dead-letter redrive orders --category DEPENDENCY --rate 50
     $ spanmq dead-letter redrive orders --patch '[{"op": "remove", "path": "/discount"}]' --dry-run
@@ -130,10 +131,14 @@ def redrive(
     redriven = client.dead_letters.redrive(
         queue, patch=patch, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters
     )
+    n = sum(each.beside is None for each in redriven)
+    left = len(redriven) - n
     if not dry_run:
-        return redriven
+        return Listed(redriven, f"{number_of(left, 'dead letter')} left: see BESIDE") if left else redriven
     is_all = len(redriven) < limit
-    planned = f"{number_of(len(redriven), 'dead letter')} would be redriven"
+    planned = f"{number_of(n, 'dead letter')} would be redriven"
+    if left:
+        planned += f", {left} left: see BESIDE"
     return Listed(redriven, planned if is_all else f"{planned}, as --limit allows")
 
 

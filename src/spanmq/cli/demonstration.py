@@ -27,11 +27,9 @@ def demo(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the queue with its archive, to look at it.")
     ] = False,
-    report: Annotated[
+    export: Annotated[
         Path | None,
-        typer.Option(
-            help="A folder: Spark exports the archive into it, as Parquet, and makes report.html of that."
-        ),
+        typer.Option(help="A folder: Spark exports the archive into a lake in it, as Parquet."),
     ] = None,
     dsn: Dsn = None,
     as_json: AsJson = False,
@@ -41,18 +39,18 @@ def demo(
     Without a database it runs on a temporary PostgreSQL server; with --keep, on the embedded server. Exit
     code 1 if a check fails.
 
-    $ spanmq demo --report demo-report
+    $ spanmq demo --export demo-lake
     """
     from spanmq import demo as demonstration
 
     output = Output(as_json=as_json)
-    if report is not None:
-        _check_report(report, queue)
+    if export is not None:
+        _check_folder(export, queue)
     with contextlib.ExitStack() as stack:
         if keep:
             # A server that is gone afterwards keeps nothing.
             dsn = stack.enter_context(prepared_address(dsn))
-        last_act = partial(_report, report) if report is not None else None
+        last_act = partial(_export, export) if export is not None else None
         result = demonstration.run(dsn, rows=rows, consumers=consumers, queue=queue, keep=keep, then=last_act)
     if as_json:
         output.done("", **fields(result))
@@ -62,14 +60,14 @@ def demo(
         raise typer.Exit(FAILED)
 
 
-def _check_report(folder: Path, queue: str) -> None:
+def _check_folder(folder: Path, queue: str) -> None:
     """Refuse a folder that cannot be written, or whose lake, which is deleted, is not a demo's."""
     lake = folder / "lake"
     manifests = list((lake / "_spanmq").glob("*/*.json"))
     is_ours = (lake / "_spanmq").is_dir() and all(each.stem.rpartition("-")[0] == queue for each in manifests)
     if lake.exists() and not is_ours:
         raise InvalidArgumentError(
-            f"{lake} exists, and was not created by an earlier demo", hint="Give another --report."
+            f"{lake} exists, and was not created by an earlier demo", hint="Give another --export."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,25 +77,22 @@ def _check_report(folder: Path, queue: str) -> None:
         raise InvalidArgumentError(f"{folder} can't be written")
 
 
-def _report(folder: Path, dsn: str, queue: str) -> None:
-    """Export the archive to Parquet and write the page; without Spark or Java, print a message."""
+def _export(folder: Path, dsn: str, queue: str) -> None:
+    """Export the archive to Parquet; without Spark or Java, print a message."""
     from spanmq.errors import ExtraNotInstalledError
     from spanmq.spark.cause import clear_errors
     from spanmq.spark.session import opened
 
-    lake, page = folder / "lake", folder / "report.html"
+    lake = folder / "lake"
     shutil.rmtree(lake, ignore_errors=True)  # of an earlier demo, whose messages are no more
     say("starting Spark")
     with contextlib.ExitStack() as stack, clear_errors():
         try:
             spark = stack.enter_context(opened(name="spanmq demo"))
         except ExtraNotInstalledError as error:
-            say(f"no report: {error}")
+            say(f"no export: {error}")
             return
         from spanmq.spark.jobs.export import export
-        from spanmq.spark.jobs.report import report
 
         exported = export(spark, dsn, queue, lake)
         say(f"exported {exported.exported:,} messages to {lake}, verified, in {exported.seconds:.1f} s")
-        report(spark, lake=lake, page=page)
-        say(f"the report is {page.resolve()}")

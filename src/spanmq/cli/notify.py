@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from urllib.parse import urlsplit
 
 import typer
 
@@ -100,20 +99,13 @@ class Webhook:
     """The address of notifications. Only its host is ever printed: the rest of a webhook's URL is a secret."""
 
     def __init__(self, url: str, form: str | None) -> None:
-        try:
-            parts = urlsplit(url)
-            self.host, _ = parts.hostname or "", parts.port
-        except ValueError:
-            parts, self.host = urlsplit(""), ""
-        if parts.scheme not in ("http", "https") or not self.host or parts.username is not None:
-            # Without the URL, which is a secret.
-            raise InvalidArgumentError(
-                "the URL of a webhook must begin with https:// or http://, and have a host and no user"
-            )
+        from spanmq.push.endpoint import host_of
+
+        self.host, secret = host_of(url)
         form = form or ("slack" if self.host == SLACK_HOST else "json")
         if form not in FORMATS:
             raise InvalidArgumentError(f"--format must be slack or json, got {form!r}")
-        self.form, self._url, self._secret = form, url, url.partition(parts.netloc)[2]
+        self.form, self._url, self._secret = form, url, secret
         self._open = urllib.request.build_opener(_NoRedirect).open
 
     @property

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spanmq.cli.connect import address
-from spanmq.cli.failure import say
 from spanmq.cli.interrupt import Stop
 from spanmq.cli.job import Master, running
 from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm, time_option
@@ -104,7 +103,7 @@ def compact(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Join the small files of a queue in a lake, day by day.
+    """Join the small files of a queue in a Delta lake, day by day.
 
     Needs no Spark. The database keeps other exports out meanwhile.
 
@@ -225,45 +224,6 @@ def restored(
         f" {len(report.epochs):,} epochs are written again"
     )
     Output(as_json=as_json).done(sentence, **fields(report))
-
-
-@pipeline.command("report")
-def report(
-    queue: Annotated[
-        str | None, typer.Argument(metavar="QUEUE", help="A queue, or several by a pattern.")
-    ] = None,
-    lake: Annotated[str | None, typer.Option(help="The lake that exports wrote into.")] = None,
-    page: Annotated[str | None, typer.Option(help="Write an HTML page with charts into this file.")] = None,
-    dry_run: DryRun = False,
-    master: Master = None,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Report archived messages by queue and window: numbers, waiting times, attempts.
-
-    $ spanmq pipeline report --lake lake --page report.html
-    """
-    output = Output(as_json=as_json)
-    if (queue is None) == (lake is None):
-        raise typer.BadParameter("give a QUEUE or a --lake")
-    with running(master, "counting") as job:
-        from spanmq.spark.jobs.report import report as run
-
-        if lake is not None:
-            found = run(job.spark, lake=lake, page=page, dry_run=dry_run)
-        else:
-            with address(dsn) as database:
-                found = run(job.spark, dsn=database, queue=queue, page=page, dry_run=dry_run)
-    if as_json:
-        output.done("", **fields(found))
-    elif dry_run:
-        messages = sum(row["messages"] for row in found.queues)
-        failures = sum(row["failures"] for row in found.failures)
-        output.done(f"would report {messages:,} messages and {failures:,} failures")
-    else:
-        output.records(found.queues)
-    if page is not None and not dry_run:
-        say(f"spanmq: wrote {page}")
 
 
 @pipeline.command("backfill")

@@ -80,6 +80,13 @@ def send(
     ordered: Annotated[
         bool, typer.Option("--ordered", help="Commit after other ordered senders of the group.")
     ] = False,
+    dedup_until: Annotated[
+        str | None,
+        typer.Option(help="A dedup id stands for a message until that is settled, or started."),
+    ] = None,
+    on_duplicate: Annotated[
+        str, typer.Option(help="With --dedup-until: keep the message of the dedup id, replace it, or raise.")
+    ] = "keep",
     is_text: IsText = False,
     is_message: IsMessage = False,
     batch: Batch = 1_000,
@@ -105,6 +112,8 @@ def send(
         "dedup_for": dedup_for,
         "fingerprint": fingerprint,
         "ordered": ordered,
+        "dedup_until": dedup_until,
+        "on_duplicate": on_duplicate,
     }
 
     def send_one(opened: "Client", each: Outgoing) -> Done:

@@ -26,6 +26,29 @@ if TYPE_CHECKING:
 
 commands = Commands()
 
+Grace = Annotated[float, typer.Option(help="Seconds that handlers have to end after a signal.")]
+Pooler = Annotated[
+    bool, typer.Option("--pooler", help="The DSN leads to a pooler in transaction mode, such as PgBouncer.")
+]
+WorkerName = Annotated[
+    str | None,
+    typer.Option(
+        "--name", help="The worker's name in records of failures.", show_default="host:process:random"
+    ),
+]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        help="Serve /metrics, /healthz and /readyz at this port; 0: any that is free.", min=0, max=65_535
+    ),
+]
+MetricsHost = Annotated[
+    str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
+]
+UntilEmpty = Annotated[
+    bool,
+    typer.Option("--until-empty", help="End when no message is visible, and print how many were handled."),
+]
 Modules = Annotated[
     list[str] | None,
     typer.Argument(metavar="[MODULE]...", help="Modules that register further tasks, such as shop.billing."),
@@ -85,24 +108,11 @@ def worker(
     ] = None,
     lease_max: Annotated[float, typer.Option(help="Seconds after which it is not extended.")] = 3600.0,
     handler_timeout: Annotated[float | None, typer.Option(help="Seconds that a handler may take.")] = None,
-    grace: Annotated[float, typer.Option(help="Seconds that handlers have to end after a signal.")] = 25.0,
-    pooler: Annotated[
-        bool,
-        typer.Option("--pooler", help="The DSN leads to a pooler in transaction mode, such as PgBouncer."),
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(help="The worker's name in records of failures.", show_default="host:process:random"),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            help="Serve /metrics, /healthz and /readyz at this port; 0: any that is free.", min=0, max=65_535
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(help="The address that they listen on; 0.0.0.0 or :: for other machines.")
-    ] = "127.0.0.1",
+    grace: Grace = 25.0,
+    pooler: Pooler = False,
+    name: WorkerName = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     no_breaker: Annotated[
         bool, typer.Option("--no-breaker", help="Go on receiving while every message fails.")
     ] = False,
@@ -112,12 +122,7 @@ def worker(
             help="Number of processes for tasks with process=True.", show_default="one for each processor"
         ),
     ] = None,
-    until_empty: Annotated[
-        bool,
-        typer.Option(
-            "--until-empty", help="End when no message is visible, and print how many were handled."
-        ),
-    ] = False,
+    until_empty: UntilEmpty = False,
     create_queues: Annotated[
         bool, typer.Option("--create-queues", help="Create the queues of the tasks that are missing.")
     ] = False,
@@ -139,11 +144,8 @@ def worker(
     if reload:
         _run_again_on_changes()
         return
-    from spanmq.worker import Worker, log
-    from spanmq.worker.monitoring import monitored
+    from spanmq.worker import Worker
 
-    level = level_named(log_level)
-    stopped = StopReason()
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # what handlers print is seen at once, in a pipe too
     # A handler is more often in the current folder than in an installed package.
@@ -161,15 +163,11 @@ def worker(
         dsn = dsn if source is not None and source.name == "COMMANDLINE" else tasks.clients.address()
     count = 0
     with ExitStack() as stack:
-        stack.enter_context(logging_lines(level))
+        stopped, observers = stack.enter_context(
+            watched(log_level, metrics_port, metrics_host, as_json=as_json)
+        )
         own = queue or ([] if tasks is None else [*tasks.queues])
         queues, where = stack.enter_context(_source(own, shards, server or [], dsn))
-        counts = stack.enter_context(monitored(metrics_port, metrics_host))
-        observers: list[Observer] = [stopped, log.write, *counts]
-        if as_json:
-            lines = EventLines(sys.stdout.fileno())
-            stack.callback(lines.close)
-            observers.append(lines)
         settings: WorkerOptions = {
             **where,
             "name": name,
@@ -191,10 +189,33 @@ def worker(
             count = tasks.run(queues, **settings)
         elif function is not None:
             count = Worker(queues, function, **settings).run()
-    _report_end(stopped, count if until_empty and not as_json else None)
+    report_end(stopped, count if until_empty and not as_json else None)
 
 
-def _report_end(stopped: StopReason, count: int | None) -> None:
+@contextmanager
+def watched(
+    log_level: str, metrics_port: int | None, metrics_host: str, *, as_json: bool
+) -> Iterator[tuple[StopReason, list[Observer]]]:
+    """Log, count and print what a worker does while the block runs; yield its observers, and what it stopped for."""
+    from spanmq.worker import log
+    from spanmq.worker.monitoring import monitored
+
+    stopped = StopReason()
+    with ExitStack() as stack:
+        stack.enter_context(logging_lines(level_named(log_level)))
+        observers: list[Observer] = [
+            stopped,
+            log.write,
+            *stack.enter_context(monitored(metrics_port, metrics_host)),
+        ]
+        if as_json:
+            lines = EventLines(sys.stdout.fileno())
+            stack.callback(lines.close)
+            observers.append(lines)
+        yield stopped, observers
+
+
+def report_end(stopped: StopReason, count: int | None) -> None:
     """Print how many messages were handled, if that is asked for; exit as interrupted after Ctrl-C."""
     if count is not None:
         typer.echo(f"handled: {count}")

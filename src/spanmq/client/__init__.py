@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spanmq.client._async.results import AsyncResults
     from spanmq.client._async.schedules import AsyncSchedules
     from spanmq.client._async.shards import AsyncShardedQueue
+    from spanmq.client._async.signals import AsyncSignals
     from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
     from spanmq.client._sync.admin import Admin, Keys, Notifications, PipelineRuns, Receivers, Tokens
     from spanmq.client._sync.batches import Batches
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from spanmq.client._sync.results import Results
     from spanmq.client._sync.schedules import Schedules
     from spanmq.client._sync.shards import ShardedQueue
+    from spanmq.client._sync.signals import Signals
     from spanmq.client._sync.topics import Subscriptions, Topics
     from spanmq.client.dsn import Timeouts
 
@@ -61,6 +63,7 @@ __all__ = [
     "AsyncResults",
     "AsyncSchedules",
     "AsyncShardedQueue",
+    "AsyncSignals",
     "AsyncSubscriptions",
     "AsyncTokens",
     "AsyncTopics",
@@ -79,6 +82,7 @@ __all__ = [
     "Results",
     "Schedules",
     "ShardedQueue",
+    "Signals",
     "Subscriptions",
     "Timeouts",
     "Tokens",
@@ -106,6 +110,7 @@ _MODULES = {
     "results": ("Results",),
     "schedules": ("Schedules",),
     "shards": ("ShardedQueue",),
+    "signals": ("Signals",),
     "topics": (
         "Subscriptions",
         "Topics",

@@ -45,6 +45,8 @@ Held = Message | Leased
 # Stands for the body that a dead letter has.
 UNCHANGED: Final = object()
 Grouped = Literal["fill", "round_robin", "head"]
+DedupUntil = Literal["settled", "started"]
+OnDuplicate = Literal["keep", "replace", "raise"]
 
 # PGMQ's three functions for messages of ordered groups.
 _GROUPED = {"fill": "read_grouped", "round_robin": "read_grouped_rr", "head": "read_grouped_head"}
@@ -98,6 +100,8 @@ class SendOptions:
     dedup_for: Seconds
     fingerprint: str | None
     ordered: bool
+    dedup_until: DedupUntil | None
+    on_duplicate: OnDuplicate
 
     @property
     def is_plain(self) -> bool:
@@ -108,6 +112,8 @@ class SendOptions:
             and self.max_attempts is None
             and self.fingerprint is None
             and not self.ordered
+            and self.dedup_until is None
+            and self.on_duplicate == "keep"
         )
 
 
@@ -136,6 +142,12 @@ def send_messages(
             *optional(argument.seconds, "dedup_for", None if own is None else options.dedup_for),
             *optional(argument.text, "fingerprint", options.fingerprint),
             *optional(argument.boolean, "ordered", options.ordered or None),
+            *optional(argument.text, "dedup_until", options.dedup_until),
+            *optional(
+                argument.text,
+                "on_duplicate",
+                None if options.on_duplicate == "keep" else options.on_duplicate,
+            ),
         )
         yield queue_call(queue, "send_messages", numbers, *arguments)
     if ids is not None and next(ids, ids) is not ids:

@@ -30,6 +30,7 @@ from spanmq.model import (
     RunningHandler,
     Schedule,
     Settled,
+    SignalEntry,
     TaskShape,
     WorkerReport,
 )
@@ -98,6 +99,12 @@ def string(rows: Rows) -> str:
 def number(rows: Rows) -> int:
     """Read a number."""
     return int(rows.scalar())
+
+
+def optional_number(rows: Rows) -> int | None:
+    """Read a number, or None."""
+    value = rows.scalar()
+    return None if value is None else int(value)
 
 
 def numbers(rows: Rows) -> list[int]:
@@ -336,6 +343,15 @@ def schedules(codec: Codec, rows: Rows) -> list[Schedule]:
 def batches(codec: Codec, rows: Rows) -> list[Batch]:
     """Return batches."""
     return made(Batch, templates(codec, rows), body="message", message_id="sent_msg_id")
+
+
+def signals(codec: Codec, queue: str, rows: Rows) -> list[SignalEntry]:
+    """Return the waits and signals of a queue."""
+    records = []
+    for row in rows.records():
+        body, headers = decoded(codec, raw_json(row["body"]), raw_json(row["headers"]))
+        records.append(row | {"queue": queue, "body": body, "headers": headers})
+    return made(SignalEntry, records)
 
 
 def body_schema(rows: Rows) -> QueueSchema:

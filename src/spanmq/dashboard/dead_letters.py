@@ -126,7 +126,8 @@ async def redrive(visit: Visit) -> Response:
         found = await visit.backend.patterns.redrive(visit.caller, visit.queue, **choice, **terms)
     except (InvalidArgumentError, NotPossibleError) as error:
         return await _preview_redrive(visit, fields, error.message)
-    return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=len(found)))
+    n = sum(each.beside is None for each in found)
+    return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=n))
 
 
 async def ask_discard(visit: Visit) -> Response:
@@ -172,7 +173,8 @@ async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str
             ):
                 if letter.redriven_at is None:
                     letters[each.message_id] = letter
-    shown = {"given": given, "pace": pace, "found": found, "shown": found[:SHOWN], "letters": letters}
+    n = sum(each.beside is None for each in found)
+    shown = {"given": given, "pace": pace, "found": found, "n": n, "shown": found[:SHOWN], "letters": letters}
     return show_form(visit, "redrive.html", problem, queue=visit.queue, **shown)
 
 

@@ -21,7 +21,15 @@ GROUPS: Final = {
     "Delivery": ("paused", "lease", "redrive_delay", "drop_expired", "priority_aging"),
     "Retries": ("max_attempts", "backoff_base", "backoff_factor", "backoff_max", "jitter"),
     "Order": ("ordered", "fill_groups", "dead_letter_blocks_group"),
-    "Limits": ("max_in_flight", "max_in_flight_per_group", "rate_limit", "rate_burst", "max_backlog"),
+    "Limits": ("max_in_flight", "rate_limit", "rate_burst", "max_backlog"),
+    "Limits of a group": (
+        "max_in_flight_per_group",
+        "rate_limit_per_group",
+        "rate_burst_per_group",
+        "rate_cost",
+        "group_shares",
+        "group_by",
+    ),
     "Retention": ("dead_letter_retention", "archive_on_ack", "archive_retention", "keep"),
 }
 
@@ -116,7 +124,7 @@ def _value(name: str, typed: str, before: object) -> Any:
         found = json.loads(typed)
     except (ValueError, RecursionError):
         return typed  # a string such as "7 days": the database validates it
-    if isinstance(found, dict | list):
+    if isinstance(found, dict | list) and name != "group_shares":
         raise InvalidArgumentError(f"{name} is one value")
     return found
 

@@ -99,8 +99,9 @@ class DeadLetterAdmin(RowAdmin):
         """Return the selected dead letters to their queues, to be visible after the delay of each policy."""
         with _acting(request) as client:
             n = sum(
-                len(client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids)))
+                each.beside is None
                 for queue, ids in _by_queue(letters).items()
+                for each in client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids))
             )
         self.message_user(request, f"Redriven: {n} dead letters are in their queues again.", messages.SUCCESS)
 

@@ -41,6 +41,7 @@ from spanmq.model.message import (
     Routed,
     Schedule,
     Settled,
+    SignalEntry,
 )
 from spanmq.model.policy import CategoryPolicy, CategoryRule, Policy, PolicyChange
 from spanmq.model.queue import (
@@ -113,6 +114,7 @@ __all__ = [
     "Segment",
     "Settled",
     "ShardMap",
+    "SignalEntry",
     "StatisticsStep",
     "Subscription",
     "TaskKind",

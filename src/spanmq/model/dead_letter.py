@@ -48,13 +48,15 @@ class DeadLetterCount:
 class Redriven:
     """A redriven dead letter, and when it becomes visible.
 
-    In a dry run with a patch the first ten have their bodies `before` and `after` it.
+    In a dry run with a patch the first ten have their bodies `before` and `after` it. One with `beside` was left, and
+    has no `visible_at`: `beside` is the id of a message in the queue with the same dedup_id.
     """
 
     message_id: int
-    visible_at: datetime
+    visible_at: datetime | None
     before: Any = None
     after: Any = None
+    beside: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

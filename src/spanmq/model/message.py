@@ -178,6 +178,23 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SignalEntry:
+    """What is stored for the signal `name` of a `queue`: a message that waits for it, or a signal that is kept.
+
+    With `is_wait`, `body` and `headers` are those of the message, which is sent without the signal at `until`. Else
+    `body` is that of the signal, which is forgotten at `until`. It was made at `made_at`.
+    """
+
+    queue: str
+    name: str
+    is_wait: bool
+    body: Any
+    headers: dict[str, Any] | None
+    made_at: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """A batch of messages, and the message that is sent when all of them are settled.
 

@@ -28,6 +28,15 @@ class Policy:
     max_in_flight_per_group: Annotated[int | None, "Most messages in flight of one group"] = None
     rate_limit: Annotated[float | None, "Messages per second for all receivers"] = None
     rate_burst: Annotated[float | None, "Most messages at once with a rate limit"] = None
+    rate_limit_per_group: Annotated[float | None, "Messages per second of one group"] = None
+    rate_burst_per_group: Annotated[
+        float | None, "Most messages of one group at once with its rate limit"
+    ] = None
+    rate_cost: Annotated[str | None, "Place of the tokens that a message draws, such as header:cost"] = None
+    group_shares: Annotated[
+        dict[str, float] | None, 'Equal shares of the groups, or weights, such as {"vip": 3}'
+    ] = None
+    group_by: Annotated[str | None, "Place of a message's group, such as $.tenant"] = None
     priority_aging: Annotated[float, "Seconds of waiting that count as one priority level"] = 60.0
     max_backlog: Annotated[int | None, "Most unsettled messages; senders get an error"] = None
     keep: Annotated[str | None, "Time that settled messages stay in the log, such as 7 days"] = None
@@ -55,6 +64,11 @@ class PolicyChange(TypedDict, total=False):
     max_in_flight_per_group: int | None
     rate_limit: float | None
     rate_burst: float | None
+    rate_limit_per_group: float | None
+    rate_burst_per_group: float | None
+    rate_cost: str | None
+    group_shares: dict[str, float] | None
+    group_by: str | None
     priority_aging: float | None
     max_backlog: int | None
     keep: str | None

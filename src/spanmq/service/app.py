@@ -25,6 +25,7 @@ from spanmq.service.routes import (
     receiving,
     schedules,
     sending,
+    signals,
     streams,
     topics,
 )
@@ -43,6 +44,7 @@ TABLES: Final[tuple[Table, ...]] = (
     dead_letters.routes,
     categories.routes,
     schedules.routes,
+    signals.routes,
     topics.routes,
     streams.routes,
     topics.subscriptions,

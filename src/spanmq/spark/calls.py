@@ -10,7 +10,7 @@ from uuid import UUID
 from spanmq.client import argument
 from spanmq.client.argument import Argument
 from spanmq.client.call import Call, queue_call
-from spanmq.client.rows import Rows, json_value, numbers, string
+from spanmq.client.rows import Rows, json_value, nothing, numbers, string
 
 Position = dict[str, Any]
 
@@ -100,3 +100,35 @@ def exported_ids(queue: str, lake: str, table: str) -> Call[list[tuple[int, int]
 
     arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
     return queue_call(queue, "exported_ids", read, *arguments)
+
+
+def multirange(ids: Sequence[tuple[int, int]]) -> str:
+    """Write ranges of ids as an int8multirange."""
+    return "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
+
+
+def note_export(
+    queue: str,
+    lake: str,
+    table: str,
+    ids: Sequence[tuple[int, int]],
+    blocks: Sequence[int] | None,
+    newest: tuple[int, str | None],
+) -> Call[None]:
+    """Note that a lake has these ids, of all or of some blocks, by its export of this number and position."""
+    number, position = newest
+    arguments = (
+        argument.text("lake", lake),
+        argument.Argument("ids", multirange(ids), "cast({} as int8multirange)"),
+        argument.text("table", table).to("of_table"),
+        *argument.optional(argument.bigints, "blocks", blocks),
+        argument.bigint("number", number),
+        *argument.optional(argument.uuid, "token", position),
+    )
+    return queue_call(queue, "note_export", nothing, *arguments)
+
+
+def refuse_export(queue: str, lake: str, table: str) -> Call[None]:
+    """Refuse a lake: retention keeps the archive from now on."""
+    arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
+    return queue_call(queue, "refuse_export", nothing, *arguments)

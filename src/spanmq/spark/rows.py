@@ -18,7 +18,7 @@ from spanmq.client import Client, argument
 from spanmq.client.call import queue_call
 from spanmq.client.direct import connect, typed_errors
 from spanmq.client.rows import string
-from spanmq.spark.calls import archive_position
+from spanmq.spark.calls import archive_position, multirange
 from spanmq.spark.column import Column
 from spanmq.spark.options import Options
 from spanmq.spark.sealed import opened
@@ -147,11 +147,6 @@ def recent_blocks(
     )
     blocks: list[tuple[int, int, int, int]] = server.connection.execute(statement).fetchall()
     return blocks
-
-
-def multirange(ids: Sequence[tuple[int, int]]) -> str:
-    """Write ranges of ids as an int8multirange."""
-    return "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"
 
 
 def in_ranges(ids: Sequence[tuple[int, int]], key: str = "t.msg_id") -> str:

@@ -7,8 +7,9 @@ from spanmq.tasks.check import QueuedCalls
 from spanmq.tasks.registry import Tasks
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sent, SentBatch
+from spanmq.tasks.signals import Signal, Wait
 from spanmq.tasks.task import Task
-from spanmq.worker.failure import Reject, RetryIn
+from spanmq.worker.failure import Reject, RetryAfter, RetryIn
 
 __all__ = [
     "GIVEN",
@@ -19,9 +20,12 @@ __all__ = [
     "Reject",
     "Result",
     "Retry",
+    "RetryAfter",
     "RetryIn",
     "Sent",
     "SentBatch",
+    "Signal",
     "Task",
     "Tasks",
+    "Wait",
 ]

@@ -14,6 +14,7 @@ from spanmq.errors import InvalidArgumentError, TaskArgumentsError
 from spanmq.model.parse import reasons, write
 from spanmq.tasks.call import Call
 from spanmq.tasks.sending import BatchCall
+from spanmq.tasks.signals import Wait
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,11 +27,14 @@ INJECTED: Final = {
     "message": "Message",
     "batch": "BatchResult",
     "results": "list[Result]",
+    "signal": "Signal",
     "connection": "Connection",
     "session": "Session",
 }
 
 
+# The types of what a task returns to have it sent.
+STEPS: Final = (Call, BatchCall, Wait)
 # A value of each type of JSON.
 PROBES: Final = {"string": "", "number": 0, "boolean": True, "null": None, "array": [], "object": {}}
 
@@ -329,6 +333,6 @@ def _is_masked(schema: Any) -> bool:
 
 
 def _is_of_steps(hint: Any) -> bool:
-    return hint in (Call, BatchCall) or (
-        get_origin(hint) in (list, tuple) and all(each in (Call, BatchCall, ...) for each in get_args(hint))
+    return hint in STEPS or (
+        get_origin(hint) in (list, tuple) and all(each in (*STEPS, ...) for each in get_args(hint))
     )

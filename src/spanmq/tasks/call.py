@@ -7,6 +7,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypedDict
 
 from spanmq.client.argument import Delay, Seconds
+from spanmq.client.functions import DedupUntil, OnDuplicate
+from spanmq.errors import InvalidArgumentError
 
 
 class Place(TypedDict, total=False):
@@ -26,6 +28,8 @@ class Options(Place, total=False):
     expires_in: Seconds
     unique: str
     unique_for: Seconds
+    unique_until: DedupUntil | None
+    on_duplicate: OnDuplicate
     headers: Mapping[str, Any]
     queue: str
 
@@ -39,10 +43,11 @@ class Call:
     """A `task`, by its name, with its arguments, checked and ready: for `send_many`, or as the result of another task.
 
     `body` is its message's, JSON text, and `queue` where that is sent. `delay` and `expires_in` are seconds or a
-    timedelta, `delay` also a moment; `group`, `priority` (0 to 9) and `headers`, a mapping, are those of
-    `Client.send`. With `unique`, a key, it is not sent again within `unique_for` seconds. `stores_result` says that
-    its task stores what it returns, `takes_results` that it has a parameter for the results of the batch that it
-    follows. `types` are the names and the Python types of its arguments, empty where they are not known.
+    timedelta, `delay` also a moment; `group`, `priority` (0 to 9) and `headers`, a mapping, are those of `Client.send`.
+    With `unique`, a key, it is not sent again within `unique_for` seconds, or with `unique_until` as long as its
+    message holds the key; `on_duplicate` says what becomes of it then. `stores_result` says that its task stores what
+    it returns, `takes_results` that it has a parameter for the results of the batch that it follows. `types` are the
+    names and the Python types of its arguments, empty where they are not known.
     """
 
     task: str
@@ -54,6 +59,8 @@ class Call:
     expires_in: Seconds | None = None
     unique: str | None = None
     unique_for: Seconds = 300.0
+    unique_until: DedupUntil | None = None
+    on_duplicate: OnDuplicate = "keep"
     headers: Mapping[str, Any] = field(default_factory=lambda: NO_HEADERS)
     stores_result: bool = False
     takes_results: bool = False
@@ -69,3 +76,17 @@ class BatchResult:
     total: int
     done: int
     dead: int
+
+
+def end_call(then: object, what: str) -> Call:
+    """Return the call `then`, or that of a task without arguments: what a batch or a wait ends with.
+
+    Raises InvalidArgumentError for another object, and for a call with other options than a group and headers.
+    """
+    call = getattr(then, "call", None)
+    last = call() if callable(call) else then
+    if not isinstance(last, Call):
+        raise InvalidArgumentError(f"a {what} ends with a call, got {last!r}")
+    if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
+        raise InvalidArgumentError(f"what ends a {what} has a group and headers, and no other option")
+    return last

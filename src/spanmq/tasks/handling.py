@@ -16,6 +16,7 @@ from spanmq.model import Message, Result
 from spanmq.tasks.call import BatchResult, Call
 from spanmq.tasks.results import read_results
 from spanmq.tasks.sending import BatchCall
+from spanmq.tasks.signals import Wait, signal_of, with_opened
 from spanmq.tasks.task import CallNext, Catalog, Middleware, Task, name_of
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.handler import Handler
@@ -27,6 +28,8 @@ logger = logging.getLogger("spanmq.tasks")
 
 # The names of unknown tasks that a worker logs.
 DEFERRED_MAX: Final = 100
+# What a task returns to have something sent.
+Step = Call | BatchCall | Wait
 # The kind of the messages that run in processes, of which only some run at once; no task has this name.
 OF_PROCESSES: Final = "\0processes"
 
@@ -92,6 +95,8 @@ class Handling:
     async def call(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message without middleware."""
         task = self._catalog.get(message)
+        if "signal" in task.arguments.injected:
+            message = with_opened(message, partial(delivery.decoded, message.queue))
         results = None
         if "results" in task.arguments.injected:
             results = await delivery.read(lambda client: read_results(client, message, task.name))
@@ -126,6 +131,8 @@ class Handling:
     def call_plain(self, message: Message, delivery: Delivery) -> Any:
         """Run the task of a message in this thread, where all tasks are plain, and none needs the event loop."""
         task = self._catalog.get(message)
+        if "signal" in task.arguments.injected:
+            message = with_opened(message, partial(delivery.decoded, message.queue))
         arguments = self._read(task, message)
         result, is_sent = self._run_plain(task, message, arguments, delivery)
         if is_sent:
@@ -251,6 +258,8 @@ class Handling:
             arguments["message"] = message
         if "batch" in task.arguments.injected:
             arguments["batch"] = batch_of(message, task.name)
+        if "signal" in task.arguments.injected:
+            arguments["signal"] = signal_of(message, task.name)
         if "results" in task.arguments.injected:
             arguments["results"] = results
         for name, kind in task.arguments.resources.items():
@@ -271,6 +280,8 @@ class Handling:
         for each in steps:
             if isinstance(each, BatchCall):
                 self._catalog.sender.send_batch(client, each)
+            elif isinstance(each, Wait):
+                self._catalog.sender.wait(client, each)
 
     async def _follow_async(
         self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
@@ -287,6 +298,8 @@ class Handling:
         for each in steps:
             if isinstance(each, BatchCall):
                 await self._catalog.sender.send_batch_async(client, each)
+            elif isinstance(each, Wait):
+                await self._catalog.sender.wait_async(client, each)
 
     async def _call_in_transaction(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
@@ -330,15 +343,15 @@ class Handling:
             return result, False
 
 
-def steps_of(result: object) -> list[Call | BatchCall]:
-    """Return what is to be sent of what a task returned: a call, a batch, or a list of them.
+def steps_of(result: object) -> list[Step]:
+    """Return what is to be sent of what a task returned: a call, a batch, a wait, or a list of them.
 
     Raises TypeError for a list of calls and other values, which could neither be sent nor be a result.
     """
     if result is None:
         return []
     results = [*result] if isinstance(result, list | tuple) else [result]
-    steps = [each for each in results if isinstance(each, Call | BatchCall)]
+    steps = [each for each in results if isinstance(each, Step)]
     if steps and len(steps) < len(results):
         raise TypeError("the task returned calls and other values in one list")
     return steps

@@ -18,8 +18,9 @@ from spanmq.codec.body import Codec, Unstored
 from spanmq.errors import InvalidArgumentError, ProcessCrashedError
 from spanmq.model import Message, Result
 from spanmq.tasks.call import Call
-from spanmq.tasks.handling import Handling, ProcessTaskError, steps_of
+from spanmq.tasks.handling import Handling, ProcessTaskError, Step, steps_of
 from spanmq.tasks.sending import BatchCall
+from spanmq.tasks.signals import Wait
 from spanmq.tasks.task import Task
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.handler import find
@@ -39,7 +40,7 @@ class Reply:
     """The reply to a call: the JSON of a result that is stored, and the calls to send."""
 
     result: str | Unstored | None = None
-    steps: tuple[Call | BatchCall, ...] = ()
+    steps: tuple[Step, ...] = ()
 
     def value(self, task: Task[..., Any]) -> Any:
         """Return what the task returned."""
@@ -305,13 +306,17 @@ def _stored(task: Task[..., Any], result: object) -> str | Unstored:
         return Unstored(error.message)
 
 
-def _sendable(step: Call | BatchCall) -> Call | BatchCall:
+def _sendable(step: Step) -> Step:
     """Return a step without what can't be sent to another process."""
     if isinstance(step, BatchCall):
-        calls = tuple(replace(call, headers=dict(call.headers), types=()) for call in step.calls)
-        then = replace(step.then, headers=dict(step.then.headers), types=())
-        return BatchCall(calls, then, None)  # type: ignore[arg-type]
-    return replace(step, headers=dict(step.headers), types=())
+        return BatchCall(tuple(map(_plain, step.calls)), _plain(step.then), None)  # type: ignore[arg-type]
+    if isinstance(step, Wait):
+        return Wait(step.name, timeout=step.timeout, then=_plain(step.then))
+    return _plain(step)
+
+
+def _plain(call: Call) -> Call:
+    return replace(call, headers=dict(call.headers), types=())
 
 
 def _end_with_parent() -> None:

@@ -7,13 +7,13 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from spanmq.client import AsyncClient
 from spanmq.client.argument import Seconds
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 from spanmq.model.queue import folded
-from spanmq.tasks.call import Call
+from spanmq.tasks.call import Call, end_call
 from spanmq.tasks.check import QueuedCalls, check_queued, warn
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
@@ -22,7 +22,8 @@ from spanmq.tasks.processes import Processes
 from spanmq.tasks.results import check_batch
 from spanmq.tasks.retry import Retry
 from spanmq.tasks.sending import BatchCall, Sender, SendMiddleware, Sent
-from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, StoredTask, Task
+from spanmq.tasks.signals import SignalOptions, signal_arguments
+from spanmq.tasks.task import Catalog, Middleware, P, Periodic, R, StoredTask, Task, TaskOptions
 from spanmq.worker import Worker, WorkerOptions, log
 from spanmq.worker.event import Event, WorkerStarted
 from spanmq.worker.handler import load
@@ -32,23 +33,6 @@ logger = logging.getLogger("spanmq.tasks")
 
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 AnyFunction = TypeVar("AnyFunction", bound=Callable[[], Any])
-
-
-class TaskOptions(TypedDict, total=False):
-    """Options of `Tasks.task`."""
-
-    name: str | None
-    queue: str | None
-    queues: Iterable[str]
-    aliases: Iterable[str]
-    max_attempts: int | None
-    retry: Retry | None
-    timeout: float | None
-    concurrency: int | None
-    priority: int
-    unique: bool | Callable[..., str]
-    unique_for: Seconds
-    process: bool
 
 
 class Tasks:
@@ -156,12 +140,15 @@ class Tasks:
         """Register a `function` as a task.
 
         `name` is by default the function's, `queue` the queue of the Tasks. `queues` are further queues that it may be
-        sent to and run from. `aliases` are names that it had: their messages are for it too. `retry` says how often
-        and how soon it is tried again, and `max_attempts` how often. `timeout` limits the seconds of one call,
-        `concurrency` how many calls run at once in a worker. Its messages have a `priority` of 0 to 9. A
-        `unique` task is not sent again with the same arguments, or with the same key that the function `unique` makes
-        of them, within `unique_for` seconds. `store_result` keeps what it returns, for an hour (True) or for that many
-        seconds. With `process` it runs in a process of its own, for tasks that compute. `options` are these.
+        sent to and run from. `aliases` are names that it had: their messages are for it too. `retry` says how often and
+        how soon it is tried again, and `max_attempts` how often. `timeout` limits the seconds of one call,
+        `concurrency` how many calls run at once in a worker. Its messages have a `priority` of 0 to 9. A `unique` task
+        is not sent again with the same arguments, or with the same key that the function `unique` makes of them, within
+        `unique_for` seconds, or with `unique_until` "settled" or "started" as long as its message is in the queue, or
+        has not been received; `unique="until_settled"` is short for both, and `on_duplicate` says what becomes of a
+        duplicate then ("keep" the message, "replace" it, or "raise"). `store_result` keeps what it returns, for an hour
+        (True) or for that many seconds. With `process` it runs in a process of its own, for tasks that compute.
+        `options` are these.
 
         Raises InvalidArgumentError, also for a name that is taken.
         """
@@ -310,16 +297,28 @@ class Tasks:
         their order, if its signature asks for these. Raises InvalidArgumentError if it asks for results and a task of
         the calls does not store them, or there are more than 10,000 calls.
         """
-        last = then.call() if isinstance(then, Task) else then
-        if not isinstance(last, Call):
-            raise InvalidArgumentError(f"a batch ends with a call, got {last!r}")
-        if last.priority or (last.delay, last.expires_in, last.unique) != (None, None, None):
-            raise InvalidArgumentError(
-                "the call that ends a batch has a group and headers, and no other option"
-            )
+        last = end_call(then, "batch")
         calls = tuple(calls)
         check_batch(calls, last)
         return BatchCall(calls, last, self.catalog.sender)
+
+    def signal(self, name: str, body: object = None, **options: Unpack[SignalOptions]) -> str:
+        """Send the signal `name`, with a `body`, to the task that waits for it in the Tasks' queue, or in `queue`.
+
+        Return "released" if one waited. Else the signal is kept for `keep_for` seconds, a day, for a wait that begins
+        later: "kept", or "replaced" if one was kept already. Further `options` are a `connection` or a `session`, in
+        whose transaction it is sent. Raises what `client.signals.send` raises.
+        """
+        client = self.clients.of(options.get("connection"), options.get("session"))
+        return client.signals.send(**signal_arguments(self.name, name, body, options))
+
+    async def signal_async(self, name: str, body: object = None, **options: Unpack[SignalOptions]) -> str:
+        """Send the signal `name`, with a `body` and the `options`, from async code; the twin of `signal`.
+
+        It returns and raises the same.
+        """
+        client = await self.clients.of_async(options.get("connection"), options.get("session"))
+        return await client.signals.send(**signal_arguments(self.name, name, body, options))
 
     def connect(self, dsn: str) -> None:
         """Use the database of another `dsn` from now on; connections to the former are closed."""

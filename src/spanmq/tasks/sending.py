@@ -18,6 +18,7 @@ from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.results import check_batch, header_of
 from spanmq.tasks.shapes import Key, Note, ShapeNotes, key_of
+from spanmq.tasks.signals import Wait
 
 Result_co = TypeVar("Result_co", covariant=True)
 Sends = Callable[[Iterable[Call]], Any]
@@ -30,7 +31,7 @@ class Batch:
     def __init__(self, first: Call) -> None:
         self.queue = first.queue
         self._options = {"delay": first.delay, "priority": first.priority, "expires_in": first.expires_in}
-        self._unique_for = None if first.unique is None else first.unique_for
+        self._unique = unique_of(first)
         self._bodies: list[str] = []
         self._headers: list[Mapping[str, Any]] = []
         self._groups: list[str | None] = []
@@ -46,7 +47,7 @@ class Batch:
         self._headers.append(call.headers)
         self._groups.append(call.group)
         self.shapes.setdefault(key_of(call), call.body)
-        if self._unique_for is not None:
+        if self._unique:
             self._dedup_ids.append(f"{call.task}:{call.unique}")
 
     def arguments(self) -> dict[str, Any]:
@@ -57,9 +58,19 @@ class Batch:
             arguments["headers"] = self._headers
         if any(group is not None for group in self._groups):
             arguments["group"] = self._groups
-        if self._unique_for is not None:
-            arguments |= {"dedup_ids": self._dedup_ids, "dedup_for": self._unique_for}
+        if self._unique:
+            arguments |= {"dedup_ids": self._dedup_ids, **dict(self._unique)}
         return arguments
+
+
+def unique_of(call: Call) -> tuple[tuple[str, Any], ...]:
+    """Return how a unique call is deduplicated, as arguments of `send_batch`; empty for another one."""
+    if call.unique is None:
+        return ()
+    until = (
+        ("dedup_for", call.unique_for) if call.unique_until is None else ("dedup_until", call.unique_until)
+    )
+    return until, ("on_duplicate", call.on_duplicate)
 
 
 def batches(calls: Iterable[Call]) -> list[Batch]:
@@ -73,8 +84,7 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
             raise InvalidArgumentError(
                 f"send_many takes calls, got {call!r}", hint="ship.call(order) makes one."
             )
-        unique_for = None if call.unique is None else call.unique_for
-        options = (call.queue, call.delay, call.priority, call.expires_in, unique_for)
+        options = (call.queue, call.delay, call.priority, call.expires_in, unique_of(call))
         place = place_of.get(options)
         if place is None or (
             call.group is not None and place < place_of_group.get((call.queue, call.group), 0)
@@ -223,6 +233,14 @@ class Sender:
         sent: SentBatch = await sends([*batch.calls, batch.then])
         return sent
 
+    def wait(self, client: Client, wait: Wait) -> None:
+        """Have the call of a wait sent when its signal comes."""
+        self.around(lambda calls: [client.signals.park(**parked(wait, calls))])([wait.then])
+
+    async def wait_async(self, client: AsyncClient, wait: Wait) -> None:
+        """Have the call of a wait sent when its signal comes, from async code."""
+        await self.around(partial(_park, client, wait))([wait.then])
+
     def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
         self._note(client, divided)
@@ -279,6 +297,23 @@ class Sender:
             for place, message_id in zip(batch.places, message_ids, strict=True)
         }
         return [sent[place] for place in range(len(sent))]
+
+
+async def _park(client: AsyncClient, wait: Wait, calls: Iterable[Call]) -> list[int | None]:
+    return [await client.signals.park(**parked(wait, calls))]
+
+
+def parked(wait: Wait, calls: Iterable[Call]) -> dict[str, Any]:
+    """Return the arguments of `signals.park` for a wait, whose call the middleware may have changed."""
+    [then] = calls
+    return {
+        "queue": then.queue,
+        "name": wait.name,
+        "body": ValidJson(then.body),
+        "wait_for": wait.timeout,
+        "headers": then.headers,
+        "group": then.group,
+    }
 
 
 def end_of(then: Call, sent: Sequence[Sent[Any]]) -> dict[str, Any]:

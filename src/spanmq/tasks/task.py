@@ -9,9 +9,22 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from spanmq.client.argument import Seconds, duration
+from spanmq.client.functions import DedupUntil, OnDuplicate
 from spanmq.codec.body import RawJson, ValidJson
 from spanmq.errors import InvalidArgumentError, TaskArgumentsError, UnknownTaskError
 from spanmq.model import Message
@@ -30,16 +43,37 @@ KNOWN_MAX: Final = 20
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Unique = bool | Literal["until_settled", "until_started"] | Callable[..., str]
+UNTIL: Final[dict[str, DedupUntil]] = {"until_settled": "settled", "until_started": "started"}
 CallNext = Callable[[Message], Awaitable[Any]]
 Middleware = Callable[[Message, CallNext], Awaitable[Any]]
+
+
+class TaskOptions(TypedDict, total=False):
+    """Options of `Tasks.task`."""
+
+    name: str | None
+    queue: str | None
+    queues: Iterable[str]
+    aliases: Iterable[str]
+    max_attempts: int | None
+    retry: Retry | None
+    timeout: float | None
+    concurrency: int | None
+    priority: int
+    unique: Unique
+    unique_for: Seconds
+    unique_until: DedupUntil | None
+    on_duplicate: OnDuplicate
+    process: bool
 
 
 class Task(Generic[P, R]):
     """A function that can be called, and sent to be called by a worker.
 
     `Tasks.task` makes it: `catalog` has the tasks of its program, and `function`, `name`, `queue`, `retry`, `queues`,
-    `aliases`, `timeout`, `concurrency`, `priority`, `unique`, `unique_for`, `store_result` and `process` are those
-    that it describes. Raises InvalidArgumentError for one that is not valid.
+    `aliases`, `timeout`, `concurrency`, `priority`, `unique`, `unique_for`, `unique_until`, `on_duplicate`,
+    `store_result` and `process` are those that it describes. Raises InvalidArgumentError for one that is not valid.
     """
 
     # The hint of a worker that is given one task as its handler: the messages are calls, which its Tasks handle.
@@ -58,8 +92,10 @@ class Task(Generic[P, R]):
         timeout: float | None = None,
         concurrency: int | None = None,
         priority: int = 0,
-        unique: bool | Callable[..., str] = False,
+        unique: Unique = False,
         unique_for: Seconds = 300.0,
+        unique_until: DedupUntil | None = None,
+        on_duplicate: OnDuplicate = "keep",
         store_result: bool | Seconds = False,
         process: bool = False,
     ) -> None:
@@ -67,6 +103,9 @@ class Task(Generic[P, R]):
             raise InvalidArgumentError(
                 f"task {name!r} is a generator: nothing would run it", code="invalid_handler"
             )
+        if isinstance(unique, str) and unique in UNTIL:
+            unique_until = UNTIL[unique]
+            unique = True
         for option, value, kind in (
             ("name", name, str),
             ("queue", queue, str),
@@ -94,8 +133,19 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.timeout = timeout
         self.concurrency = concurrency
+        if unique_until not in (None, *UNTIL.values()) or on_duplicate not in ("keep", "replace", "raise"):
+            raise InvalidArgumentError(
+                f"unique_until={unique_until!r} with on_duplicate={on_duplicate!r} is not possible for a task",
+                hint='unique_until is "settled" or "started"; on_duplicate is "keep", "replace" or "raise".',
+            )
         self.unique = unique
-        self.options: dict[str, Any] = {"queue": queue, "priority": priority, "unique_for": unique_for}
+        self.options: dict[str, Any] = {
+            "queue": queue,
+            "priority": priority,
+            "unique_for": unique_for,
+            "unique_until": unique_until,
+            "on_duplicate": on_duplicate,
+        }
         self.place: Place = {}
         # Seconds for which the result is kept; None: it is not stored.
         self.keep_for = keep_for
@@ -129,8 +179,8 @@ class Task(Generic[P, R]):
         """Return the same task with `options` for its sends, or with a transaction to send in.
 
         They are the fields of `Options`: `delay` or `at`, `group`, `priority`, `expires_in`, `unique`, `unique_for`,
-        `headers`, `queue`, `connection` and `session`. Raises InvalidArgumentError for an unknown one, and for a
-        queue for which the task is not registered.
+        `unique_until`, `on_duplicate`, `headers`, `queue`, `connection` and `session`. Raises InvalidArgumentError for
+        an unknown one, and for a queue for which the task is not registered.
         """
         if unknown := options.keys() - Options.__annotations__.keys():
             raise InvalidArgumentError(

@@ -360,6 +360,9 @@ class _Alone:
     def begin_in_thread(self) -> None:
         pass
 
+    def decoded(self, queue: str, value: object) -> object:  # noqa: ARG002
+        return value
+
     async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
         return await call(await self._clients.async_client())
 

@@ -37,6 +37,20 @@ class RetryIn(Exception):  # noqa: N818, it says what shall happen
         self.category = checked_category(category)
 
 
+class RetryAfter(RetryIn):
+    """Raised by a handler that was told to come later, as by a 429: as RetryIn, and all workers wait until then.
+
+    Until the `seconds` are over nobody receives from the bucket of a rate limit that the message was drawn from: that
+    of its group, or of its queue. `reason` and `category` are those of RetryIn. Without a rate limit only the message
+    waits. Raises InvalidArgumentError for a negative time or an unknown category.
+    """
+
+    def __init__(
+        self, seconds: float | timedelta, reason: str = "", *, category: Category | None = "TRANSIENT"
+    ) -> None:
+        super().__init__(seconds, reason, category=category)
+
+
 class Reject(Exception):  # noqa: N818, it says what shall happen
     """Raised by a handler: do not retry; the message becomes a dead letter at once.
 
@@ -59,6 +73,7 @@ class Failure:
     retry_in: float | None = None
     error_class: str | None = None
     traceback: str | None = None
+    closes_bucket: bool = False
 
 
 def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -> Failure:
@@ -81,6 +96,7 @@ def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -
         retry_in,
         storable(name),
         storable(_trace_of(error))[-TRACEBACK_LENGTH_MAX:],
+        isinstance(error, RetryAfter),
     )
 
 

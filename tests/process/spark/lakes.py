@@ -10,7 +10,7 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.manifest import files_of
+from spanmq.spark.jobs.manifests.store import files_of
 
 Row = dict[str, Any]
 

@@ -28,7 +28,7 @@ from spanmq.spark.jobs.dead_letters import DeadLettersReport
 from spanmq.spark.jobs.export import ExportReport
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_table import folder_of
-from spanmq.spark.jobs.manifest import Manifest, read_manifests
+from spanmq.spark.jobs.manifests.store import Manifest, read_manifests
 from spanmq.testing import new_database, with_database
 
 if TYPE_CHECKING:

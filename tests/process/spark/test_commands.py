@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
+def test_archive_goes_by_commands_into_a_lake_and_another_queue(
     client: Client, spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     client.archive("orders", client.send_batch("orders", range(20)))
-    lake, page = str(tmp_path / "lake"), tmp_path / "page.html"
+    lake = str(tmp_path / "lake")
 
     keys = tmp_path / "keys"
     keys.write_text(new_line("first") + "\n")
@@ -34,11 +34,6 @@ def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
 
     done = spanmq("export", "orders", "--to", lake, "--dsn", database, "--json")
     assert json.loads(done.stdout)["exported"] == 20
-    done = spanmq("report", "--lake", lake, "--page", str(page), "--dry-run")
-    assert (done.stdout, page.exists()) == ("would report 20 messages and 0 failures\n", False)
-    done = spanmq("report", "--lake", lake, "--page", str(page), "--json")
-    assert json.loads(done.stdout)["queues"][0]["messages"] == 20
-    assert page.exists()
     [file, *_] = sorted(str(path) for path in Path(lake).rglob("*.parquet"))
     done = spanmq("backfill", "orders", file, "--job-id", "again", "--body", "body", "--dsn", database)
     assert done.exit_code == 0
@@ -53,7 +48,7 @@ def test_archive_goes_by_commands_into_a_lake_a_report_and_another_queue(
         assert json.loads(done.stdout)["exported"] == 0
     done = spanmq("export", "oders", "--to", lake, "--dsn", database)
     assert (done.exit_code, "there is no queue 'oders'" in done.stderr) == (1, True)
-    done = spanmq("report", "orders", "--dsn", "host=127.0.0.1 port=1 connect_timeout=2 dbname=x")
+    done = spanmq("dead-letters", "orders", "--dsn", "host=127.0.0.1 port=1 connect_timeout=2 dbname=x")
     assert done.exit_code == 1
     assert done.stderr.startswith("spanmq: ")
     assert "Traceback" not in done.stderr

@@ -24,8 +24,7 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.export import export
 from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifest import Manifest, write_manifest
-from spanmq.spark.jobs.report import report
+from spanmq.spark.jobs.manifests.store import Manifest, write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,14 +53,6 @@ def test_dead_letters_are_exported_with_their_stories_and_kept_until_then(
     assert [row["message_id"] for row in found] == [1, 2, 3, 4, 1, 5]
     assert {row["error"] for row in found} == {"bad", "again"}
     assert [each["error"] for each in json.loads(found[0]["history"])] == ["first"]
-    told = report(spark, lake=tmp_path, page=tmp_path / "report.html")
-    assert told.queues == []
-    assert {(row["category"], row["outcome"]): row["failures"] for row in told.failures} == {
-        ("TRANSIENT", "retrying"): 5,
-        ("PERMANENT", "dead"): 6,
-    }
-    assert told.dead_letters[-1]["total"] == 6
-    assert "Dead letters, all so far" in (tmp_path / "report.html").read_text("utf-8")
 
 
 def test_delta_table_has_the_columns_of_the_archive(
@@ -87,17 +78,22 @@ def killed_with_rows(lake: Lake, manifest: Manifest) -> None:
     ("format", "before", "after", "after_act"),
     [
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
-        ("parquet", "spanmq.spark.jobs.run.write_manifest", "spanmq.spark.jobs.run.note", killed),
+        (
+            "parquet",
+            "spanmq.spark.jobs.manifests.run.write_manifest",
+            "spanmq.spark.jobs.manifests.run.record",
+            killed,
+        ),
         (
             "delta",
             "spanmq.spark.jobs.delta.DeltaFormat.commit",
-            "spanmq.spark.jobs.run.write_manifest",
+            "spanmq.spark.jobs.manifests.run.write_manifest",
             killed_with_rows,
         ),
         (
             "iceberg",
             "spanmq.spark.jobs.iceberg.IcebergFormat.commit",
-            "spanmq.spark.jobs.run.write_manifest",
+            "spanmq.spark.jobs.manifests.run.write_manifest",
             killed_with_rows,
         ),
     ],
@@ -136,7 +132,6 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     run(0)
     assert bodies(tmp_path) == list(range(90))
     assert leftovers(tmp_path) == set()
-    assert report(spark, lake=tmp_path).queues[0]["messages"] == 90
     if format == "iceberg":
         with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
             compact(database, "orders", tmp_path)

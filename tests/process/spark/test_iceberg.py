@@ -17,7 +17,7 @@ from sqlalchemy import URL
 from spanmq.spark.jobs.iceberg import IcebergFormat
 from spanmq.spark.jobs.lake import lake_at
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifest import Manifest
+from spanmq.spark.jobs.manifests.store import Manifest
 from spanmq.spark.jobs.parquet import Written
 
 pytest.importorskip("pyiceberg")

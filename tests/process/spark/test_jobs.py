@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from tests.cli.program import ask
 from tests.patience import wait_until
-from tests.process.spark.lakes import archive, leftovers, parquet_bodies
+from tests.process.spark.lakes import archive, delta_bodies, leftovers, parquet_bodies
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -25,9 +25,9 @@ from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq.spark.jobs.backfill import backfill
 from spanmq.spark.jobs.export import ExportReport, export, follow, missing
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.manifest import files_of, read_manifests
+from spanmq.spark.jobs.lake_format import known_table
+from spanmq.spark.jobs.manifests.store import read_manifests
 from spanmq.spark.jobs.ranges import union, within
-from spanmq.spark.jobs.report import report
 from spanmq.spark.rows import Range
 from spanmq.spark.session import told_of_tasks
 
@@ -102,16 +102,18 @@ def test_export_that_follows_goes_on_until_it_is_told_to_stop(
 
     archive(client, 20)
     done: list[ExportReport] = []
-    follow(spark, database, "orders", tmp_path, every=7, compact_every=1e-9, wait=wait, progress=done.append)
+    go_on = partial(follow, spark, database, "orders", tmp_path, format="delta", wait=wait)
+    go_on(every=7, compact_every=1e-9, progress=done.append)
     assert [each.exported for each in done] == [20, 10]
     assert [(each.job, each.done) for each in client.admin.pipeline_runs.list()] == [("export", 30)]
     assert rounds == [7, 7, 7]
-    assert parquet_bodies(tmp_path) == list(range(30))
+    assert delta_bodies(tmp_path) == list(range(30))
     # Those of a day were joined.
-    folders = [name.rpartition("/")[0] for name in files_of(lake_at(tmp_path), "orders")]
+    names = known_table(database, lake_at(tmp_path), "archive").read("orders")
+    folders = [name.rpartition("/")[0] for name in names]
     assert len(folders) == len(set(folders))
     with pytest.raises(InvalidArgumentError, match="more than 0 seconds"):
-        follow(spark, database, "orders", tmp_path, every=0, wait=wait)
+        go_on(every=0)
 
 
 def test_command_that_follows_ends_in_good_order(
@@ -169,43 +171,6 @@ def test_ranges_are_joined_and_what_is_missing_is_found() -> None:
     assert gap.where == "not '{[1,5]}'::int8multirange @> t.msg_id"
     [gap] = missing(replace(extent, key="t.id"), [(1, 9)], [(1, 5)])
     assert gap.where == "not '{[1,5]}'::int8multirange @> t.id"
-
-
-def test_report_counts_what_was_archived(
-    client: Client, spark: SparkSession, database: str, tmp_path: Path
-) -> None:
-    client.send_batch("orders", range(100), group=["<a>" if i % 2 else None for i in range(100)])
-    client.receive("orders", 10, lease=0)
-    archive(client, 100)
-    export(spark, database, "orders", tmp_path / "lake")
-    page = tmp_path / "report.html"
-    found = report(spark, lake=tmp_path / "lake", page=page)
-    [queue] = found.queues
-    assert (queue["queue"], queue["messages"], queue["delivered_again"]) == ("orders", 100, 10)
-    assert 0 <= queue["waited_p50"] <= queue["waited_p95"] <= queue["waited_max"] < 60
-    assert [(row["attempt"], row["count"]) for row in found.attempts] == [(1, 90), (2, 10)]
-    assert sum(row["messages"] for row in found.windows) == 100
-    assert [(row["group"], row["messages"]) for row in found.groups] == [("<a>", 50)]
-    text = page.read_text("utf-8")
-    assert "<svg" in text
-    assert "&lt;a&gt;" in text
-    direct = report(spark, dsn=database, queue="ord*")
-    assert direct.queues == found.queues
-    dry = report(spark, lake=tmp_path / "lake", page=tmp_path / "none.html", dry_run=True)
-    assert (dry.queues, dry.failures, dry.windows) == ([{"queue": "orders", "messages": 100}], [], [])
-    assert not (tmp_path / "none.html").exists()
-
-
-def test_report_of_nothing_is_an_error(
-    client: Client, spark: SparkSession, database: str, tmp_path: Path
-) -> None:
-    with pytest.raises(PipelineError, match="holds no export"):
-        report(spark, lake=tmp_path)
-    for dry_run in (False, True):
-        with pytest.raises(PipelineError, match="nothing to report"):
-            report(spark, dsn=database, queue="orders", dry_run=dry_run)
-    with pytest.raises(InvalidArgumentError):
-        report(spark)
 
 
 def test_backfill_puts_the_rows_of_a_group_in_order(
@@ -274,7 +239,6 @@ def test_wrong_credentials_are_one_message(spark: SparkSession, database: str, t
     dsn = database.replace("postgres@", "nobody_known@")
     for arguments in (
         ["export", "orders", "--to", str(tmp_path / "lake")],
-        ["report", "orders"],
         ["backfill", "orders", str(tmp_path), "--job-id", "one"],
         ["dead-letters", "orders"],
     ):

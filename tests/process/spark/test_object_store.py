@@ -13,14 +13,13 @@ from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.report import report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @pytest.mark.parametrize(("format", "bodies"), [("parquet", parquet_bodies), ("delta", delta_bodies)])
-def test_lake_in_a_store_is_exported_compacted_and_reported(
+def test_lake_in_a_store_is_exported_and_read(
     client: Client,
     spark: SparkSession,
     database: str,
@@ -33,13 +32,13 @@ def test_lake_in_a_store_is_exported_compacted_and_reported(
     for _ in range(2):
         archive(client, 15)
         assert export(spark, database, "orders", lake, format=format).exported == 15
-    done = compact(database, "orders", lake)
-    assert (done.replaced, done.written) == (2, 1)
+    if format == "delta":
+        done = compact(database, "orders", lake)
+        assert (done.replaced, done.written) == (2, 1)
     assert export(spark, database, "orders", lake, format=format).exported == 0
     assert bodies(lake) == list(range(30))
     if format == "parquet":
         assert leftovers(lake) == set()
-    assert report(spark, lake=lake).queues[0]["messages"] == 30
 
 
 def test_lake_that_no_store_has_is_an_error(

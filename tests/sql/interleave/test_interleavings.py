@@ -46,7 +46,7 @@ def test_no_order_of_statements_breaks_a_promise(kind: str, search: Search) -> N
 FAULTS = {
     "the lock of a group is not taken": (
         # The look behind the lock would find it out, too.
-        [("lock_group", "for update skip locked", ""), ("take_group", "hidden.blocks or ", "")],
+        [("take_group", "for update skip locked", ""), ("take_group", "hidden.blocks or ", "")],
         scenes.grouped,
         "groups: receive / receive, visible",
     ),

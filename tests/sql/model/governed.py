@@ -14,8 +14,19 @@ class Policy:
     ordered: bool = False
     in_flight: int | None = None
     in_flight_per_group: int | None = None
+    shares: bool = False
+    group_burst: int | None = None  # of a bucket that never fills again
     burst: int | None = None
     by_priority: bool = False
+
+    @property
+    def regards_groups(self) -> bool:
+        return (
+            self.ordered
+            or self.shares
+            or self.in_flight_per_group is not None
+            or self.group_burst is not None
+        )
 
 
 @dataclass(slots=True)
@@ -23,15 +34,18 @@ class Governed(Model):
     policy: Policy = field(default_factory=Policy)
     priorities: dict[int, int] = field(default_factory=dict)
     paused: bool = False
+    drawn: Counter[str] = field(default_factory=Counter)
 
     def copy(self) -> "Governed":
         return Governed(
             dict(self.messages),
             dict(self.archive),
             dict(self.dead),
+            dict(self.holders),
             self.policy,
             dict(self.priorities),
             self.paused,
+            Counter(self.drawn),
         )
 
     def in_flight(self) -> Counter[str]:
@@ -69,6 +83,8 @@ class Governed(Model):
             most = ENDLESS
             if policy.in_flight_per_group is not None:
                 most = max(policy.in_flight_per_group - flying[group], 0)
+            if policy.group_burst is not None:
+                most = min(most, policy.group_burst - self.drawn[group])
             possible += min(len(run), most)
             assert len(taken.get(group, [])) <= most, f"no more than {most} of group {group}"
             if policy.ordered:
@@ -79,7 +95,7 @@ class Governed(Model):
         alone = self.isolated()
         if self.paused or any(not message.visible for message in alone.values()):
             pass  # while a message is handled alone, the others of its kind wait
-        elif policy.ordered or policy.in_flight_per_group is not None or alone:
+        elif policy.regards_groups or alone:
             # Shares are drawn up before it is seen what of each group may come.
             assert bool(ids) == bool(possible), f"some if there are: {possible} of {runs}"
         else:

@@ -23,6 +23,7 @@ class Message:
     backs_off: bool = False
     expired: bool = False  # may be seen, and settled by who holds it, but is delivered no more
     lost: int = 0  # leases that ended without an outcome and were followed by another
+    dedup_id: str | None = None  # that it holds while it is in the queue, if no later message took it
 
     @property
     def blocks(self) -> bool:
@@ -40,9 +41,10 @@ class Model:
     messages: dict[int, Message] = field(default_factory=dict)
     archive: dict[int, Message] = field(default_factory=dict)
     dead: dict[int, Message] = field(default_factory=dict)
+    holders: dict[str, int] = field(default_factory=dict)  # the last message with a dedup_id
 
     def copy(self) -> "Model":
-        return Model(dict(self.messages), dict(self.archive), dict(self.dead))
+        return Model(dict(self.messages), dict(self.archive), dict(self.dead), dict(self.holders))
 
     def visible(self) -> list[int]:
         return sorted(message_id for message_id, message in self.messages.items() if message.visible)
@@ -67,6 +69,16 @@ class Model:
         assert len(ids) == len(bodies)
         for message_id, body, group in zip(ids, bodies, groups, strict=True):
             self.messages[message_id] = Message(message_id, body, group, visible)
+
+    def holder(self, dedup_id: str | None, *, until_started: bool = False) -> int | None:
+        """Return the message for which the id stands, if any."""
+        message = self.messages.get(self.holders.get(dedup_id or "", 0))
+        is_started = message is not None and (message.read_ct > 0 or message.lease is not None)
+        return None if message is None or (until_started and is_started) else message.id
+
+    def take_id(self, message_id: int, dedup_id: str) -> None:
+        self.messages[message_id] = replace(self.messages[message_id], dedup_id=dedup_id)
+        self.holders[dedup_id] = message_id
 
     def claim(
         self,
@@ -223,15 +235,23 @@ class Model:
             return "processing"
         return "failed" if message.backs_off else "delayed"
 
-    def redrive(self, quantity: int, *, visible: bool) -> list[int]:
-        """Put the dead letters with the lowest ids back, as messages that were never delivered."""
-        ids = sorted(self.dead)[:quantity]
-        for message_id in ids:
+    def redrive(self, quantity: int, *, visible: bool) -> list[tuple[int, int | None]]:
+        """Put the dead letters with the lowest ids back, as messages that were never delivered.
+
+        One whose dedup_id stands for another message stays: that message is beside it.
+        """
+        redriven = []
+        for message_id in sorted(self.dead)[:quantity]:
+            redriven.append((message_id, self.holder(self.dead[message_id].dedup_id)))
+            if redriven[-1][1] is not None:
+                continue
             message = self.dead.pop(message_id)
+            if message.dedup_id is not None:
+                self.holders[message.dedup_id] = message_id
             self.messages[message_id] = replace(
                 message, visible=visible, read_ct=0, lease=None, backs_off=False, expired=False, lost=0
             )
-        return ids
+        return redriven
 
     def is_leased(self, message_id: int) -> bool:
         message = self.messages.get(message_id)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
 from tests.sql.model.explaining import check_explained
-from tests.sql.model.governed import ENDLESS, Governed, Policy
+from tests.sql.model.governed import ENDLESS, Governed, Policy, group_of
 from tests.sql.model.queue_program import Program, headers_of, maintain
 from tests.sql.model.recording import always, first_step, step
 
@@ -15,6 +15,9 @@ POLICIES = {
     "ordered, few of a group": Policy(ordered=True, in_flight_per_group=2),
     "few in flight": Policy(in_flight=4),
     "few of a group": Policy(in_flight_per_group=3),
+    "few tokens of a group": Policy(group_burst=6, in_flight_per_group=4),
+    "ordered, few tokens of a group": Policy(ordered=True, group_burst=6),
+    "shares": Policy(shares=True, in_flight_per_group=4),
     "few at all": Policy(burst=25, in_flight=10),
     "by priority": Policy(by_priority=True),
 }
@@ -44,6 +47,9 @@ class PolicyProgram(Program):
                 "max_in_flight_per_group": policy.in_flight_per_group,
                 "rate_limit": None if policy.burst is None else 1e-6,
                 "rate_burst": policy.burst,
+                "rate_limit_per_group": None if policy.group_burst is None else 1e-6,
+                "rate_burst_per_group": policy.group_burst,
+                "group_shares": {"a": 3} if policy.shares else None,
                 "priority_aging": 1e9,
             },
         )
@@ -73,6 +79,7 @@ class PolicyProgram(Program):
                 self.model.disown(ids)
             self.model.lease(ids, rows[0][1], visible=lease <= 0, records=True)
         self.tokens -= len(ids)
+        self.model.drawn.update(group_of(each) for each in messages)
 
     @precondition(lambda self: self.leases())
     @step(data=st.data(), call=st.sampled_from(("ack", "ack", "nack", "wait", "reject", "release")))
@@ -106,7 +113,7 @@ class PolicyProgram(Program):
     @step(quantity=st.sampled_from((1, 50)), hidden=st.booleans())
     def redrives(self, quantity: int, hidden: bool) -> None:
         rows = self.call("redrive(%s, qty => %s, delay => %s)", quantity, HOUR if hidden else 0)
-        assert [each for each, *_ in rows] == self.model.redrive(quantity, visible=not hidden)
+        assert [(row[0], row[-1]) for row in rows] == self.model.redrive(quantity, visible=not hidden)
 
     @step()
     def is_paused_or_resumed(self) -> None:
@@ -120,14 +127,13 @@ class PolicyProgram(Program):
     @always()
     def what_keeps_each_message_is_explained(self) -> None:
         policy = self.model.policy
-        is_grouped = policy.ordered or policy.in_flight_per_group is not None
         check_explained(
             self.session,
             self.race.queue,
             self.race.queue_id,
             [*self.model.messages],
             in_transaction=self.in_transaction,
-            is_shared=is_grouped and policy.in_flight is not None,
+            is_shared=policy.regards_groups and policy.in_flight is not None,
         )
 
     @always()

@@ -136,6 +136,23 @@ class QueueProgram(Program):
         )
         self.model.send([message_id for (message_id,) in ids], bodies, of_each, visible=not delayed)
 
+    @step(dedup_id=st.sampled_from(("x", "y")), until_started=st.booleans(), replaces=st.booleans())
+    def sends_one_for_an_id(self, dedup_id: str, until_started: bool, replaces: bool) -> None:
+        holder = self.model.holder(dedup_id, until_started=until_started)
+        # One that a receiver holds would end later: tests/sql/test_dedup_holder.py.
+        replaces = replaces and holder is not None and not self.model.is_leased(holder)
+        bodies = self.new_bodies(1)
+        call = "send_messages(%s, %s::jsonb[], dedup_ids => %s, dedup_until => %s, on_duplicate => %s)"
+        until, mode = "started" if until_started else "settled", "replace" if replaces else "keep"
+        [(message_id,)] = self.call(call, bodies, [dedup_id], until, mode)
+        if holder is not None and not replaces:
+            assert message_id == holder
+            return
+        if holder is not None:
+            self.model.cancel([holder])
+        self.model.send([message_id], bodies, [None], visible=True)
+        self.model.take_id(message_id, dedup_id)
+
     @step(quantity=quantities, vt=until)
     def reads(self, quantity: int, vt: int) -> None:
         rows = self.call("read(%s, %s, %s)", vt, quantity, columns="msg_id, read_ct, message")
@@ -279,7 +296,7 @@ class QueueProgram(Program):
     @step(quantity=quantities, hidden=st.booleans())
     def redrives(self, quantity: int, hidden: bool) -> None:
         rows = self.call("redrive(%s, qty => %s, delay => %s)", quantity, HOUR if hidden else 0)
-        assert [message_id for message_id, *_ in rows] == self.model.redrive(quantity, visible=not hidden)
+        assert [(row[0], row[-1]) for row in rows] == self.model.redrive(quantity, visible=not hidden)
 
     @step(quantity=st.sampled_from((1, 2)))
     def purges_dead_letters(self, quantity: int) -> None:
@@ -405,15 +422,22 @@ def said(model: Model) -> list[Any]:
     """Return what the model says the view and the archive show."""
 
     def columns(message: Message) -> tuple[Any, ...]:
-        return message.id, message.read_ct, message.visible, message.body, headers_of(message.group)
+        return (
+            message.id,
+            message.read_ct,
+            message.visible,
+            message.body,
+            headers_of(message.group, message.dedup_id),
+        )
 
     archived = [(message.id, message.read_ct, message.body) for _, message in sorted(model.archive.items())]
     dead = [(each.id, each.read_ct, each.body, list(each.story)) for _, each in sorted(model.dead.items())]
     return [[columns(message) for _, message in sorted(model.messages.items())], archived, dead]
 
 
-def headers_of(group: str | None) -> dict[str, str] | None:
-    return None if group is None else {"x-pgmq-group": group}
+def headers_of(group: str | None, dedup_id: str | None = None) -> dict[str, str] | None:
+    given = {"x-pgmq-group": group, "x-spanmq-dedup-id": dedup_id}
+    return {name: value for name, value in given.items() if value is not None} or None
 
 
 def jsonb(argument: Any) -> Any:

@@ -168,3 +168,48 @@ def test_message_of_its_last_attempt_is_received_beside_an_open_transaction(race
     assert worker.column("select msg_id from spanmq.receive('jobs', 1)") == [second]
     change_state(race.main.connection, "vt = clock_timestamp()", f"msg_id = {first}")
     assert race.main.column("select msg_id from spanmq.receive('jobs', 1)") == [first]
+
+
+def test_no_two_receivers_draw_one_token_and_none_waits_for_another(race: Race) -> None:
+    settings = '{"rate_limit_per_group": 0.0001, "rate_burst_per_group": 5}'
+    race.main.value("select spanmq.set_policy(%s, %s)", race.queue, settings)
+    ids = send_groups(race, 2)
+    assert race.main.column(RECEIVE, race.queue, 1) == ids[:1]
+    holder, other, third = race.begun(), race.open(), race.open()
+    assert holder.column(RECEIVE, race.queue, 1) == ids[1:2]
+    assert other.column(RECEIVE, race.queue, 9) == ids[2:9:2], "of the group that the holder has not locked"
+    # Who closes a bucket waits for no claim of it, and no claim for maintenance that forgets a full one.
+    closing = (
+        "select c.outcome from spanmq_core.later l, spanmq.close_bucket(%s, l.lease_id, array[l.msg_id], 600) c"
+        " where l.msg_id = %s"
+    )
+    assert third.column(closing, race.queue, ids[0]) == ["closed"]
+    race.main.rows("update spanmq_core.bucket set full_ns = 1")
+    race.main.rows("update spanmq_core.closed_group set until = now()")
+    third.begin()
+    third.rows("select spanmq_core.forget_buckets(%s)", race.queue_id)
+    assert other.column(RECEIVE, race.queue, 9) == []
+    holder.rollback()
+    assert other.column(RECEIVE, race.queue, 3) == ids[1:6:2]
+    third.rollback()
+    assert other.column(RECEIVE, race.queue, 9) == sorted([*ids[7:10:2], *ids[10:19:2]])
+    assert other.column(RECEIVE, race.queue, 9) == []
+
+
+def test_side_by_side_no_group_gets_more_than_its_tokens(race: Race) -> None:
+    ids = send_groups(race, 8)
+    settings = '{"rate_limit_per_group": 0.0001, "rate_burst_per_group": 12, "max_in_flight_per_group": 20}'
+    race.main.value("select spanmq.set_policy(%s, %s)", race.queue, settings)
+    mutex = threading.Lock()
+    delivered: Counter[int] = Counter()
+
+    def work(session: Session, chance: random.Random) -> None:
+        while delivered.total() < 8 * 12:
+            got = session.column(RECEIVE, race.queue, chance.randint(1, 5))
+            with mutex:
+                delivered.update(got)
+
+    together(race, work)
+    assert set(delivered.values()) == {1}
+    assert set(delivered) <= set(ids)
+    assert set(Counter(each % 8 for each in delivered).values()) == {12}

@@ -1,5 +1,8 @@
 """What was looked at before a lock was had may have changed: each is looked at again under the lock."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from tests.sql.race.sessions import Later, Race, Session
 
@@ -144,3 +147,63 @@ def test_visible_message_that_another_leased_meanwhile_is_left_alone(race: Race)
     take = "select spanmq_core.lock_visible(%s, array[%s]::bigint[], clock_timestamp())::text"
     assert race.main.value(take, race.queue_id, ids[0]) == "{}"
     assert race.left() == ids
+
+
+def change(verb: str, queue: str) -> str:
+    return f"select spanmq.{verb}_queue('pg_monitor', '{queue}', 'send')"
+
+
+def rate(n: str, queue: str) -> str:
+    return f"select spanmq.set_policy('{queue}', '{{\"rate_limit\": {n}}}')"
+
+
+@pytest.mark.parametrize(
+    ("none", "first", "second", "found", "expected"),
+    [
+        pytest.param(
+            partial(change, "revoke"),
+            partial(change, "grant"),
+            partial(change, "revoke"),
+            "select count(*) from spanmq.list_grants('jobs')",
+            0,
+            id="revoke",
+        ),
+        pytest.param(
+            partial(rate, "null"),
+            partial(rate, "3"),
+            partial(rate, "5"),
+            "select spanmq.get_policy('jobs')->'rate_limit'",
+            5,
+            id="rate",
+        ),
+        pytest.param(
+            partial(rate, "null"),
+            partial(rate, "3"),
+            partial(rate, "null"),
+            "select count(*) from pg_class where relname ~ '^rate_[0-9]+$'",
+            0,
+            id="no rate",
+        ),
+    ],
+)
+def test_object_that_was_made_while_it_waited_is_found(
+    race: Race,
+    none: Callable[[str], str],
+    first: Callable[[str], str],
+    second: Callable[[str], str],
+    found: str,
+    expected: int,
+) -> None:
+    race.main.rows("select pgmq.create('others')")
+    one, two = race.begun(), race.open()
+    # A session remembers that there was no such object, and within a transaction that holds the locks on tables
+    # already nothing tells it of a new one.
+    two.rows(none("jobs"))
+    two.begin()
+    two.rows(second("others"))
+    one.rows(first("jobs"))
+    later = two.waiting(second("jobs"))
+    one.commit()
+    later.rows()
+    two.commit()
+    assert race.main.value(found) == expected

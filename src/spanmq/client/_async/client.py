@@ -23,13 +23,14 @@ from spanmq.client._async.listener import receive_within
 from spanmq.client._async.queues import AsyncQueues
 from spanmq.client._async.results import AsyncResults
 from spanmq.client._async.schedules import AsyncSchedules
+from spanmq.client._async.signals import AsyncSignals
 from spanmq.client._async.source import source_of
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, queue_call
 from spanmq.client.dsn import DEFAULT, Timeouts
 from spanmq.client.environment import default_dsn
-from spanmq.client.functions import Grouped, Held, SendOptions
+from spanmq.client.functions import DedupUntil, Grouped, Held, OnDuplicate, SendOptions
 from spanmq.client.namespace import Namespace
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password
@@ -81,6 +82,7 @@ class AsyncClient:
     schedules = Namespace(AsyncSchedules)
     batches = Namespace(AsyncBatches)
     results = Namespace(AsyncResults)
+    signals = Namespace(AsyncSignals)
     topics = Namespace(AsyncTopics)
     subscriptions = Namespace(AsyncSubscriptions)
     inspect = Namespace(AsyncInspect)
@@ -144,6 +146,7 @@ class AsyncClient:
         self.schedules = AsyncSchedules(self._link, self._codec)
         self.batches = AsyncBatches(self._link, self._codec)
         self.results = AsyncResults(self._link, self._codec, source.settle_listener, self._poll_interval)
+        self.signals = AsyncSignals(self._link, self._codec)
         self.topics = AsyncTopics(self._link, self._codec)
         self.subscriptions = AsyncSubscriptions(self._link)
         self.inspect = AsyncInspect(self._link, self._codec)
@@ -227,6 +230,8 @@ class AsyncClient:
         dedup_for: Seconds = 300.0,
         fingerprint: str | None = None,
         ordered: bool = False,
+        dedup_until: DedupUntil | None = None,
+        on_duplicate: OnDuplicate = "keep",
     ) -> int:
         """Send a message with a `body` (any value that JSON can represent) into a `queue`; return its id.
 
@@ -239,13 +244,19 @@ class AsyncClient:
         another `fingerprint`. `ordered` senders of one group commit one after the other, so that its ids are in the
         order of commit.
 
+        With `dedup_until` "settled" the `dedup_id` stands for a message as long as that is in the queue, with "started"
+        until it is first received. Then `on_duplicate` says what becomes of a duplicate: "keep" returns the id of the
+        message that is in the queue, "replace" cancels that one and sends this one, "raise" raises DedupIdInUseError.
+
         Raises InvalidBodyError or BodyTooLargeError before anything is sent, QueueFullError, and QueueNotFoundError.
         """
         with tracing.sending("send", queue) as sending:
             codec = self._codec.of(queue)
             encoded = codec.encode(body), encode_headers(sending.one(headers), group)
             stored = codec.fingerprint(fingerprint)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
+            options = SendOptions(
+                priority, expires_in, max_attempts, dedup_for, stored, ordered, dedup_until, on_duplicate
+            )
             if dedup_id is None and options.is_plain:
                 return sending.sent(await self._link.run(functions.send(queue, *encoded, delay)))
             dedup_ids = None if dedup_id is None else [dedup_id]
@@ -269,21 +280,25 @@ class AsyncClient:
         dedup_for: Seconds = 300.0,
         fingerprint: str | None = None,
         ordered: bool = False,
+        dedup_until: DedupUntil | None = None,
+        on_duplicate: OnDuplicate = "keep",
     ) -> list[int]:
         """Send any number of `bodies` into a `queue`, all or none; return the ids of the messages in order.
 
-        `headers` and `group` are one for all, or one for each. Over a pool, bodies may come from a generator: they
-        are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large batches go by
-        COPY where the role may. `dedup_ids` has one, or None, for each; two alike in one batch are one message. The
-        other options are those of `send`, for all: `delay`, `priority`, `expires_in`, `max_attempts`, `dedup_for`,
-        `fingerprint`, `ordered`. Raises what `send` raises, and InvalidArgumentError if there are not as many
-        headers, groups or ids as bodies; then none is sent.
+        `headers` and `group` are one for all, or one for each. Over a pool, bodies may come from a generator: they are
+        taken ten thousand at a time, in one transaction that lasts as long as that takes. Large batches go by COPY
+        where the role may. `dedup_ids` has one, or None, for each; two alike in one batch are one message. The other
+        options are those of `send`, for all: `delay`, `priority`, `expires_in`, `max_attempts`, `dedup_for`,
+        `fingerprint`, `ordered`, `dedup_until`, `on_duplicate`. Raises what `send` raises, and InvalidArgumentError if
+        there are not as many headers, groups or ids as bodies; then none is sent.
         """
         with tracing.sending("send_batch", queue) as sending:
             codec = self._codec.of(queue)
             encoded = batch.encode(codec, bodies, sending.each(headers), group)
             stored = codec.fingerprint(fingerprint)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
+            options = SendOptions(
+                priority, expires_in, max_attempts, dedup_for, stored, ordered, dedup_until, on_duplicate
+            )
             if dedup_ids is None and options.is_plain:
                 message_ids = await copy.send_batch(self._link, queue, encoded, delay)
             else:
@@ -443,6 +458,18 @@ class AsyncClient:
         message without a lease, and QueueNotFoundError.
         """
         return tracing.settled("release", await self._link.run_all(functions.settle("release", messages)))
+
+    async def close_bucket(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
+        """Let nobody receive for `seconds` from the buckets that received `messages` (one or several) were drawn from.
+
+        The buckets are those of the messages' groups with `rate_limit_per_group`, else that of the queue with
+        `rate_limit`. Return the outcome for each: "closed", "stale", or "unlimited" without such a limit. The messages
+        stay in their lease. Raises InvalidArgumentError for a message without a lease or a negative time, and
+        QueueNotFoundError.
+        """
+        return await self._link.run_all(
+            functions.settle("close_bucket", messages, argument.seconds("seconds", seconds))
+        )
 
     async def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.

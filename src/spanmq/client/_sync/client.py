@@ -25,13 +25,14 @@ from spanmq.client._sync.listener import receive_within
 from spanmq.client._sync.queues import Queues
 from spanmq.client._sync.results import Results
 from spanmq.client._sync.schedules import Schedules
+from spanmq.client._sync.signals import Signals
 from spanmq.client._sync.source import source_of
 from spanmq.client._sync.topics import Subscriptions, Topics
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, queue_call
 from spanmq.client.dsn import DEFAULT, Timeouts
 from spanmq.client.environment import default_dsn
-from spanmq.client.functions import Grouped, Held, SendOptions
+from spanmq.client.functions import DedupUntil, Grouped, Held, OnDuplicate, SendOptions
 from spanmq.client.namespace import Namespace
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password
@@ -83,6 +84,7 @@ class Client:
     schedules = Namespace(Schedules)
     batches = Namespace(Batches)
     results = Namespace(Results)
+    signals = Namespace(Signals)
     topics = Namespace(Topics)
     subscriptions = Namespace(Subscriptions)
     inspect = Namespace(Inspect)
@@ -146,6 +148,7 @@ class Client:
         self.schedules = Schedules(self._link, self._codec)
         self.batches = Batches(self._link, self._codec)
         self.results = Results(self._link, self._codec, source.settle_listener, self._poll_interval)
+        self.signals = Signals(self._link, self._codec)
         self.topics = Topics(self._link, self._codec)
         self.subscriptions = Subscriptions(self._link)
         self.inspect = Inspect(self._link, self._codec)
@@ -229,6 +232,8 @@ class Client:
         dedup_for: Seconds = 300.0,
         fingerprint: str | None = None,
         ordered: bool = False,
+        dedup_until: DedupUntil | None = None,
+        on_duplicate: OnDuplicate = "keep",
     ) -> int:
         """Send a message with a `body` (any value that JSON can represent) into a `queue`; return its id.
 
@@ -241,13 +246,19 @@ class Client:
         another `fingerprint`. `ordered` senders of one group commit one after the other, so that its ids are in the
         order of commit.
 
+        With `dedup_until` "settled" the `dedup_id` stands for a message as long as that is in the queue, with "started"
+        until it is first received. Then `on_duplicate` says what becomes of a duplicate: "keep" returns the id of the
+        message that is in the queue, "replace" cancels that one and sends this one, "raise" raises DedupIdInUseError.
+
         Raises InvalidBodyError or BodyTooLargeError before anything is sent, QueueFullError, and QueueNotFoundError.
         """
         with tracing.sending("send", queue) as sending:
             codec = self._codec.of(queue)
             encoded = codec.encode(body), encode_headers(sending.one(headers), group)
             stored = codec.fingerprint(fingerprint)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
+            options = SendOptions(
+                priority, expires_in, max_attempts, dedup_for, stored, ordered, dedup_until, on_duplicate
+            )
             if dedup_id is None and options.is_plain:
                 return sending.sent(self._link.run(functions.send(queue, *encoded, delay)))
             dedup_ids = None if dedup_id is None else [dedup_id]
@@ -271,21 +282,25 @@ class Client:
         dedup_for: Seconds = 300.0,
         fingerprint: str | None = None,
         ordered: bool = False,
+        dedup_until: DedupUntil | None = None,
+        on_duplicate: OnDuplicate = "keep",
     ) -> list[int]:
         """Send any number of `bodies` into a `queue`, all or none; return the ids of the messages in order.
 
-        `headers` and `group` are one for all, or one for each. Over a pool, bodies may come from a generator: they
-        are taken ten thousand at a time, in one transaction that lasts as long as that takes. Large batches go by
-        COPY where the role may. `dedup_ids` has one, or None, for each; two alike in one batch are one message. The
-        other options are those of `send`, for all: `delay`, `priority`, `expires_in`, `max_attempts`, `dedup_for`,
-        `fingerprint`, `ordered`. Raises what `send` raises, and InvalidArgumentError if there are not as many
-        headers, groups or ids as bodies; then none is sent.
+        `headers` and `group` are one for all, or one for each. Over a pool, bodies may come from a generator: they are
+        taken ten thousand at a time, in one transaction that lasts as long as that takes. Large batches go by COPY
+        where the role may. `dedup_ids` has one, or None, for each; two alike in one batch are one message. The other
+        options are those of `send`, for all: `delay`, `priority`, `expires_in`, `max_attempts`, `dedup_for`,
+        `fingerprint`, `ordered`, `dedup_until`, `on_duplicate`. Raises what `send` raises, and InvalidArgumentError if
+        there are not as many headers, groups or ids as bodies; then none is sent.
         """
         with tracing.sending("send_batch", queue) as sending:
             codec = self._codec.of(queue)
             encoded = batch.encode(codec, bodies, sending.each(headers), group)
             stored = codec.fingerprint(fingerprint)
-            options = SendOptions(priority, expires_in, max_attempts, dedup_for, stored, ordered)
+            options = SendOptions(
+                priority, expires_in, max_attempts, dedup_for, stored, ordered, dedup_until, on_duplicate
+            )
             if dedup_ids is None and options.is_plain:
                 message_ids = copy.send_batch(self._link, queue, encoded, delay)
             else:
@@ -443,6 +458,18 @@ class Client:
         message without a lease, and QueueNotFoundError.
         """
         return tracing.settled("release", self._link.run_all(functions.settle("release", messages)))
+
+    def close_bucket(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
+        """Let nobody receive for `seconds` from the buckets that received `messages` (one or several) were drawn from.
+
+        The buckets are those of the messages' groups with `rate_limit_per_group`, else that of the queue with
+        `rate_limit`. Return the outcome for each: "closed", "stale", or "unlimited" without such a limit. The messages
+        stay in their lease. Raises InvalidArgumentError for a message without a lease or a negative time, and
+        QueueNotFoundError.
+        """
+        return self._link.run_all(
+            functions.settle("close_bucket", messages, argument.seconds("seconds", seconds))
+        )
 
     def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
         """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from starlette.responses import Response
 
+from spanmq.client.functions import DedupUntil, OnDuplicate
 from spanmq.codec.body import RawJson
 from spanmq.errors import DedupIdReusedError
 from spanmq.service.backend import Backend
@@ -71,6 +72,8 @@ class SingleMessage(NewMessage):
 
     dedup_for: Seconds = 300.0
     ordered: bool = False
+    dedup_until: DedupUntil | None = None
+    on_duplicate: OnDuplicate = "keep"
 
 
 class NewMessages(Given, kw_only=True):
@@ -79,6 +82,8 @@ class NewMessages(Given, kw_only=True):
     messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_MAX)]
     dedup_for: Seconds = 300.0
     ordered: bool = False
+    dedup_until: DedupUntil | None = None
+    on_duplicate: OnDuplicate = "keep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class KnownBy:
     ids: Sequence[str | None]
     seconds: float
     fingerprint: str | None = None
+    until: DedupUntil | None = None
+    on_duplicate: OnDuplicate = "keep"
 
 
 class Sent(Struct):
@@ -126,6 +133,8 @@ async def send(
             dedup_for=known_by.seconds,
             fingerprint=known_by.fingerprint,
             ordered=message.ordered,
+            dedup_until=known_by.until,
+            on_duplicate=known_by.on_duplicate,
         )
     return reply(201, message_id=message_id)
 
@@ -161,6 +170,7 @@ async def _send_alike(
     first = run[0][0]
     messages = [message for message, _ in run]
     dedup_ids = [dedup_id for _, dedup_id in run]
+    is_known = any(each is not None for each in dedup_ids)
     ids: list[int] = await client.send_batch(
         queue,
         [message.body for message in messages],
@@ -170,10 +180,12 @@ async def _send_alike(
         priority=first.priority,
         expires_in=first.expires_in,
         max_attempts=first.max_attempts,
-        dedup_ids=dedup_ids if any(each is not None for each in dedup_ids) else None,
+        dedup_ids=dedup_ids if is_known else None,
         dedup_for=known_by.seconds,
         fingerprint=known_by.fingerprint,
         ordered=ordered,
+        dedup_until=known_by.until if is_known else None,
+        on_duplicate=known_by.on_duplicate if is_known else "keep",
     )
     return ids
 
@@ -182,14 +194,19 @@ def _known_by(
     caller: Caller, given: SingleMessage | NewMessages, messages: Sequence[NewMessage], key: str | None
 ) -> KnownBy:
     if key is None:
-        return KnownBy([message.dedup_id for message in messages], given.dedup_for)
+        ids = [message.dedup_id for message in messages]
+        if given.dedup_until is not None and not any(ids):
+            raise invalid("dedup_until needs a dedup_id")
+        return KnownBy(ids, given.dedup_for, until=given.dedup_until, on_duplicate=given.on_duplicate)
     if any(message.dedup_id is not None for message in messages):
         raise invalid("an Idempotency-Key and a dedup_id cannot be used together")
+    if given.dedup_until is not None or given.on_duplicate != "keep":
+        raise invalid("an Idempotency-Key cannot be used together with dedup_until or on_duplicate")
     # Separate from the ids that senders choose and from other tokens' keys; one for each message of a batch.
     # Hashed, because a name and a key together may exceed the length of an id.
     whose = sha256(json.dumps([caller.name, key]).encode()).hexdigest()
-    ids = [f"idempotency-key {number} {whose}" for number in range(len(messages))]
-    return KnownBy(ids, IDEMPOTENT_SECONDS, _fingerprint(given))
+    keys = [f"idempotency-key {number} {whose}" for number in range(len(messages))]
+    return KnownBy(keys, IDEMPOTENT_SECONDS, _fingerprint(given))
 
 
 def _fingerprint(given: SingleMessage | NewMessages) -> str:

@@ -1,7 +1,8 @@
 """The files of a stream's checkpoint: positions in a queue or an archive, and the epochs that it has written."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Container
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bo
     """
     numbers = _numbers(checkpoint, "commits")
     # A stream may have several sources over one queue.
-    sources = max((len(list(offsets_of(checkpoint, n, queue))) for n in numbers), default=0)
+    sources = max((len(offsets_of(checkpoint, n, queue)) for n in numbers), default=0)
     if not sources:
         raise PipelineError(f"{checkpoint} is not the checkpoint of a stream over queue {queue}", queue=queue)
     return max(
@@ -33,7 +34,7 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
     """Set the offset of one source over a queue back; return by how many batches."""
 
     def offsets_in(number: int) -> list[Offset]:
-        return list(offsets_of(checkpoint, number, queue))[source : source + 1]
+        return offsets_of(checkpoint, number, queue)[source : source + 1]
 
     offsets = [(n, offset) for n in _numbers(checkpoint, "commits") for offset in offsets_in(n)]
     newest, current = offsets[-1]
@@ -64,7 +65,8 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
     if not is_dry_run:
         if not found:
             offset = _opened(dsn, queue, current, receivers)
-        for number in (newest, newest + 1):
+        # All of them: the repair of a sink may set the stream back to any.
+        for number in range(last + 1, newest + 2):
             write_offset(checkpoint, number, queue, source, offset)
     return newest - last
 
@@ -72,7 +74,7 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
 def is_read_by(checkpoint: Path, queue: str) -> bool:
     """Return whether a checkpoint is of a stream that reads a queue, or its archive."""
     numbers = _numbers(checkpoint, "offsets")
-    return any(True for number in numbers for _ in offsets_of(checkpoint, number, queue))
+    return any(offsets_of(checkpoint, number, queue) for number in numbers)
 
 
 def query_of(checkpoint: Path) -> str:
@@ -128,48 +130,81 @@ def _numbers(checkpoint: Path, log: str) -> list[int]:
     return sorted(int(path.name) for path in (checkpoint / log).glob("[0-9]*"))
 
 
-def offsets_of(checkpoint: Path, number: int, queue: str) -> Iterator[Offset]:
-    """Yield the offsets of a queue, or its archive, in a batch of the stream."""
-    path = checkpoint / "offsets" / str(number)
-    # A version, what Spark notes of the batch, and the offset of each source.
-    for line in path.read_text("utf-8").splitlines()[2:] if path.exists() else ():
-        source = json.loads(line) if line.startswith("{") else {}
-        for offset in source.get("queues", {"": source}).values():
-            if is_of(offset, queue):
-                yield offset
+def offsets_of(checkpoint: Path, number: int, queue: str) -> list[Offset]:
+    """Return the offsets of a queue, or its archive, in a batch of the stream: one of each source over it."""
+    found: list[Offset] = []
+    _change(checkpoint, number, queue, found.append)
+    return found
 
 
 def write_offset(checkpoint: Path, number: int, queue: str, source: int, offset: Offset) -> None:
     """Replace the offset of a source in a batch of the stream, if it has the batch; the first over the queue is 0."""
+    places = count()
+    _change(checkpoint, number, queue, lambda _: offset if next(places) == source else None)
+
+
+def move_checkpoint(checkpoint: Path, queue: str, system: str, receivers: Container[str]) -> int:
+    """Write the system's identifier into each offset of a queue, and return how many had another.
+
+    Raises PipelineError for an offset whose receiver is none of the queue's, and without any.
+    """
+    is_any = False
+    moved = 0
+
+    def move(offset: Offset) -> Offset | None:
+        nonlocal is_any, moved
+        if "receiver" not in offset:
+            return None
+        if offset["receiver"] not in receivers:
+            raise PipelineError(
+                f"queue {queue} has no receiver {offset['receiver']}, which {checkpoint} is of",
+                hint="This database is not the checkpoint's. Use a new checkpoint.",
+                queue=queue,
+            )
+        is_any = True
+        if offset["system"] == system:
+            return None
+        moved += 1
+        return {**offset, "system": system}
+
+    for number in _numbers(checkpoint, "offsets"):
+        _change(checkpoint, number, queue, move)
+    if not is_any:
+        raise PipelineError(
+            f"{checkpoint} is not the checkpoint of a stream over queue {queue}",
+            hint="A stream over an archive needs a new one, with startingTimestamp.",
+            queue=queue,
+        )
+    return moved
+
+
+def _change(checkpoint: Path, number: int, queue: str, change: Callable[[Offset], Offset | None]) -> None:
+    """Replace the offsets of a queue in a batch of the stream, if it has the batch, by those that `change` returns."""
     path = checkpoint / "offsets" / str(number)
     if not path.exists():
         return
     lines = path.read_text("utf-8").splitlines()
-    seen = 0
+    is_changed = False
+    # A version, what Spark notes of the batch, and the offset of each source.
     for place, line in enumerate(lines[2:], 2):
         written = json.loads(line) if line.startswith("{") else {}
-        queues = written.get("queues", {"": written})
-        for name in (name for name, each in queues.items() if is_of(each, queue)):
-            if seen == source:
-                lines[place] = json.dumps(offset if name == "" else _with_queue(written, name, offset))
-            seen += 1
-    write_lines(path, lines)
+        # A source of several queues has an offset of each.
+        several = written.get("queues")
+        queues = {"": written} if several is None else several
+        for name, offset in [each for each in queues.items() if _is_of(each[1], queue)]:
+            if (new := change(offset)) is not None:
+                is_changed = True
+                queues[name] = new
+                lines[place] = json.dumps(new if several is None else {**written, "queues": queues})
+    if is_changed:
+        draft = path.with_name(f".{path.name}.draft")
+        draft.write_text("\n".join(lines), "utf-8")
+        # Spark's checksum of what was there.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        draft.replace(path)
 
 
-def _with_queue(written: Offset, name: str, offset: Offset) -> Offset:
-    return {**written, "queues": {**written["queues"], name: offset}}
-
-
-def write_lines(path: Path, lines: list[str]) -> None:
-    """Replace a file of a checkpoint, whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text("\n".join(lines), "utf-8")
-    # Spark's checksum of what was there.
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    draft.replace(path)
-
-
-def is_of(offset: Offset, queue: str) -> bool:
+def _is_of(offset: Offset, queue: str) -> bool:
     """Return whether an offset is one of this queue, or of its archive."""
     is_ours = ("receiver" in offset and "system" in offset) or "archive" in offset
     return is_ours and folded(str(offset.get("queue", ""))) == folded(queue)

@@ -1,4 +1,4 @@
-"""compact: the small files of each day of a lake become few large ones."""
+"""compact: the small files of each day of a Delta lake become few large ones."""
 
 import time
 from dataclasses import dataclass
@@ -7,11 +7,13 @@ from typing import Final
 
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark.cause import clear_errors
+from spanmq.spark.jobs.delta import DeltaFormat
 from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import check_compacts, manifest_table
+from spanmq.spark.jobs.lake_format import BY_MANIFEST, check_compacts
+from spanmq.spark.jobs.lake_lock import format_of
 from spanmq.spark.jobs.lake_table import table_named
-from spanmq.spark.jobs.manifest import format_of, read_exported
-from spanmq.spark.jobs.run import run_on
+from spanmq.spark.jobs.manifests.run import run_on
+from spanmq.spark.jobs.manifests.store import read_exported
 
 __all__ = ["CompactReport", "compact"]
 
@@ -39,21 +41,20 @@ def compact(
     """Make files of about `size` bytes of those of a `queue` that are smaller, within each day.
 
     `dsn` is its database; `lake` is a folder or the URI of an object store, `table` its `archive` or `dead_letters`.
-    Delta commits it, and readers of older versions keep their files for a week. With Parquet files a manifest
-    does, and then the files that it replaces are deleted. Killed at any instant, the next run or export
-    removes what was left. Raises PipelineError where an export is under way, or the lake has no such queue, or is of a
-    format that can't be compacted, and InvalidArgumentError for a size below 1.
+    Delta commits it, and readers of older versions keep their files for a week. Raises PipelineError where an export is
+    under way, or the lake has no such queue, or is of another format than Delta, and InvalidArgumentError for a size
+    below 1.
     """
     began = time.monotonic()
     if size < 1:
         raise InvalidArgumentError(f"the size must be 1 byte or more, got {size}")
     place, table = lake_at(lake), table_named(table).name
     lake_format = format_of(place, table) or "parquet"
-    check_compacts(lake_format)
-    if not read_exported(place, queue, table).number:
+    if lake_format in BY_MANIFEST and not read_exported(place, queue, table).number:
         raise PipelineError(f"{place.uri} holds no {table} of queue {queue}", queue=queue)
-    files = manifest_table(lake_format, dsn, place, table)
-    with clear_errors(), run_on(dsn, place, queue, table) as run:
-        replaced, written = files.compact(run, size)
+    check_compacts(lake_format)
+    files = DeltaFormat(dsn, place, table)
+    with clear_errors(), run_on(dsn, place, queue, table):
+        replaced, written = files.compact(queue, size)
         files.expire()
     return CompactReport(queue, table, str(lake), lake_format, replaced, written, time.monotonic() - began)

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from spanmq.client import argument
 from spanmq.client.call import Call, queue_call
+from spanmq.client.rows import Rows
 from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
@@ -302,6 +303,10 @@ def _redrive(
     queue: str, letters: list[tuple[int, str | None]], rate: float | None, delay: float
 ) -> Call[int]:
     """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
+
+    def redriven(found: Rows) -> int:
+        return sum(row.get("beside") is None for row in found.records())
+
     bodies = [body for _, body in letters]
     arguments = (
         argument.bigints("dead_letter_ids", (letter_id for letter_id, _ in letters)),
@@ -310,7 +315,7 @@ def _redrive(
         *argument.optional(argument.real, "rate", rate),
         argument.seconds("delay", delay),
     )
-    return queue_call(queue, "redrive", lambda rows: len(rows.values), *arguments)
+    return queue_call(queue, "redrive", redriven, *arguments)
 
 
 def chunks(

@@ -6,10 +6,10 @@ before a kill can be asked afterwards, so none is made twice.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow
@@ -17,36 +17,20 @@ import pyarrow.parquet
 
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, write_draft
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, write_draft
 from spanmq.spark.jobs.ranges import Ranges
-from spanmq.spark.rows import crc_of
+from spanmq.spark.jobs.table_format import ManifestFormat
 
 # A condition of many is slow to plan.
 RANGES_PER_COMMIT: Final = 100
 LAST: Final = datetime.max.replace(microsecond=999_000, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaFormat:
+class DeltaFormat(ManifestFormat):
     """A Delta table, partitioned by queue and day."""
 
-    dsn: str | None
-    lake: Lake
-    table: str
-    not_compacted: ClassVar[str] = ""
-
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows into files; yield what each has."""
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0), checksum)
+    __slots__ = ()
 
     def committed(self, manifest: Manifest) -> Committed:
         """Return the versions of both of the queue's applications."""
@@ -110,12 +94,15 @@ class DeltaFormat:
         """Return nothing: each row of a file counts."""
         return {}
 
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Join small files by a commit of Delta's own."""
+    def compact(self, queue: str, size: int) -> tuple[int, int]:
+        """Make files of up to `size` bytes of a queue's small ones, by a commit of Delta's own.
+
+        Return how many were replaced, and by how many.
+        """
         table = self._opened()
         if table is None:
             return 0, 0
-        filters = [(PARTITIONS[0], "=", run.exported.queue)]
+        filters = [(PARTITIONS[0], "=", queue)]
         done = table.optimize.compact(partition_filters=filters, target_size=size)
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
@@ -138,9 +125,6 @@ class DeltaFormat:
                 commit_properties=_noted(manifest, committed) if is_last else CommitProperties(),
             )
         return manifest
-
-    def reach(self) -> None:
-        """Do nothing: the lake has the table's log."""
 
     def expire(self) -> None:
         """Delete files that were replaced a week ago: until then readers of older versions have them."""

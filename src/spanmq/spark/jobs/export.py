@@ -18,24 +18,24 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq.spark import calls, rows
 from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs import run
 from spanmq.spark.jobs.compact import compact
 from spanmq.spark.jobs.ducklake import run as ducklake_run
-from spanmq.spark.jobs.export_run import ExportRun, Known, Seen
+from spanmq.spark.jobs.export_run import Seen
 from spanmq.spark.jobs.lake import Lake, lake_at
 from spanmq.spark.jobs.lake_format import (
-    LakeFormat,
     check_compacts,
     check_format,
     has_manifests,
     table_of,
 )
+from spanmq.spark.jobs.lake_lock import check_format_of, format_of
 from spanmq.spark.jobs.lake_table import LakeTable, table_named
-from spanmq.spark.jobs.manifest import Manifest, format_of
+from spanmq.spark.jobs.manifests import run
+from spanmq.spark.jobs.manifests.store import Exported, Manifest
 from spanmq.spark.jobs.parquet import REPORT, Written
 from spanmq.spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, union, within
 from spanmq.spark.jobs.recorded import recorded
-from spanmq.spark.jobs.run import check_format_of
+from spanmq.spark.jobs.table_format import LakeFormat
 from spanmq.spark.options import Options
 from spanmq.spark.reader import extent_of, queue_named
 
@@ -48,6 +48,9 @@ EVERY_SECONDS: Final = 60.0
 COMPARE_SECONDS: Final = 86_400.0
 # A session, or what returns one: it is called when there are rows to export.
 Session = SparkSession | Callable[[], SparkSession]
+# The only run on a queue's table of a lake, and what is known of it.
+ExportRun = run.Run | ducklake_run.Run
+Known = Exported | ducklake_run.State
 
 
 @dataclass(frozen=True, slots=True)

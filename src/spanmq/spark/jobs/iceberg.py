@@ -8,9 +8,9 @@ in the database of the queues.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -19,11 +19,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, files_of, write_draft
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, files_of, write_draft
 from spanmq.spark.jobs.ranges import Ranges
-from spanmq.spark.rows import crc_of
+from spanmq.spark.jobs.table_format import ManifestFormat
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,25 +52,16 @@ MERGE_EVERY: Final = 20
 MERGES: Final = "commit.manifest-merge.enabled"
 
 
-@dataclass(frozen=True, slots=True)
-class IcebergFormat:
+class IcebergFormat(ManifestFormat):
     """An Iceberg table, partitioned by queue and day; its namespace is the name of the lake's folder."""
 
-    dsn: str | None
-    lake: Lake
-    table: str
+    __slots__ = ()
     not_compacted: ClassVar[str] = "Use the procedure rewrite_data_files of Iceberg for Spark."
 
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows into files, which have the partitions as columns; yield what each has."""
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema_with_day, checksum)
+    @property
+    def file_schema(self) -> pyarrow.Schema:
+        """The columns of files, which have the partitions, too."""
+        return TABLES[self.table].schema_with_day
 
     def committed(self, manifest: Manifest) -> Committed:
         """Return what the table's properties have of the newest commits."""
@@ -117,14 +107,6 @@ class IcebergFormat:
                 hint="Run Iceberg's procedure rewrite_data_files, with delete-file-threshold 1, before.",
             )
         return [f"{self.table}/{task.file.file_path.removeprefix(location + '/')}" for task in tasks]
-
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
-        """Return nothing: each row of a file counts."""
-        return {}
-
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Raise PipelineError: PyIceberg compacts no tables."""
-        raise NotImplementedError
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:  # noqa: ARG002
         """Delete the rows by one commit."""

@@ -7,8 +7,8 @@ from spanmq.errors import PipelineError
 from spanmq.spark.jobs.ducklake.catalogue import Catalogue
 from spanmq.spark.jobs.ducklake.repair import is_one, orphans_of
 from spanmq.spark.jobs.lake import lake_at
+from spanmq.spark.jobs.lake_lock import alone
 from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.run import alone
 
 __all__ = ["OrphansReport", "orphans"]
 

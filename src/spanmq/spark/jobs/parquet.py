@@ -1,4 +1,4 @@
-"""Parquet files of a lake: written by tasks, read back, and read by reports and compactions."""
+"""Parquet files of a lake: written by tasks, read back, and read by replays and repairs."""
 
 import json
 import uuid
@@ -13,7 +13,6 @@ import pyarrow.dataset
 import pyarrow.parquet
 from pyarrow import compute
 
-from spanmq.errors import PipelineError
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
 from spanmq.spark.jobs.ranges import Ranges, has
@@ -177,19 +176,3 @@ def _rest(
             place += batch.num_rows
             part = batch.filter(pyarrow.array(counts))
             yield (part if condition is None else part.filter(condition)).select(list(columns))
-
-
-def join(lake: Lake, names: Sequence[str], into: str) -> None:
-    """Write the rows of several files into one; raises PipelineError if it has not as many as they had."""
-    expected = 0
-    with lake.reader(names[0]) as opened:
-        schema = pyarrow.parquet.read_schema(opened)
-    with Writer.opened(lake, into, schema) as writer:
-        for name in names:
-            for batch in read(lake, [name], schema.names):
-                expected += batch.num_rows
-                writer.add(batch)
-    with lake.reader(into) as opened:
-        rows = pyarrow.parquet.read_metadata(opened).num_rows
-    if rows != expected:
-        raise PipelineError(f"of {expected} rows of {len(names)} files only {rows} were written into one")

@@ -1,40 +1,26 @@
 """Plain Parquet files: a file counts when a manifest names it, so the manifest is the commit."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow
 
 from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.lake_table import TABLES, folder_of
-from spanmq.spark.jobs.manifest import Committed, Manifest, Writing, files_of, read_manifest, write_manifest
+from spanmq.spark.jobs.lake_table import TABLES
+from spanmq.spark.jobs.manifests.store import Committed, Manifest, files_of, read_manifest
 from spanmq.spark.jobs.ranges import Ranges, has
-from spanmq.spark.rows import crc_of
+from spanmq.spark.jobs.table_format import ManifestFormat
 
 
-@dataclass(frozen=True, slots=True)
-class PlainFormat:
+class PlainFormat(ManifestFormat):
     """A table of Parquet files, in folders of queues and days that have those two columns as their names."""
 
-    dsn: str | None
-    lake: Lake
-    table: str
-    not_compacted: ClassVar[str] = ""
-
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows into files; yield what each has."""
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, table.schema.remove(0), checksum)
+    __slots__ = ()
+    not_compacted: ClassVar[str] = (
+        "A lake whose files are joined is a table: export into Delta, Iceberg or DuckLake."
+    )
 
     def committed(self, manifest: Manifest) -> Committed:
         """Return the commit of a manifest that is written."""
@@ -47,28 +33,6 @@ class PlainFormat:
     def read(self, queue: str | None) -> list[str]:
         """Return the files that manifests name."""
         return files_of(self.lake, queue, self.table)
-
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
-        """Return nothing: each row of a file counts."""
-        return {}
-
-    def compact(self, run: Writing, size: int) -> tuple[int, int]:
-        """Join small files of a day; a manifest has the new ones, and then the others are deleted."""
-        queue = run.exported.queue
-        sizes = self.lake.sizes(folder_of(self.table, queue))
-        groups = list(_groups(self.read(queue), sizes, size))
-        if not groups:
-            return 0, 0
-        manifest = run.begin(run.exported.source, "parquet")
-        files = []
-        for n, names in enumerate(groups):
-            files.append(f"{names[0].rpartition('/')[0]}/{manifest.token}-{n:05}.parquet")
-            parquet.join(self.lake, names, files[-1])
-        removed = [name for names in groups for name in names]
-        manifest = replace(manifest, files=files, removed=removed)
-        write_manifest(self.lake, manifest)
-        run.end(manifest)
-        return len(removed), len(files)
 
     def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
         """Write what files have besides these ids into new ones, which replace them in the manifest."""
@@ -87,12 +51,6 @@ class PlainFormat:
     def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
         """Do nothing: the table is what manifests name."""
 
-    def reach(self) -> None:
-        """Do nothing: a plain lake has no catalogue."""
-
-    def expire(self) -> None:
-        """Do nothing: replaced files are deleted at once."""
-
     def _others(self, name: str, ids: Ranges) -> Iterator[pyarrow.RecordBatch]:
         """Yield the rows of a file that are in none of these ranges."""
         table = TABLES[self.table]
@@ -102,25 +60,3 @@ class PlainFormat:
             )
             if part.num_rows:
                 yield part
-
-
-def _groups(files: Sequence[str], sizes: Mapping[str, int], size: int) -> Iterator[list[str]]:
-    """Yield the small files of a day that become one, in the order of their export."""
-    days: dict[str, list[str]] = defaultdict(list)
-    for name in files:
-        days[name.rpartition("/")[0]].append(name)
-    for names in days.values():
-        group: list[str] = []
-        total = 0
-        for name in names:
-            n = sizes[name]
-            if n >= size:
-                continue
-            if group and total + n > size:
-                if len(group) > 1:
-                    yield group
-                group, total = [], 0
-            group.append(name)
-            total += n
-        if len(group) > 1:
-            yield group

@@ -16,6 +16,7 @@ language sql stable as $$
             published_epochs +schedule +unschedule:queue_of_schedule +pause_schedule:queue_of_schedule
             +run_schedule:queue_of_schedule +resume_schedule:queue_of_schedule
             plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch note_task_shapes
+            wait_for_signal signal
         '),
         ('look', 'pgmq', '
             metrics create_fifo_index
@@ -30,15 +31,15 @@ language sql stable as $$
             note_pipeline_run:queue_of_run end_pipeline_run:queue_of_run list_pipeline_runs list_batches
             get_schema +replay replay_extent await_settled unsettled get_results list_results list_workers
             list_task_kinds task_statistics
-            note_position known_positions noted_export exported_ids list_task_shapes
+            note_position known_positions noted_export exported_ids list_task_shapes list_signals
         '),
         ('receive', 'pgmq', '
             read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
             read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt
         '),
         ('receive', 'spanmq', '
-            receive begin_alone ack +cancel cancelled nack reject release extend hold receiver_open receiver_claim
-            receiver_ranges
+            receive begin_alone ack +cancel cancelled nack reject release extend hold close_bucket receiver_open
+            receiver_claim receiver_ranges
             +adopt_receiver +release_receiver +reject_from_receiver await_messages look_ahead report_worker
             note_export store_result ack_with_results
             +refuse_export +forget_export +redrive +redrive_message +purge_dead_letters

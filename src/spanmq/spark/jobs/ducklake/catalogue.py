@@ -160,8 +160,8 @@ class Catalogue:
 
     def _create(self) -> None:
         schema, connection = self.name, self.server.connection
-        query = "select pg_catalog.to_regnamespace(%s) is null"
-        [is_new] = connection.execute(query, [f'"{schema}"']).fetchone()
+        query = "select not exists (select from pg_catalog.pg_namespace n where n.nspname = %s)"
+        [is_new] = connection.execute(query, [schema]).fetchone()
         try:
             if is_new:
                 self._run("create schema {catalogue}")
@@ -322,7 +322,11 @@ class Catalogue:
                 )
 
     def _has(self, relation: str) -> bool:
-        query = "select pg_catalog.to_regclass(pg_catalog.format('%%I.%%I', %s::text, %s::text)) is not null"
+        # Not to_regclass(): what it knew before a wait for an advisory lock, it may answer after it.
+        query = (
+            "select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n"
+            " on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s)"
+        )
         [found] = self.server.connection.execute(query, [self.name, relation]).fetchone()
         return bool(found)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -25,31 +24,22 @@ from spanmq.spark.jobs.ducklake.catalogue import (
 from spanmq.spark.jobs.lake import Lake
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable
 from spanmq.spark.jobs.ranges import Ranges, union
-from spanmq.spark.rows import crc_of
+from spanmq.spark.jobs.table_format import LakeFormat
 
 # The bytes after a Parquet file's footer: its length and a magic number.
 TAIL_BYTES: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class DuckLakeFormat:
+class DuckLakeFormat(LakeFormat):
     """A table of a DuckLake, partitioned by queue and day."""
 
-    dsn: str | None
-    lake: Lake
-    table: str
+    __slots__ = ()
     not_compacted: ClassVar[str] = "Call ducklake_merge_adjacent_files in DuckDB."
 
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows into files, whose columns have the ids of the catalogue; yield what each has."""
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, schema_of(table), checksum)
+    @property
+    def file_schema(self) -> pyarrow.Schema:
+        """The columns of files, with the ids that the catalogue has of them."""
+        return schema_of(TABLES[self.table])
 
     def read(self, queue: str | None) -> list[str]:
         """Return the files that the catalogue names; raises PipelineError without its database."""

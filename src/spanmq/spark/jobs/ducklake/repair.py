@@ -25,13 +25,11 @@ from spanmq.spark.jobs.ducklake.run import (
     note_newest,
     read_state,
 )
-from spanmq.spark.jobs.history import note_export
 from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_lock import alone, format_of
 from spanmq.spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
 from spanmq.spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
-from spanmq.spark.jobs.manifest import format_of
 from spanmq.spark.jobs.ranges import Ranges, has, size_of, union, without
-from spanmq.spark.jobs.run import alone
 from spanmq.spark.reader import extent_of
 
 WELL: Final = (Standing.NEW, Standing.WELL)
@@ -117,7 +115,7 @@ def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
 
 def _accept(catalogue: Catalogue, state: State) -> None:
     newest = state.number, state.position
-    call = note_export(state.queue, catalogue.lake, state.table, state.ids, None, newest)
+    call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
     catalogue.server.admin.run(call)
 
 

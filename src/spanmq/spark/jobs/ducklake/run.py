@@ -35,13 +35,12 @@ from spanmq.spark import calls, rows
 from spanmq.spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
 from spanmq.spark.jobs.ducklake.format import new_file
 from spanmq.spark.jobs.export_run import Seen
-from spanmq.spark.jobs.history import note_export, refuse_export
 from spanmq.spark.jobs.lake import Lake
+from spanmq.spark.jobs.lake_lock import alone, came_first, check_format_of, format_of, note_format
 from spanmq.spark.jobs.lake_table import TABLES, folder_of
-from spanmq.spark.jobs.manifest import Manifest, came_first, format_of, note_format
+from spanmq.spark.jobs.manifests.store import Manifest
 from spanmq.spark.jobs.parquet import Written
 from spanmq.spark.jobs.ranges import BLOCK_BITS, Ranges, by_block, union, within
-from spanmq.spark.jobs.run import alone, check_format_of
 
 KIND: Final = "ducklake"
 # The names of files of exports begin with it; those that DuckDB writes do not.
@@ -157,7 +156,9 @@ class Run:
                 )
             elif self.exported.recorded is None:
                 nothing: tuple[Ranges, list[int]] = [], []
-                call = note_export(queue, self.catalogue.lake, self.exported.table, *nothing, (0, None))
+                call = calls.note_export(
+                    queue, self.catalogue.lake.uri, self.exported.table, *nothing, (0, None)
+                )
                 server.admin.run(call)
 
 
@@ -180,10 +181,9 @@ def note_newest(
     queue, server = before.queue, catalogue.server
     position = server.admin.run(calls.note_position(queue, follows, witnesses))
     newest = noted.number, position
-    server.admin.run(note_export(queue, catalogue.lake, catalogue.table.name, *ids, newest))
+    server.admin.run(calls.note_export(queue, catalogue.lake.uri, catalogue.table.name, *ids, newest))
     if not catalogue.note(queue, replace(noted, position=position), before.position):
-        taken = Manifest(noted.number, queue, noted.source, [], [], 0, 0, catalogue.table.name)
-        raise came_first(catalogue.lake, taken)
+        raise came_first(catalogue.lake, queue)
 
 
 @contextlib.contextmanager
@@ -284,7 +284,7 @@ def check(catalogue: Catalogue, state: State, *, is_dry_run: bool = False) -> No
     if state.standing in (Standing.NEW, Standing.WELL):
         return
     if not is_dry_run:
-        catalogue.server.admin.run(refuse_export(queue, lake, state.table))
+        catalogue.server.admin.run(calls.refuse_export(queue, lake.uri, state.table))
     if state.standing is Standing.BEHIND:
         raise PositionUnknownError(
             f"{lake.uri} lacks files of queue {queue} that its catalogue names, such as {state.missing[0].name}",

@@ -26,12 +26,12 @@ begin
     insert into spanmq_core.dead_letter (queue_id, msg_id, message, headers, group_key, priority, attempts, enqueued_at,
                                          first_failed_at, last_failed_at, dead_at, category, error, error_class,
                                          traceback, worker, history)
-        select this.queue_id, m.msg_id, m.message, m.headers, spanmq_core.group_of(m.headers),
-               (select u.priority from spanmq_core.unsettled u where u.queue_id = this.queue_id
-                and u.msg_id = m.msg_id),
+        select this.queue_id, m.msg_id, m.message, m.headers, u.group_key, u.priority,
                m.read_ct, m.enqueued_at, coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error,
                reason.error_class, reason.traceback, reason.worker, coalesce(h.history, '[]')
         from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true) m
+        left join lateral (select s.group_key, s.priority from spanmq_core.unsettled s
+                           where s.queue_id = this.queue_id and s.msg_id = m.msg_id offset 0) u on true
         left join spanmq_core.stories(this.queue_id, ids) h on h.msg_id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;

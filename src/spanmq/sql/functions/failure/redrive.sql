@@ -2,8 +2,8 @@
 -- and its story. Only its attempts begin anew. What was a log row may be gone by now, with its segment: then it is
 -- written again.
 --
--- Lock order: dead letters, ascending -> the row of a segment that was noted as settled -> a lock row of the queue, if
--- a segment must be made -> tables and rows of segments, ascending.
+-- Lock order: dead letters, ascending -> deduplication ids, ascending -> the row of a segment that was noted as settled
+-- -> a lock row of the queue, if a segment must be made -> tables and rows of segments, ascending.
 
 -- Returns when the first of them is to be visible; delay null: after the redrive_delay of the queue's policy, so that
 -- what has just failed is not tried again at once. Raises MQ002 for a delay or a rate that is none.
@@ -29,7 +29,9 @@ end $$;
 -- body of each. Then it is all of them or none: it waits for dead letters that another transaction acts on, and raises
 -- MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
 -- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by
--- their places; null: as it was. Raises MQ002, MQ020, MQ060 as redrive_message().
+-- their places; null: as it was. A dead letter whose dedup_id another message holds (dedup_until of send_messages())
+-- stays one, with a patch too: its row has the other message as `beside`, and no visible_at; it counts in qty. Raises
+-- MQ002, MQ020, MQ060 as redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null,
     since timestamptz default null,
@@ -38,7 +40,7 @@ create or replace function spanmq_call.redrive(
     patch jsonb default null, new_messages jsonb[] default null, qty integer default 1000,
     rate double precision default null,
     delay double precision default null, dry_run boolean default false
-) returns table (msg_id bigint, visible_at timestamptz, before jsonb, after jsonb)
+) returns table (msg_id bigint, visible_at timestamptz, before jsonb, after jsonb, beside bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -49,6 +51,7 @@ declare
     most int := qty + (patch is not null and qty < 2147483647)::int;
     found_letters spanmq_core.revived[];
     letters spanmq_core.revived[];
+    others bigint[];
 begin
     perform spanmq_core.check_quantity(qty);
     perform spanmq_core.raise_if(dry_run is null, 'dry_run cannot be NULL', 'Pass true or false.');
@@ -68,14 +71,22 @@ begin
     if patch is not null or new_messages is not null then
         letters := spanmq_core.with_new_bodies(this, letters, patch, dead_letter_ids, new_messages);
     end if;
+    others := spanmq_core.beside(this, letters, dry_run);
     if not dry_run then
-        perform spanmq_core.revive(this, letters, visible_from, rate);
+        perform spanmq_core.revive(
+            this, case when others is null then letters
+                       else array(select e.letter from (select unnest(letters) as letter, unnest(others) as other) e
+                                  where e.other is null) end, visible_from, rate);
     end if;
     return query
-        select l.msg_id, spanmq_core.visible_at(visible_from, rate, l.ordinality),
+        select l.msg_id,
+               case when others[l.ordinality] is null then
+                   spanmq_core.visible_at(visible_from, rate, l.ordinality
+                                          - count(others[l.ordinality]) over (order by l.ordinality)) end,
                case when dry_run and patch is not null
                and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
-               case when dry_run and patch is not null and l.ordinality <= 10 then l.message end
+               case when dry_run and patch is not null and l.ordinality <= 10 then l.message end,
+               others[l.ordinality]
         from unnest(letters) with ordinality l order by l.ordinality;
 end $$;
 
@@ -136,7 +147,8 @@ $$;
 -- message too), visible after `delay` seconds (null: as redrive()). It stays in its group and at its place. Returns its
 -- msg_id.
 -- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
--- another queue of the same log (a subscription) still has: it is one message. Else as redrive().
+-- another queue of the same log (a subscription) still has: it is one message; MQ066 if another message holds its
+-- dedup_id. Else as redrive().
 create or replace function spanmq_call.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null,
     delay double precision default null
@@ -146,6 +158,7 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, null);
     letter spanmq_core.revived;
+    was text;
 begin
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
@@ -156,11 +169,12 @@ begin
         perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
             format('headers must be a JSON object, got: %s', left(headers::text, 100)),
             'Such as {"x-pgmq-group": "a"}.');
+        was := spanmq_core.group_in(this.group_by, letter.message, letter.headers);
         letter.headers := nullif(headers, 'null');
-        perform spanmq_core.raise_if(spanmq_core.group_of(letter.headers) is distinct from letter.group_key,
-            format('the headers must keep the group of the message: %s',
-                   coalesce(quote_literal(letter.group_key), 'none')),
-            'It is in the header x-pgmq-group.');
+        perform spanmq_core.raise_if(
+            spanmq_core.group_in(this.group_by, letter.message, letter.headers) is distinct from was,
+            format('the headers must keep the group of the message: %s', coalesce(quote_literal(was), 'none')),
+            format('It is in %s.', coalesce(this.group_by, 'the header x-pgmq-group')));
     end if;
     if message is not null then
         perform spanmq_core.check_bodies(this, array[message]);
@@ -169,6 +183,8 @@ begin
     if message is not null or headers is not null then
         perform spanmq_core.check_own(this, letter.msg_id);
     end if;
+    perform spanmq_core.raise_held(spanmq_core.dedup_id_of(letter.headers), b.id)
+        from unnest(spanmq_core.beside(this, array[letter], false)) b (id) where b.id is not null;
     perform spanmq_core.revive(this, array[letter], visible_from, null);
     return letter.msg_id;
 end $$;

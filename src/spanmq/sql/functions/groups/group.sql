@@ -8,6 +8,16 @@
 create or replace function spanmq_core.group_of(headers jsonb) returns text
 language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_fifo_group') $$;
 
+-- The same, where a queue says in which place of a message its group is (null: in that header): a text, a number, or
+-- true or false; else it has none.
+create or replace function spanmq_core.group_in(group_by text, message jsonb, headers jsonb) returns text
+language sql immutable as $$
+    select case
+           when group_by is null then spanmq_core.group_of(headers)
+           when jsonb_typeof(spanmq_core.value_at(group_by, message, headers)) in ('string', 'number', 'boolean')
+           then spanmq_core.value_at(group_by, message, headers)#>>'{}' end
+$$;
+
 -- Takes the first messages of groups that are not blocked. mode says how they share the quantity:
 --   fair  no group more than a quarter while others have some; half for the oldest, half by turn
 --   fill  as much as there is of the oldest group, then of the next
@@ -16,14 +26,14 @@ language sql immutable as $$ select nullif(headers->>'x-pgmq-group', '_default_f
 -- free  groups have no order and don't block: none has more than most_in_flight messages in flight. Shared as with fair
 -- by every second
 --         claim, else the oldest
--- most_in_flight (null: any number) holds for a group in every mode.
+-- The policy's max_in_flight_per_group and rate_limit_per_group hold for a group in every mode.
 -- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 messages.
 -- Fair claims look at a few of them only. If these do not suffice, a claim continues around the ring of all groups,
 -- from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides a free
 -- group indefinitely, nor messages without a group (find_ungrouped). waits: see take_any(). Returns ids in the order
 -- of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the transaction;
 -- never waits.
-create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, most_in_flight int,
+create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, policy spanmq_core.policy,
                                                    at_ timestamptz, waits boolean)
 returns bigint[]
 language plpgsql as $$
@@ -38,14 +48,21 @@ declare
     share int;
     -- The messages of a group in the first round.
     most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4
-                      when 'fill' then quantity else 1 end, most_in_flight);
+                      when 'fill' then quantity else 1 end, policy.max_in_flight_per_group);
     missing int := quantity;
     left_for_oldest int := quantity;
     tried bigint[] := '{}';
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took bigint[];
     ids bigint[] := '{}';
-    turn bigint := spanmq_core.get_turn(this_queue);
+    -- Where on the ring of groups this session's last claim of the queue ended, and whether this one is an odd one: a
+    -- custom setting has both. Any place is valid, so only fairness depends on it. (Groups whose hashes differ in the
+    -- last five bits only share a turn.)
+    kept text := current_setting('spanmq.turn_' || this_queue, true);
+    turn bigint := case when kept ~ '^-?[0-9]{1,18}$'
+                   then ((kept::bigint >> 1) << 5) | 30 | (ascii(right(kept, 1)) & 1)
+                   -- The lowest bits of so large a product are zeros.
+                   else ((random() * 2 - 1) * 9.2e18)::bigint | (random() < 0.5)::int end;
     is_odd boolean := turn & 1 = 1;
     begun_at bigint := turn | 31;
     steps int := 0;
@@ -88,8 +105,8 @@ begin
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing, left_for_oldest);
                 took := spanmq_core.take_group(this_queue, hash, 0::bigint, share, mode,
-                                               case when hash is null then ungrouped else bound end, at_,
-                                               most_in_flight, alone);
+                                               case when hash is null then ungrouped else bound end, at_, policy, 0,
+                                               alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 left_for_oldest := left_for_oldest - cardinality(took);
@@ -124,8 +141,8 @@ begin
                 tried := tried || coalesce(hash, 0);
                 share := least(most, missing);
                 took := spanmq_core.take_group(this_queue, hash, 0::bigint, share, mode,
-                                               case when hash is null then ungrouped else bound end, at_,
-                                               most_in_flight, alone);
+                                               case when hash is null then ungrouped else bound end, at_, policy, 0,
+                                               alone);
                 continue when took = '{}';
                 n_groups := n_groups + 1;
                 missing := missing - cardinality(took);
@@ -138,7 +155,7 @@ begin
         exit when missing = 0;
     end loop;
     if there_is_more then
-        perform spanmq_core.set_turn(this_queue, turn, not is_odd);
+        perform set_config('spanmq.turn_' || this_queue, ((turn >> 5) * 2 + (not is_odd)::int)::text, false);
     end if;
     -- There may be more messages behind those of a group: in equal parts, until all groups have returned theirs.
     while missing > 0 and (is_fair or mode = 'rr') and full_hashes <> '{}' loop
@@ -152,8 +169,8 @@ begin
                 where u.queue_id = this_queue and u.msg_id = any (ids) and u.group_hash is not distinct from hash;
             share := least(most, missing);
             took := spanmq_core.take_group(this_queue, hash, has.last_id, share, mode,
-                                           case when hash is null then ungrouped else bound end, at_,
-                                           most_in_flight - has.n::int, alone);
+                                           case when hash is null then ungrouped else bound end, at_, policy,
+                                           has.n::int, alone);
             missing := missing - cardinality(took);
             ids := ids || took;
             if cardinality(took) = share then
@@ -266,15 +283,16 @@ begin
 end $$;
 
 -- Takes the first `want` messages of a group (hash null: of none) behind `after_id` that may be delivered, but no more
--- than may be in flight, unless the group is blocked or another session is at it: then '{}'. alone: false for those
--- before the first message that must be delivered alone, true for that one if it is the first, null for all. Locks the
--- group to the end of the transaction.
+-- than its limits allow beside the n_taken that this claim has, unless the group is blocked or another session is at
+-- it: then '{}'. alone: false for those before the first message that must be delivered alone, true for that one if it
+-- is the first, null for all. Locks the group to the end of the transaction.
 create or replace function spanmq_core.take_group(
     this_queue int, hash bigint, after_id bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz,
-    most_in_flight int, alone boolean
+    policy spanmq_core.policy, n_taken int, alone boolean
 ) returns bigint[]
 language plpgsql as $$
 declare
+    most_in_flight int := policy.max_in_flight_per_group - n_taken;
     hidden record;
     ids bigint[];
     first_alone bigint;            -- the first of them that must be delivered alone
@@ -282,13 +300,21 @@ declare
     took bigint[];
 begin
     -- A first look without the lock, which is held to the commit.
-    if spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_)
-       or not spanmq_core.lock_group(this_queue, hash)
-       -- New statements, begun under the lock: what others had taken of the group is seen now.
+    if policy.rate_limit_per_group is not null and spanmq_core.tokens_of(policy, hash) <= n_taken
        or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
         return '{}';
     end if;
+    -- Groups may share a row.
+    perform from spanmq_core.group_lock l
+        where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash) for update skip locked;
+    -- New statements, begun under the lock: what others had taken of the group is seen now.
+    if not found or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
+        return '{}';
+    end if;
     want := least(want, most_in_flight);
+    if policy.rate_limit_per_group is not null then
+        want := greatest(least(want, spanmq_core.tokens_of(policy, hash) - n_taken), 0);
+    end if;
     if mode = 'free' then
         want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
     end if;
@@ -352,16 +378,8 @@ begin
     return true;
 end $$;
 
--- Takes a group (hash null: no group) of a queue to the end of the transaction; false if another transaction holds it,
--- or a group that shares its row. Never waits.
-create or replace function spanmq_core.lock_group(this_queue int, hash bigint) returns boolean
-language plpgsql as $$
-begin
-    perform from spanmq_core.group_lock l where l.queue_id = this_queue
-        and l.slot = (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int
-        for update skip locked;
-    return found;
-end $$;
+create or replace function spanmq_core.slot_of(this_queue int, hash bigint) returns int
+language sql immutable as $$ select (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int $$;
 
 -- Whether a group gives nothing now.
 create or replace function spanmq_core.is_blocked(

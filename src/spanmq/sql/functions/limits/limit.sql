@@ -49,7 +49,7 @@ end $$;
 -- A rate limit is a bucket that fills at `rate` tokens a second up to `burst`; a message takes one. It is kept as one
 -- number, the time at which the bucket would be full, in a sequence (nanoseconds since 2020): reading and setting it
 -- takes no lock that lasts, so a receiver never waits for the transaction of another. What a rolled back claim took is
--- lost.
+-- lost. An odd number is the time until which a receiver has closed the bucket, which has one token then.
 
 -- Takes up to `quantity` tokens and returns how many; negative: gives them back. At most burst + rate * seconds in any
 -- time.
@@ -72,17 +72,45 @@ begin
         -- The lock goes with the rollback of this block, the sequence keeps what it was set to. No claim waits while it
         -- holds it.
         perform spanmq_core.lock(this_queue, 'rate');
-        at_ns := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
+        at_ns := spanmq_core.now_ns();
         full_ns := coalesce(pg_sequence_last_value(bucket), 0);
-        -- A time too far ahead comes from a clock that was set back, or from a slower rate.
-        full_ns := least(greatest(full_ns, at_ns), at_ns + room);
-        n := least(quantity, (at_ns + room - full_ns) / token);
-        if n <> 0 then
-            perform setval(bucket, full_ns + n * token);
+        if full_ns & 1 = 1 and full_ns > at_ns then
+            n := 0;
+        else
+            full_ns := full_ns + case when full_ns & 1 = 1 then room - token else 0 end;
+            -- A time too far ahead comes from a clock that was set back, or from a slower rate.
+            full_ns := least(greatest(full_ns, at_ns), at_ns + room);
+            n := least(quantity, (at_ns + room - full_ns) / token);
+            if n <> 0 then
+                perform setval(bucket, (full_ns + n * token) & -2);
+            end if;
         end if;
         raise exception using errcode = 'MQ000';
     exception when sqlstate 'MQ000' then
         return n;
+    end;
+end $$;
+
+-- Closes the bucket until then, for a receiver.
+create or replace function spanmq_core.close_rate(this_queue int, until timestamptz) returns void
+language plpgsql as $$
+declare
+    bucket regclass := to_regclass('spanmq_core.rate_' || this_queue);
+    until_ns bigint := (least(extract(epoch from until - '2020-01-01 00:00:00+00'), 4e9) * 1e9)::bigint | 1;
+    full_ns bigint;
+begin
+    if bucket is null then
+        return;
+    end if;
+    begin
+        -- As in take_tokens().
+        perform spanmq_core.lock(this_queue, 'rate');
+        full_ns := coalesce(pg_sequence_last_value(bucket), 0);
+        if full_ns & 1 = 0 or full_ns < until_ns then
+            perform setval(bucket, until_ns);
+        end if;
+        raise exception using errcode = 'MQ000';
+    exception when sqlstate 'MQ000' then null;
     end;
 end $$;
 
@@ -94,6 +122,7 @@ language plpgsql as $$
 declare
     token bigint;
     room bigint;
+    full_ns bigint;
     missing bigint;
 begin
     if rate is null or to_regclass('spanmq_core.rate_' || this_queue) is null then
@@ -101,8 +130,11 @@ begin
     end if;
     token := spanmq_core.token_ns(rate);
     room := spanmq_core.bucket_ns(rate, burst);
-    missing := coalesce(pg_sequence_last_value(to_regclass('spanmq_core.rate_' || this_queue)), 0)
-               - (extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9)::bigint - room + token;
+    full_ns := coalesce(pg_sequence_last_value(to_regclass('spanmq_core.rate_' || this_queue)), 0);
+    if full_ns & 1 = 1 then
+        return nullif(greatest(full_ns - spanmq_core.now_ns(), 0), 0) / 1e9;
+    end if;
+    missing := full_ns - spanmq_core.now_ns() - room + token;
     -- A time too far ahead: see take_tokens().
     return case when missing > 0 then least(missing, token) / 1e9 end;
 end $$;
@@ -114,9 +146,13 @@ language plpgsql as $$
 declare
     room bigint := spanmq_core.bucket_ns(rate, burst);
     bucket regclass := to_regclass('spanmq_core.rate_' || this_queue);
-    at_ns bigint := extract(epoch from clock_timestamp() - '2020-01-01 00:00:00+00') * 1e9;
-    full_ns bigint := least(greatest(coalesce(pg_sequence_last_value(bucket), 0), at_ns), at_ns + room);
+    at_ns bigint := spanmq_core.now_ns();
+    full_ns bigint := coalesce(pg_sequence_last_value(bucket), 0);
 begin
+    if full_ns & 1 = 1 then
+        return case when full_ns > at_ns then 0 else 1 end;
+    end if;
+    full_ns := least(greatest(full_ns, at_ns), at_ns + room);
     return least((at_ns + room - full_ns) / spanmq_core.token_ns(rate), 2147483647);
 end $$;
 

@@ -10,31 +10,9 @@ language plpgsql as $$
 declare
     place regclass := spanmq_core.archive_of(this);
     gone record;
-    late record;
 begin
     perform spanmq_core.wake_behind(this, msg_ids, fence);
-    with d as (
-        delete from spanmq_core.state s
-            where s.queue_id = this.queue_id and s.msg_id = any (msg_ids)
-              and (s.lease_id = fence or fence is null and s.lease_id >= 0)
-            returning s.msg_id, s.attempts, s.last_read_at, s.vt)
-    select coalesce(array_agg(d.msg_id), '{}') as ids, array_agg(d.attempts) as attempts,
-           array_agg(d.last_read_at) as read_ats, array_agg(d.vt) as vts
-        into gone from d;
-    if cardinality(gone.ids) < cardinality(msg_ids) then
-        with d as (
-            delete from spanmq_core.later l
-                where l.queue_id = this.queue_id and l.msg_id = any (msg_ids)
-                  and (l.lease_id = fence or fence is null and l.lease_id >= 0)
-                returning l.msg_id, l.attempts, l.last_read_at, l.vt)
-        select array_agg(d.msg_id) as ids, array_agg(d.attempts) as attempts, array_agg(d.last_read_at) as read_ats,
-               array_agg(d.vt) as vts
-            into late from d;
-        gone.ids := gone.ids || late.ids;
-        gone.attempts := gone.attempts || late.attempts;
-        gone.read_ats := gone.read_ats || late.read_ats;
-        gone.vts := gone.vts || late.vts;
-    end if;
+    gone := spanmq_core.take_out(this.queue_id, msg_ids, fence);
     if gone.ids <> '{}' then
         perform spanmq_core.fill_archive(this, place, gone.ids, gone.attempts, gone.read_ats, gone.vts);
         if this.is_watched then

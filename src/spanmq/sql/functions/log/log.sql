@@ -284,27 +284,19 @@ create or replace function spanmq_core.settle_missing(this spanmq_core.queue, id
 language plpgsql as $$
 declare
     missing_ids bigint[];
+    last_id bigint;
+    most int := 10;
+    n bigint;
 begin
     execute format('select array_agg(id) from unnest($1) id'
                    ' where not exists (select from spanmq_core.log_%s l where l.msg_id = id)', this.queue_id)
         into missing_ids using ids;
     insert into spanmq_core.missing (queue_id, msg_id) select this.queue_id, id from unnest(missing_ids) id;
     perform spanmq_core.take_out(this.queue_id, missing_ids, null::bigint);
-    if cardinality(missing_ids) = cardinality(ids) then
-        perform spanmq_core.settle_missing_behind(this, (select max(id) from unnest(missing_ids) id));
-    end if;
-end $$;
-
--- If all messages of a claim are missing, those behind may be, too: a claim that met them one by one would never end.
-create or replace function spanmq_core.settle_missing_behind(this spanmq_core.queue, last_id bigint) returns void
-language plpgsql as $$
-declare
-    most int := 10;
-    n bigint;
-    missing_ids bigint[];
-begin
-    -- Up to the first existing row; some 400,000 messages at most.
-    for step in 1 .. 15 loop
+    last_id := (select max(id) from unnest(missing_ids) id);
+    -- If all messages of a claim are missing, those behind may be, too, up to the first existing row: a claim that met
+    -- them one by one would never end. Some 400,000 messages at most.
+    for step in 1 .. case when cardinality(missing_ids) = cardinality(ids) then 15 else 0 end loop
         execute format(
                 'select max(s.msg_id), count(*), array_agg(s.msg_id) filter (where l.msg_id is null)'
                 ' from (select f.msg_id from spanmq_core.state f where f.queue_id = $1 and f.msg_id > $2'
@@ -315,7 +307,7 @@ begin
         -- Those that no other transaction has taken meanwhile.
         insert into spanmq_core.missing (queue_id, msg_id)
             select this.queue_id, id
-            from unnest(spanmq_core.take_out(this.queue_id, missing_ids, 0::bigint)) id
+            from spanmq_core.take_out(this.queue_id, missing_ids, 0::bigint) gone cross join unnest(gone.ids) id
             where missing_ids is not null;
         exit when cardinality(missing_ids) < n or missing_ids is null;
         most := least(most * 4, 40000);

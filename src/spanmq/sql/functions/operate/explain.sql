@@ -15,6 +15,7 @@
 --   behind           an earlier message of its group comes first, and has the reason that is named
 --   dead_letter      a dead letter blocks its group
 --   group_full, queue_full  as many messages are in flight as the policy allows
+--   group_rate       the rate limit of its group allows no message before then, or a receiver has closed the group
 --   rate             the rate limit allows no message before then
 --   in_line          other messages come first, more than the limits allow
 --   paused           the queue is paused
@@ -253,13 +254,13 @@ begin
               union all
               select 'its group', l.xmax from spanmq_core.group_lock l
               where l.queue_id = this.queue_id
-                and l.slot = (hashint8extended(coalesce(run.group_hash, 0), this.queue_id) & 4095)::int
-                and (policy.ordered or policy.max_in_flight_per_group is not null)
+                and l.slot = spanmq_core.slot_of(this.queue_id, run.group_hash)
+                and spanmq_core.regards_groups(policy)
               union all
               -- The first claim of groups: see has_group_locks().
               select 'the groups of the queue', l.xmax from spanmq_core.lock l
               where l.queue_id = this.queue_id and l.what = 'groups'
-                and (policy.ordered or policy.max_in_flight_per_group is not null)
+                and spanmq_core.regards_groups(policy)
                 and not exists (select from spanmq_core.group_lock g where g.queue_id = this.queue_id and g.slot = 0)
              ) held
         cross join lateral spanmq_core.holder_of(held.holder) h;
@@ -348,8 +349,9 @@ declare
     first_id bigint;
     first_code text;
     most int;
+    opens_at timestamptz;
 begin
-    if not policy.ordered and policy.max_in_flight_per_group is null then
+    if not spanmq_core.regards_groups(policy) then
         return;
     end if;
     if policy.dead_letter_blocks_group then
@@ -370,7 +372,7 @@ begin
                    where u.queue_id = this.queue_id and u.msg_id = any (first_ids)
                      and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
     ended := spanmq_core.ended_among(this, tried, at_);
-    if policy.dead_letter_blocks_group then
+    if policy.dead_letter_blocks_group and run.group_hash is not null then
         -- What was cancelled, or is dropped, leaves no dead letter.
         dying := array(select f.id from unnest(ended) f (id)
                        where not exists (select from spanmq_core.expiry e
@@ -392,7 +394,7 @@ begin
                 from spanmq_core.explain_hidden(this, blocker, at_) h;
             return;
         end if;
-        alone := spanmq_core.alone_among(this, tried);
+        alone := spanmq_core.without(spanmq_core.alone_among(this, tried), ended);
         locked := array(select spanmq_core.locked_among(this.queue_id, first_ids));
         if is_visible and first_ids <> '{}' then
             self := spanmq_core.alone_among(this, array[id]);
@@ -426,9 +428,30 @@ begin
                        when 'ends' then ', and the next claim makes it a dead letter.' else '.' end),
                    null::timestamptz,
                    jsonb_build_object('message_id', first_id, 'code', first_code, 'group', run.group_key), null::text;
-    elsif is_visible and most <= (select count(*) from unnest(first_ids) f (id) where f.id <> all (ended)) then
+        return;
+    end if;
+    if policy.rate_limit_per_group is not null then
+        opens_at := spanmq_core.opens_at(policy, run.group_hash);
+        if opens_at is not null then
+            return query
+                select 'group_rate', case
+                           when spanmq_core.closed_until(this.queue_id, coalesce(run.group_hash, 0)) is null
+                           then format('The rate limit of its group, %s a second, allows no message before then.',
+                                       policy.rate_limit_per_group)
+                           else 'A receiver has closed its group until then.' end, opens_at,
+                       jsonb_build_object('rate_limit_per_group', policy.rate_limit_per_group, 'rate_burst_per_group',
+                                          policy.rate_burst_per_group, 'group', run.group_key),
+                       format('select spanmq.set_policy(%L, ''{"rate_limit_per_group": null}'')', this.name);
+            return;
+        end if;
+        most := least(most, case
+                      when policy.rate_cost is null then spanmq_core.tokens_of(policy, run.group_hash)
+                      else cardinality(spanmq_core.within_tokens(
+                          policy, spanmq_core.without(first_ids, ended) || case when is_visible then id end)) end);
+    end if;
+    if is_visible and most <= (select count(*) from unnest(first_ids) f (id) where f.id <> all (ended)) then
         return query
-            select 'in_line', format('Messages of its group that come first: %s. Of these, %s may be in flight.',
+            select 'in_line', format('Messages of its group that come first: %s. Its limits allow %s of these now.',
                                      cardinality(first_ids), most), null::timestamptz,
                    jsonb_build_object('message_id', first_ids[1], 'ahead', cardinality(first_ids), 'group',
                                       run.group_key), null::text;
@@ -471,7 +494,6 @@ declare
     paused record;
     other record;
     tried bigint[];
-    near bigint[];
     ids bigint[];
     n int;
     room int;
@@ -485,37 +507,42 @@ begin
                    format('select pg_terminate_backend(%s)', h.pid)
             from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
             where l.queue_id = this.queue_id and l.what = 'alone';
-        select h.msg_id, h.vt into other from spanmq_core.later h
+        select h.msg_id, h.vt, case h.alone when 1 then 'reserved' else 'leased' end as code into other
+            from spanmq_core.later h
             where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id <> run.msg_id and h.lease_id > 0
               and h.vt > at_
             order by h.queue_id - 0, h.msg_id limit 1;
         if not found then
-            -- Those that no claim has marked yet, mostly of one lost lease, are near each other.
-            tried := array(select u.msg_id from spanmq_core.unsettled u
-                           where u.queue_id = this.queue_id and u.msg_id >= run.msg_id - 1000 and u.msg_id < run.msg_id
-                             and u.vt <= at_ and u.lease_id > 0);
-            near := spanmq_core.without(spanmq_core.alone_among(this, tried),
-                                        spanmq_core.ended_among(this, tried, at_));
-            ids := array(select h.msg_id from spanmq_core.later h
-                         where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id < run.msg_id and h.vt <= at_
-                         order by h.queue_id - 0, h.msg_id limit 100)
-                   || near;
+            -- A claim takes those that are marked before it marks others; and these, mostly of one lost lease, are near
+            -- each other.
+            tried := array(select h.msg_id from spanmq_core.later h
+                           where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_
+                             and h.msg_id <> run.msg_id and (run.alone = 0 or h.msg_id < run.msg_id)
+                           order by h.queue_id - 0, h.msg_id limit 100);
+            if run.alone = 0 then
+                tried := tried || spanmq_core.alone_among(this, array(
+                             select u.msg_id from spanmq_core.unsettled u
+                             where u.queue_id = this.queue_id and u.msg_id >= run.msg_id - 1000
+                               and u.msg_id < run.msg_id and u.vt <= at_ and u.lease_id > 0 and u.alone = 0));
+            end if;
+            ids := spanmq_core.without(tried, spanmq_core.ended_among(this, tried, at_));
             -- Not those whose group is blocked: the claim passes these.
-            select min(u.msg_id) as msg_id, at_ as vt into other
+            select u.msg_id, at_ as vt, 'visible' as code into other
                 from spanmq_core.unsettled u
                 where u.queue_id = this.queue_id and u.msg_id = any (ids)
                   and u.msg_id <> all (array(select spanmq_core.locked_among(this.queue_id, ids)))
-                  and not ((policy.ordered or policy.max_in_flight_per_group is not null)
+                  and not (spanmq_core.regards_groups(policy)
                            and spanmq_core.is_blocked(
                                this.queue_id, u.group_hash, case when policy.ordered then 'fair' else 'free' end,
                                policy.max_in_flight_per_group, at_))
-                having count(*) > 0;
+                order by u.alone desc, u.msg_id limit 1;
         end if;
         if found then
             return query
                 select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
                            when other.vt > at_ then ', which is being delivered alone' else '' end),
-                       case when other.vt > at_ then other.vt end, jsonb_build_object('message_id', other.msg_id),
+                       case when other.vt > at_ then other.vt end,
+                       jsonb_build_object('message_id', other.msg_id, 'code', other.code),
                        case when other.vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other.msg_id)
                        end;
         end if;
@@ -559,7 +586,7 @@ begin
             room := least(room, spanmq_core.tokens(this.queue_id, policy.rate_limit, policy.rate_burst));
         end if;
     end if;
-    if room > 0 and run.vt <= at_ and not policy.ordered and policy.max_in_flight_per_group is null then
+    if room > 0 and run.vt <= at_ and not spanmq_core.regards_groups(policy) then
         n := spanmq_core.count_ahead(this, run, policy, at_, least(room, 1000));
         if n >= room then
             return query
@@ -625,7 +652,7 @@ create or replace function spanmq_core.explain_visible(
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 declare
-    in_groups boolean := policy.ordered or policy.max_in_flight_per_group is not null;
+    in_groups boolean := spanmq_core.regards_groups(policy);
     ahead int := case when in_groups
                  then cardinality(spanmq_core.first_of_group(this.queue_id, run.group_hash, run.msg_id, at_))
                  else spanmq_core.count_ahead(this, run, policy, at_, 1000) end;

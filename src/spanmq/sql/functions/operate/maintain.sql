@@ -97,6 +97,10 @@ begin
     if found then
         return;
     end if;
+    return query select e.action, e.queue, e.detail from spanmq_core.end_waits(budget) e;
+    if found then
+        return;
+    end if;
     if queues <> '{}' then
         mark := spanmq_core.note_mark();
     end if;
@@ -247,7 +251,8 @@ create or replace function spanmq_core.note_quiet(this_queue int, drawn bigint) 
 language plpgsql as $$
 begin
     if drawn < (spanmq_core.bound_of(this_queue)).from_id and not spanmq_core.has_messages(this_queue)
-       and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn) then
+       and not exists (select from spanmq_core.segment s where s.queue_id = this_queue and s.hi < drawn)
+       and not exists (select from spanmq_core.bucket b where b.queue_id + 0 = this_queue) then
         insert into spanmq_core.upkeep as u (queue_id, quiet_at, quiet_drawn)
             values (this_queue, clock_timestamp(), drawn)
             on conflict (queue_id) do update set quiet_at = excluded.quiet_at, quiet_drawn = excluded.quiet_drawn,
@@ -264,14 +269,16 @@ create or replace function spanmq_core.tend(
 language plpgsql as $$
 begin
     perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), mark),
-            spanmq_core.forget_bounds(this.queue_id), spanmq_core.set_front_aside(this.queue_id);
+            spanmq_core.forget_bounds(this.queue_id), spanmq_core.set_front_aside(this.queue_id),
+            spanmq_core.forget_buckets(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;
     return query select t.act, t.n::text, false from (values
         ('closed abandoned writes', spanmq_core.close_abandoned(this.queue_id)),
         ('deleted from archive', spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0))),
-        ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)),
+        ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)
+            + spanmq_core.forget_holders(this.queue_id, 10000)),
         ('expired messages', spanmq_core.expire(this, clock_timestamp(), 1000)),
         ('dead-lettered messages without attempts', spanmq_core.bury_exhausted(this, clock_timestamp())),
         ('deleted old failures', spanmq_core.tidy_failures(this)),

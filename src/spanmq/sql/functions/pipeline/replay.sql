@@ -312,7 +312,10 @@ begin
             log_name)
             using ids[done + 1:done + chunk], block.lo, sent_at, this.name::text;
         perform spanmq_core.check_logged(target, block.log_name, block.lo, block.hi);
-        perform spanmq_core.publish(target.queue_id, block.lo, block.hi, null, groups[done + 1:done + chunk], null);
+        perform spanmq_core.publish(
+            target.queue_id, block.lo, block.hi, null, case
+            when target.group_by is null then groups[done + 1:done + chunk]
+            else spanmq_core.groups_of(block.log_name, block.lo, block.hi, target.group_by) end, null);
         done := done + chunk;
     end loop;
     perform spanmq_core.remember_segment(target.queue_id, block.hi);
@@ -344,13 +347,15 @@ begin
             execute format(
                 'insert into spanmq_core.later (queue_id, msg_id, vt, group_hash, group_key)'
                 ' select $5, l.msg_id, greatest(d.vt, clock_timestamp()), hashtextextended(g.key, 0), g.key'
-                ' from spanmq_core.%I l cross join lateral (select spanmq_core.group_of(l.headers) as key) g'
+                ' from spanmq_core.%I l'
+                ' cross join lateral (select spanmq_core.group_in($6, l.message, l.headers) as key) g'
                 ' left join (select h.msg_id as id, h.vt from spanmq_core.later h'
                 '            where h.queue_id = $1 and h.msg_id between $2 and $3 and h.lease_id = 0 and h.attempts = 0'
                 '              and h.vt > clock_timestamp()) d on d.id = l.msg_id'
                 ' where l.msg_id between $2 and $3 and l.enqueued_at >= coalesce($4, ''-infinity'')'
                 '   and not (select spanmq_core.unsent_of($1, $2, $3)) @> l.msg_id', segment.log_name)
-                using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since, this.queue_id;
+                using parent.queue_id, first_id, least(first_id + 65535, segment.hi, end_id), since, this.queue_id,
+                parent.group_by;
             first_id := first_id + 65536;
         end loop;
     end loop;

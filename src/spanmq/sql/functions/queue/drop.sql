@@ -290,8 +290,9 @@ declare
     each regclass;
 begin
     foreach each in array array(
-        select to_regclass(format('spanmq_core.%s_%s', k, this_queue))
-        from unnest(kinds) with ordinality u (k, n) order by n)
+        select c.oid from unnest(kinds) with ordinality u (k, n)
+        join pg_class c on c.relname = format('%s_%s', k, this_queue) and c.relnamespace = 'spanmq_core'::regnamespace
+        order by n)
     loop
         perform spanmq_core.drop_relation(each);
     end loop;

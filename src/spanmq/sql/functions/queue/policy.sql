@@ -24,6 +24,13 @@ begin
          where a.attrelid = 'spanmq_core.policy'::regclass and a.attnum > 1 and not a.attisdropped));
 end $$;
 
+-- Whether claims take messages by their groups.
+create or replace function spanmq_core.regards_groups(policy spanmq_core.policy) returns boolean
+language sql immutable as $$
+    select policy.ordered or policy.max_in_flight_per_group is not null or policy.rate_limit_per_group is not null
+           or policy.group_shares is not null
+$$;
+
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories
 -- may have their own number.
 create or replace function spanmq_core.attempts_of(policy spanmq_core.policy) returns int
@@ -40,8 +47,10 @@ language sql immutable as $$
         when setting in ('lease', 'priority_aging') then 'a number of seconds above 0'
         when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
         when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
-        when setting in ('backoff_factor', 'rate_burst') then 'a number, 1 or more'
-        when setting = 'rate_limit' then 'a number of messages a second above 0'
+        when setting in ('backoff_factor', 'rate_burst', 'rate_burst_per_group') then 'a number, 1 or more'
+        when setting = 'group_shares' then 'an object with weights of groups above 0, such as {"vip": 3}'
+        when setting in ('group_by', 'rate_cost') then '"header:NAME" or a path such as "$.customer.id"'
+        when setting in ('rate_limit', 'rate_limit_per_group') then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group',
                          'max_backlog') then 'a whole number of messages above 0'
         when setting in ('archive_retention', 'dead_letter_retention', 'keep') then 'an interval above 0, such'
@@ -128,7 +137,8 @@ begin
     end;
     if policy.rate_limit is null then
         perform spanmq_core.drop_sequences(this.queue_id, '{rate}');
-    elsif to_regclass('spanmq_core.rate_' || this.queue_id) is null then
+    elsif not exists (select from pg_class c where c.relname = 'rate_' || this.queue_id
+                      and c.relnamespace = 'spanmq_core'::regnamespace) then
         execute format('create sequence spanmq_core.rate_%s minvalue 0', this.queue_id);
         perform spanmq_core.close_relation(format('spanmq_core.rate_%s', this.queue_id)::regclass, '{}');
     end if;
@@ -144,8 +154,9 @@ begin
         lease = policy.lease,
         max_attempts = nullif(policy.max_attempts, 0),
         retention_interval = this.retention_interval,
-        has_plain_policy = not (policy.ordered or policy.paused or policy.max_in_flight is not null
-                                or policy.max_in_flight_per_group is not null or policy.rate_limit is not null)
+        group_by = policy.group_by,
+        has_plain_policy = not (spanmq_core.regards_groups(policy) or policy.paused or policy.max_in_flight is not null
+                                or policy.rate_limit is not null)
         where q.queue_id = this.queue_id returning q.has_plain_policy into is_plain;
     if this.has_plain_policy and not is_plain then
         -- Its claims lease nothing in place from now on.
@@ -155,6 +166,12 @@ begin
     perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
         format('keep is of the queue that has the log, not of its subscription %s', this.name),
         'Set it on the queue that it subscribes to.', 'MQ060');
+    perform spanmq_core.raise_if(policy.group_by is not null and this.is_subscription,
+        format('group_by is of the queue that is sent into, not of its subscription %s', this.name),
+        'Set it on the queue that it subscribes to.', 'MQ060');
+    perform spanmq_core.raise_if(policy.group_by is not null and policy.ordered,
+        'an ordered queue has its groups in the header x-pgmq-group, not in group_by', 'Leave one of the two out.',
+        'MQ008');
     if policy.max_backlog is distinct from old_max_backlog then
         perform spanmq_core.raise_if(this.is_subscription,
             format('max_backlog is of the queue that is sent into, not of its subscription %s', this.name),

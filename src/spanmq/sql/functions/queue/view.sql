@@ -112,6 +112,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this_queue int := tg_argv[0];
     this spanmq_core.queue;
+    is_far boolean;
 begin
     if tg_op = 'INSERT' then
         return spanmq_core.send_row(this_queue, row(new.*)::pgmq.message_record);
@@ -137,11 +138,16 @@ begin
         return case when spanmq_core.update_message(this, row(old.*)::pgmq.message_record,
                                                     row(new.*)::pgmq.message_record) then new end;
     elsif isfinite(new.vt) then
+        -- As hide_until() does.
         update spanmq_core.state s set vt = new.vt, lease_id = 0
             from spanmq_core.queue q
-            where q.queue_id = this_queue and q.bells = 0 and (new.vt <= now() or old.msg_id < spanmq_core.front_end(q))
-              and s.queue_id = this_queue and s.msg_id = old.msg_id and s.lease_id >= 0;
-        if found then
+            where q.queue_id = this_queue and (q.bells = 0 or spanmq_core.is_foreseen(new.vt))
+              and s.queue_id = this_queue and s.msg_id = old.msg_id and s.lease_id >= 0
+            returning s.vt > now() and s.msg_id >= spanmq_core.front_end(q) into is_far;
+        if is_far then
+            perform spanmq_core.move_to_later(this_queue, array[old.msg_id]);
+        end if;
+        if is_far is not null then
             return new;
         end if;
     end if;

@@ -11,7 +11,7 @@ language plpgsql as $$
 declare
     drawn bigint;
     segment spanmq_core.segment;
-    key text := spanmq_core.group_of(message.headers);
+    key text := spanmq_core.group_in(this.group_by, message.message, message.headers);
     is_new boolean := message.msg_id is null;
     is_archived boolean;
     has_changed boolean;
@@ -124,7 +124,7 @@ begin
         perform spanmq_core.check_own(this, was.msg_id),
                 spanmq_core.check_bodies(this, array[message.message],
                                          format('the new body of message %s', was.msg_id));
-        key := spanmq_core.group_of(message.headers);
+        key := spanmq_core.group_in(this.group_by, message.message, message.headers);
         update spanmq_core.later l set group_key = key, group_hash = hashtextextended(key, 0)
             where l.queue_id = this.queue_id and l.msg_id = was.msg_id;
         perform spanmq_core.write_again(this, array[spanmq_core.as_letter(message, key)]);

@@ -24,15 +24,6 @@ begin
                this.max_attempts, 1, false);
 end $$;
 
--- Marks messages, which the caller has locked, as those that are to be delivered alone.
-create or replace function spanmq_core.mark_suspects(this_queue int, ids bigint[]) returns void
-language plpgsql as $$
-begin
-    perform spanmq_core.move_to_later(this_queue, ids);
-    update spanmq_core.later l set lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = 1
-        where l.queue_id = this_queue and l.msg_id = any (ids);
-end $$;
-
 -- How many leases were lost beside others, with the last one, which a visible message no longer has. One that was
 -- reserved did not count.
 create or replace function spanmq_core.losses(lost smallint, lease bigint, alone smallint) returns smallint
@@ -43,42 +34,34 @@ language sql immutable as $$ select least(lost + (lease > 0 and alone = 0)::int,
 create or replace function spanmq_core.was_alone(lease bigint, alone smallint, attempts int) returns boolean
 language sql immutable as $$ select lease > 0 and (alone = 2 or alone = 0 and attempts = 1) $$;
 
--- Whether this claim may deliver a message alone: its caller waits for all else in its process, or none of the queue is
--- in flight. The lock is held to the end of the transaction: only then others see what this claim takes.
-create or replace function spanmq_core.may_isolate(this_queue int, waits boolean, at_ timestamptz) returns boolean
-language plpgsql as $$
-begin
-    return waits
-        or spanmq_core.try_lock(this_queue, 'alone')
-           and not exists (
-               select from spanmq_core.later h
-               where h.queue_id - 0 = this_queue and h.alone > 0 and h.lease_id > 0 and h.vt > at_);
-end $$;
-
 -- Takes the oldest visible message that must be delivered alone, where the order of groups allows it.
 create or replace function spanmq_core.take_suspect(
-    this spanmq_core.queue, waits boolean, conditional jsonb, mode text, most_in_flight int, at_ timestamptz
+    this spanmq_core.queue, waits boolean, conditional jsonb, mode text, policy spanmq_core.policy, at_ timestamptz
 ) returns bigint[]
 language plpgsql as $$
 declare
     candidate record;
     tried bigint[] := '{}';
     took bigint[];
-    may_isolate boolean;
 begin
+    -- Only if the caller waits for all else in its process, or none of the queue is in flight. The lock is held to the
+    -- end of the transaction: only then others see what this claim takes.
+    if not waits and (not spanmq_core.try_lock(this.queue_id, 'alone') or exists (
+            select from spanmq_core.later h
+            where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.lease_id > 0 and h.vt > at_)) then
+        return '{}';
+    end if;
     for candidate in
         select h.msg_id, coalesce(h.group_hash, 0) as place, h.group_hash from spanmq_core.later h
         where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_
         order by h.queue_id - 0, h.msg_id limit 1000
     loop
-        may_isolate := coalesce(may_isolate, spanmq_core.may_isolate(this.queue_id, waits, at_));
-        exit when not may_isolate;
         if mode is not null then
             continue when candidate.place = any (tried);
             tried := tried || candidate.place;
             took := spanmq_core.take_group(
                 this.queue_id, candidate.group_hash, 0::bigint, 1, mode, spanmq_core.bound_of(this.queue_id), at_,
-                most_in_flight, true);
+                policy, 0, true);
         else
             took := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
         end if;

@@ -37,7 +37,8 @@ declare
 begin
     mark.mark_at := clock_timestamp();
     perform setval('spanmq_core.latest_mark',
-                   greatest(spanmq_core.microseconds(mark.mark_at), pg_sequence_last_value('spanmq_core.latest_mark')));
+                   greatest((extract(epoch from mark.mark_at) * 1000000)::bigint,
+                            pg_sequence_last_value('spanmq_core.latest_mark')));
     mark.set_backs := spanmq_core.set_backs();
     select coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.sending'::regclass), '{}'),
            coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.later'::regclass), '{}')
@@ -142,9 +143,6 @@ begin
         end if;
     end if;
 end $$;
-
-create or replace function spanmq_core.microseconds(at_ timestamptz) returns bigint
-language sql stable as $$ select (extract(epoch from at_) * 1000000)::bigint $$;
 
 -- Whether a step, committed or not, has a later mark. In SQL, so that it is a part of the statement; without numeric,
 -- which costs more.

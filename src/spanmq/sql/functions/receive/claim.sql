@@ -90,12 +90,12 @@ begin
             return ids;
         end if;
         mode := coalesce(mode, case when policy.ordered then case when policy.fill_groups then 'fill' else 'fair' end
-                         when policy.max_in_flight_per_group is not null then 'free' end);
+                         when spanmq_core.regards_groups(policy) then 'free' end);
     end if;
     if mode is not null and conditional <> '{}' then
         raise exception 'a conditional read would take messages out of the middle of a group of queue %', this.name
             using errcode = 'MQ002',
-            hint = 'Read without a condition, or without the policy''s "ordered" and "max_in_flight_per_group".';
+            hint = 'Read without a condition, or without the policy''s "ordered" and limits for each group.';
     end if;
     if policy.max_in_flight is not null and leases then
         quantity := greatest(spanmq_core.room_in_flight(this, quantity, policy.max_in_flight, at_), 0);
@@ -110,19 +110,24 @@ begin
         if waits is not null
            and exists (select from spanmq_core.later h where h.queue_id - 0 = this.queue_id and h.alone > 0
                        and h.vt <= at_) then
-            ids := spanmq_core.take_suspect(this, waits, conditional, mode, policy.max_in_flight_per_group, at_);
+            ids := spanmq_core.take_suspect(this, waits, conditional, mode, policy, at_);
         end if;
         is_alone := ids <> '{}';
         if not is_alone then
             ids := case
-                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode,
-                                                                   policy.max_in_flight_per_group, at_, waits)
+                when mode = 'free' and (policy.rate_limit_per_group is not null or policy.group_shares is not null)
+                then spanmq_core.take_open(policy, quantity, at_, waits)
+                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy, at_, waits)
                 when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,
                                                                         waits)
-                when newest then spanmq_core.take_newest(this.queue_id, quantity, at_, waits)
+                when newest then coalesce(nullif(spanmq_core.take_untried(this.queue_id, quantity, at_, true), '{}'),
+                                          spanmq_core.take_any(this.queue_id, 1, at_, waits, null::int))
                 when this.uses_priority then spanmq_core.take_by_priority(this.queue_id, quantity,
                     policy.priority_aging, at_, waits)
                 else spanmq_core.take_any(this.queue_id, quantity, at_, waits, retries) end;
+        end if;
+        if policy.rate_cost is not null and policy.rate_limit_per_group is not null then
+            ids := spanmq_core.within_tokens(policy, ids);
         end if;
         exit when ids = '{}' or this.max_attempts is null and not this.uses_limits;
         ids := spanmq_core.screen(this, ids, leases, waits is not null and not is_alone, at_, mode);
@@ -136,6 +141,9 @@ begin
     if policy.max_in_flight is not null and ids <> '{}' then
         -- For room_in_flight().
         perform set_config('spanmq.place_' || this.queue_id, 'used', true);
+    end if;
+    if policy.rate_limit_per_group is not null and ids <> '{}' then
+        perform spanmq_core.draw_tokens(policy, ids);
     end if;
     if policy.rate_limit is not null and cardinality(ids) < asked then
         perform spanmq_core.take_tokens(this.queue_id, cardinality(ids) - asked, policy.rate_limit,
@@ -239,17 +247,4 @@ begin
     return array(select u.msg_id from spanmq_core.unsettled u
                  where u.queue_id = this_queue and u.msg_id = any (took)
                  order by coalesce(u.priority, 0) desc, u.msg_id);
-end $$;
-
--- Whether claims of a queue regard priorities: not where groups have an order.
-create or replace function spanmq_core.goes_by_priority(this spanmq_core.queue) returns boolean
-language plpgsql stable as $$
-declare
-    policy spanmq_core.policy;
-begin
-    if this.uses_priority and not this.has_plain_policy then
-        policy := spanmq_core.policy_of(this.queue_id);
-        return not policy.ordered and policy.max_in_flight_per_group is null;
-    end if;
-    return this.uses_priority;
 end $$;

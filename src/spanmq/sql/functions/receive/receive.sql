@@ -80,17 +80,6 @@ begin
         using this_queue, first_id, last_id, lease;
 end $$;
 
--- Settles those of them that have no row in the log.
-create or replace function spanmq_core.settle_lost(
-    this spanmq_core.queue, first_id bigint, last_id bigint, lease bigint
-) returns void
-language plpgsql as $$
-begin
-    perform spanmq_core.settle_missing(this, array(
-        select s.msg_id from spanmq_core.state s
-        where s.queue_id = this.queue_id and s.msg_id between first_id and last_id and s.lease_id = lease));
-end $$;
-
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
 -- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before
 -- them.
@@ -154,8 +143,10 @@ begin
                     get diagnostics n = row_count;
                 end if;
                 if n < took.n then
-                    perform spanmq_core.settle_lost(spanmq_core.find_queue(queue_name), took.first_id, took.last_id,
-                                                    lease);
+                    perform spanmq_core.settle_missing(spanmq_core.find_queue(queue_name), array(
+                        select s.msg_id from spanmq_core.state s
+                        where s.queue_id = this.queue_id and s.msg_id between took.first_id and took.last_id
+                          and s.lease_id = lease));
                     if n = 0 then
                         return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
                     end if;
@@ -277,8 +268,10 @@ begin
                 end if;
                 get diagnostics n = row_count;
                 if n < took.n then
-                    perform spanmq_core.settle_lost(spanmq_core.find_queue(queue), took.first_id, took.last_id,
-                                                    this_lease);
+                    perform spanmq_core.settle_missing(spanmq_core.find_queue(queue), array(
+                        select s.msg_id from spanmq_core.state s
+                        where s.queue_id = this.queue_id and s.msg_id between took.first_id and took.last_id
+                          and s.lease_id = this_lease));
                     if n = 0 then
                         return query
                             select * from spanmq_call.receive(queue, qty, lease, slots, alone, retries, newest);
@@ -302,6 +295,7 @@ create or replace function spanmq_core.receive_any(
 language plpgsql as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
+    policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
     until timestamptz := spanmq_core.after(coalesce(lease, least(this.lease, 3e9)), 'lease', at_);
     ids bigint[];
     n int;
@@ -318,7 +312,7 @@ begin
                                  'Omit it for any number.');
     end if;
     -- Unlike PGMQ's read(): where the policy sets no number of attempts, its default holds.
-    this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(spanmq_core.policy_of(this.queue_id)));
+    this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(policy));
     ids := spanmq_core.claim(this, qty, lease_id, until, at_, '{}'::jsonb, null::text, alone, retries, newest);
     if ids = '{}' then
         return;
@@ -331,7 +325,7 @@ begin
     else
         return query select *
             from spanmq_core.fetch_leased(this.queue_id, ids, until, lease_id, slots,
-                                          not spanmq_core.goes_by_priority(this));
+                                          not this.uses_priority or spanmq_core.regards_groups(policy));
     end if;
     get diagnostics n = row_count;
     if n < cardinality(ids) then

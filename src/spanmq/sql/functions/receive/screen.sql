@@ -11,6 +11,10 @@ create or replace function spanmq_core.screen(
 ) returns bigint[]
 language plpgsql as $$
 declare
+    no_attempt_left spanmq_core.reason := ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft',
+                                           null, null)::spanmq_core.reason;
+    last_ran_out spanmq_core.reason := ('UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', null,
+                                        null)::spanmq_core.reason;
     policy spanmq_core.policy;
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
     expired bigint[] := '{}';
@@ -35,15 +39,14 @@ begin
     late := spanmq_core.without(late, expired);
     if late <> '{}' then
         dead := spanmq_core.spent(this, late, least_attempts);
-        has_buried := spanmq_core.bury(this, dead, at_, spanmq_core.no_attempt_left(), null::bigint) > 0 or has_buried;
+        has_buried := spanmq_core.bury(this, dead, at_, no_attempt_left, null::bigint) > 0 or has_buried;
         ids := spanmq_core.without(ids, dead);
         late := spanmq_core.without(late, dead);
         dead := spanmq_core.exhausted(this, array(
             select u.msg_id from spanmq_core.unsettled u
             where u.queue_id = this.queue_id and u.msg_id = any (late)
               and spanmq_core.was_alone(u.lease_id + 0, u.alone, u.attempts)), this.max_attempts, 0, false);
-        has_buried := spanmq_core.bury(this, dead, at_, spanmq_core.lease_ran_out(
-            'the lease of the last attempt ran out'), null::bigint) > 0 or has_buried;
+        has_buried := spanmq_core.bury(this, dead, at_, last_ran_out, null::bigint) > 0 or has_buried;
         ids := spanmq_core.without(ids, dead);
         late := array(select u.msg_id from spanmq_core.unsettled u
                       where u.queue_id = this.queue_id and u.msg_id = any (late)
@@ -59,15 +62,17 @@ begin
                   and u.msg_id = any (case when suspects = '{}' then late else suspects end));
             perform spanmq_core.note_failure(
                 this.queue_id, spanmq_core.exhausted(this, late, this.max_attempts, 1000, false), at_, 'expired',
-                spanmq_core.lease_ran_out('the lease ran out'));
+                ('UNKNOWN', 'the lease ran out', 'LeaseExpired', null, null)::spanmq_core.reason);
         end if;
         if suspects <> '{}' then
-            perform spanmq_core.mark_suspects(this.queue_id, suspects);
+            perform spanmq_core.move_to_later(this.queue_id, suspects);
+            update spanmq_core.later l set lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = 1
+                where l.queue_id = this.queue_id and l.msg_id = any (suspects);
             return '{}';
         end if;
     end if;
     if has_buried and policy.dead_letter_blocks_group
-        and (mode is not null or policy.ordered or policy.max_in_flight_per_group is not null) then
+        and (mode is not null or spanmq_core.regards_groups(policy)) then
         -- Those without a group wait for nothing.
         ids := spanmq_core.without(ids, array(
             select u.msg_id from spanmq_core.unsettled u
@@ -78,14 +83,6 @@ begin
     end if;
     return ids;
 end $$;
-
-create or replace function spanmq_core.no_attempt_left() returns spanmq_core.reason
-language sql immutable as $$
-    select ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft', null, null)::spanmq_core.reason
-$$;
-
-create or replace function spanmq_core.lease_ran_out(error text) returns spanmq_core.reason
-language sql immutable as $$ select ('UNKNOWN', error, 'LeaseExpired', null, null)::spanmq_core.reason $$;
 
 -- Those of these messages that come from no lease and yet have no attempt left: set_vt() showed them again after their
 -- last. Not those that failed and may be tried again: their category may have more attempts than the queue.
@@ -227,6 +224,10 @@ end $$;
 create or replace function spanmq_core.bury_exhausted(this spanmq_core.queue, at_ timestamptz) returns bigint
 language plpgsql as $$
 declare
+    no_attempt_left spanmq_core.reason := ('UNKNOWN', 'the last attempt ended without an outcome', 'NoAttemptLeft',
+                                           null, null)::spanmq_core.reason;
+    last_ran_out spanmq_core.reason := ('UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', null,
+                                        null)::spanmq_core.reason;
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
     first_id bigint := coalesce((select u.spent_to from spanmq_core.upkeep u where u.queue_id = this.queue_id), 0);
     next_id bigint;                -- 0 after the last one
@@ -247,11 +248,10 @@ begin
               where u.queue_id = this.queue_id and u.msg_id >= first_id
               order by u.queue_id, u.msg_id limit 1000) l;
     ids := spanmq_core.lock_visible(this.queue_id, spanmq_core.exhausted(this, late, this.max_attempts, 0, false), at_);
-    perform spanmq_core.bury(this, ids, at_, spanmq_core.lease_ran_out('the lease of the last attempt ran out'),
-                             null::bigint);
+    perform spanmq_core.bury(this, ids, at_, last_ran_out, null::bigint);
     n := cardinality(ids);
     ids := spanmq_core.lock_visible(this.queue_id, spanmq_core.spent(this, tried, least_attempts), at_);
-    perform spanmq_core.bury(this, ids, at_, spanmq_core.no_attempt_left(), null::bigint);
+    perform spanmq_core.bury(this, ids, at_, no_attempt_left, null::bigint);
     if next_id <> first_id then
         insert into spanmq_core.upkeep (queue_id, spent_to) values (this.queue_id, next_id)
             on conflict (queue_id) do update set spent_to = excluded.spent_to;

@@ -101,19 +101,6 @@ begin
         order by case when newest then -c.msg_id else c.msg_id end limit quantity), at_);
 end $$;
 
--- The same, the newest ones, or one other message where there are none.
-create or replace function spanmq_core.take_newest(this_queue int, quantity int, at_ timestamptz, waits boolean)
-returns bigint[]
-language plpgsql as $$
-declare
-    took bigint[] := spanmq_core.take_untried(this_queue, quantity, at_, true);
-begin
-    if took = '{}' then
-        return spanmq_core.take_any(this_queue, 1, at_, waits, null::int);
-    end if;
-    return took;
-end $$;
-
 -- Moves these messages from state to later as they are. The caller has locked them.
 create or replace function spanmq_core.move_to_later(this_queue int, ids bigint[]) returns void
 language plpgsql as $$

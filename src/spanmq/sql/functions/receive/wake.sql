@@ -170,7 +170,8 @@ declare
 begin
     return query
         select s.queue_id, (s.is_fresh or s.vt <= at_) and s.token_in is null,
-        least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end)
+        least(s.token_in, case when s.vt > at_ then extract(epoch from s.vt - at_) end,
+              case when s.is_fresh or s.vt <= at_ then s.open_in end)
         from (
             select u.queue_id, q.queue_id is null or b.queue_id is null
                        or exists (select from spanmq_core.state f where f.queue_id = u.queue_id
@@ -180,11 +181,14 @@ begin
                          (select min(f.vt) from (select f.vt from spanmq_core.state f
                                                  where f.queue_id = u.queue_id and f.msg_id >= b.from_id
                                                  order by f.queue_id, f.msg_id limit 1000) f)) as vt,
-                   (select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) from spanmq_core.policy p
-                    where p.queue_id = u.queue_id) as token_in
+                   p.token_in, p.open_in
             from unnest(ids) u (queue_id) left join spanmq_core.queue q on q.queue_id = u.queue_id left join lateral (
                 select b.queue_id, b.from_id, b.due_from from spanmq_core.bound b where b.queue_id = u.queue_id
-                order by b.queue_id desc, b.number desc limit 1) b on true) s;
+                order by b.queue_id desc, b.number desc limit 1) b on true
+            left join lateral (
+                select spanmq_core.until_token(p.queue_id, p.rate_limit, p.rate_burst) as token_in,
+                       case when p.rate_limit_per_group is not null then spanmq_core.until_open(p) end as open_in
+                from spanmq_core.policy p where p.queue_id = u.queue_id offset 0) p on true) s;
 end $$;
 
 -- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it
@@ -211,7 +215,8 @@ begin
         policy := spanmq_core.policy_of(this.queue_id);
     end if;
     return least(extract(epoch from due_at - at_),
-                 spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst));
+                 spanmq_core.until_token(this.queue_id, policy.rate_limit, policy.rate_burst),
+                 case when policy.rate_limit_per_group is not null then spanmq_core.until_open(policy) end);
 end $$;
 
 -- The same for many queues at once, in their order, for a process with many waiting receivers. For a queue that does

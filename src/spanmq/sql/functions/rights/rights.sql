@@ -400,17 +400,22 @@ begin
     return wrappers;
 end $$;
 
+-- Reads the catalogue: after a wait for a lock to_regprocedure() may still answer what it did before.
 create or replace function spanmq_core.wrapper_of(inner_function regprocedure, this_queue int) returns regprocedure
 language sql stable as $$
-    select to_regprocedure(format('spanmq_call.%I(%s)', format('%s_%s', p.proname, this_queue), (
-        select string_agg(format_type(t.type, null), ', ' order by t.place)
-        from unnest(p.proargtypes) with ordinality t (type, place)
-        where p.proargnames[t.place] <> all ('{of_queue,queue,queue_name,table_name,queues}'))))
-    from pg_proc p where p.oid = inner_function
+    select w.oid from pg_proc p
+    join pg_proc w on w.pronamespace = p.pronamespace and w.proname = format('%s_%s', p.proname, this_queue)
+        and array(select unnest(w.proargtypes)) = array(
+            select t.type from unnest(p.proargtypes) with ordinality t (type, place)
+            where p.proargnames[t.place] <> all ('{of_queue,queue,queue_name,table_name,queues}') order by t.place)
+    where p.oid = inner_function
 $$;
 
 create or replace function spanmq_core.has_wrappers(this_queue int, verb text) returns boolean
-language sql stable as $$ select to_regprocedure(format('spanmq_call.may_%s_%s()', verb, this_queue)) is not null $$;
+language sql stable as $$
+    select exists (select from pg_proc p where p.proname = format('may_%s_%s', verb, this_queue)
+                   and p.pronamespace = 'spanmq_call'::regnamespace)
+$$;
 
 -- Drops the wrappers of a queue, which is about to be dropped.
 create or replace function spanmq_core.drop_wrappers(this_queue int) returns void

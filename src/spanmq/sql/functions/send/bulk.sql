@@ -173,7 +173,8 @@ begin
                     spanmq_core.unsettled u
                 where u.queue_id = q.queue_id and u.msg_id between first_id and last_id),
         format('messages of %s to %s are published already', first_id, last_id), 'Publish each run once.');
-    return case when has_headers then spanmq_core.groups_of(segment.log_name, first_id, last_id) end;
+    return case when has_headers or this.group_by is not null
+           then spanmq_core.groups_of(segment.log_name, first_id, last_id, this.group_by) end;
 end $$;
 
 -- Whether a row that one can see was written by one's own transaction or its savepoints: only then its writer is still

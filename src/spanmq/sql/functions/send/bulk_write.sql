@@ -134,8 +134,9 @@ begin
             'A crash of the server empties unlogged queues. Run the write again.');
         perform spanmq_core.publish(this.queue_id, block.lo, block.hi, null,
                                     case
-                                    when block.has_groups then spanmq_core.groups_of(block.log_name, block.lo,
-                                        block.hi) end, null);
+                                    when block.has_groups or this.group_by is not null
+                                    then spanmq_core.groups_of(block.log_name, block.lo, block.hi, this.group_by)
+                                    end, null);
         has_limits := has_limits or block.has_limits;
         published := published + found_rows;
         blocks := blocks + 1;

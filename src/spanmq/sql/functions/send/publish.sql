@@ -26,14 +26,15 @@ begin
 end $$;
 
 -- The groups of rows of a log, for publish().
-create or replace function spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint) returns text[]
+create or replace function spanmq_core.groups_of(log_name text, first_id bigint, last_id bigint, group_by text)
+returns text[]
 language plpgsql as $$
 declare
     groups text[];
 begin
-    execute format('select array_agg(spanmq_core.group_of(l.headers) order by l.msg_id) from spanmq_core.%I l where'
-                   ' l.msg_id between $1 and $2', log_name)
-        into groups using first_id, last_id;
+    execute format('select array_agg(spanmq_core.group_in($3, l.message, l.headers) order by l.msg_id)'
+                   ' from spanmq_core.%I l where l.msg_id between $1 and $2', log_name)
+        into groups using first_id, last_id, group_by;
     return groups;
 end $$;
 

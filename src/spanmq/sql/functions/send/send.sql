@@ -18,12 +18,14 @@ declare
     ids regclass;
     room regclass;
     checks_bodies boolean;
+    group_by text;
     sent_at timestamptz := clock_timestamp();
     id bigint;
     key text;
 begin
-    select q.queue_id, q.notify_ms, q.bells, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies
-        into this_queue, notify_ms, bells, log_name, log_lo, log_hi, lane, ids, room, checks_bodies
+    select q.queue_id, q.notify_ms, q.bells, q.log_name, q.log_lo, q.log_hi, q.lane, q.ids, q.room, q.checks_bodies,
+           q.group_by
+        into this_queue, notify_ms, bells, log_name, log_lo, log_hi, lane, ids, room, checks_bodies, group_by
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name collate "C")
           and has_table_privilege(q.queue_view, 'select')
@@ -36,7 +38,9 @@ begin
             perform spanmq_core.raise_not_found(queue_name);
         end if;
     end if;
-    if headers is not null then
+    if group_by is not null then
+        key := spanmq_core.group_in(group_by, message, headers);
+    elsif headers is not null then
         key := spanmq_core.group_of(headers);
     end if;
     -- case: a sender has its transaction id before it draws a message id. maintain() relies on it to determine that no
@@ -136,7 +140,11 @@ begin
     end if;
     perform spanmq_core.append(this.queue_id, this.segment_size, first_id, ids, sent_at, messages, headers);
     perform spanmq_core.remember_segment(this.queue_id, last_id);
-    if headers is not null then
+    if this.group_by is not null then
+        groups := array(select spanmq_core.group_in(this.group_by, u.message, u.headers)
+                        from unnest(messages, headers) with ordinality u (message, headers, position)
+                        order by position);
+    elsif headers is not null then
         groups := array(select spanmq_core.group_of(h) from unnest(headers) with ordinality u (h, position)
                         order by position);
     end if;
@@ -235,7 +243,7 @@ begin
     select q.queue_id, q.log_lo, q.log_hi, q.log_name, q.lane, q.ids, q.notify_ms, q.bells into this
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name collate "C")
-          and not q.is_subscription and q.room is null and not q.checks_bodies
+          and not q.is_subscription and q.room is null and not q.checks_bodies and q.group_by is null
           and n > 0 and spanmq_core.sees_now() and has_table_privilege(q.queue_view, 'select');
     if found then
         ids := spanmq_core.draw_ids(this.ids, n);

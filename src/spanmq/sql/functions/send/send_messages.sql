@@ -14,19 +14,28 @@
 --   fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is
 --                       refused. null: not checked; ids
 --                       with a fingerprint and ids without one are apart
+--   dedup_until         null, or for how long a dedup_id stands for the message that was sent last under it, instead of
+--                       dedup_for. settled: while the message is in the queue, whatever its delay and its attempts.
+--                       started: until it is first received, and that is not before this transaction ends. It is kept
+--                       in the header x-spanmq-dedup-id. Ids with dedup_until and ids without it are apart
+--   on_duplicate        what becomes of a message whose dedup_id stands for another one, with dedup_until. keep: it is
+--                       not sent, and the other's id returned. replace: the other is cancelled, as cancel() does.
+--                       raise: MQ066 is raised
 --   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the
 --                       other, so that
 --                       ids are in the order of commit within it. Waits until an ordered sender of the same group has
 --                       ended its
 --                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
 -- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue
--- does not take (duplicates count as others do), MQ063 for a dedup_id with another fingerprint; then nothing has
--- changed.
+-- does not take (duplicates count as others do), MQ063 for a dedup_id with another fingerprint, MQ066 as on_duplicate
+-- says; then nothing has changed. dedup_until raises MQ003 unless in READ COMMITTED. It waits for the end of
+-- transactions that send with the same ids, and (started, or replace) of those that claim their messages.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0,
     priority integer default 0,
     expires_in double precision default null, max_attempts integer default null, dedup_ids text[] default null,
-    dedup_for double precision default 300, ordered boolean default false, fingerprint text default null
+    dedup_for double precision default 300, ordered boolean default false, fingerprint text default null,
+    dedup_until text default null, on_duplicate text default 'keep'
 ) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -44,7 +53,7 @@ begin
         perform spanmq_core.raise_headers(h) from unnest(headers) h where jsonb_typeof(h) <> 'object';
     end if;
     perform spanmq_core.check_sending(n, delay, priority, expires_in, max_attempts, dedup_ids, dedup_for, ordered,
-                                      fingerprint);
+                                      fingerprint, dedup_until, on_duplicate);
     visible_at := case when delay > 0 then spanmq_core.after(delay, 'delay') end;
     if expires_in is not null or max_attempts is not null then
         expires_at := case when expires_in is not null then spanmq_core.after(expires_in, 'expires_in') end;
@@ -71,8 +80,18 @@ begin
         ids := spanmq_core.draw_ids(this.ids, n);
         perform spanmq_core.append_and_publish(this, ids, messages, headers, clock_timestamp(), visible_at, priority);
     else
-        select d.ids, d.is_first into ids, is_first
-            from spanmq_core.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
+        if dedup_until is null then
+            select d.ids, d.is_first into ids, is_first
+                from spanmq_core.draw_once(this, dedup_ids, dedup_for, fingerprint) d;
+        else
+            select h.ids, h.is_first into ids, is_first
+                from spanmq_core.hold_ids(this, dedup_ids, null, dedup_until = 'started', on_duplicate) h;
+            headers := array(
+                select case when u.dedup_id is null then u.h else coalesce(u.h, '{}')
+                            || jsonb_build_object('x-spanmq-dedup-id', u.dedup_id) end
+                from unnest(coalesce(headers, array_fill(null::jsonb, array[n])), dedup_ids) with ordinality u
+                (h, dedup_id, position) order by u.position);
+        end if;
         messages := array(select u.message
                           from unnest(messages, is_first) with ordinality u (message, is_first, position)
                           where u.is_first order by u.position);
@@ -112,7 +131,7 @@ end $$;
 create or replace function spanmq_core.check_sending(
     n int, delay double precision, priority int, expires_in double precision, max_attempts int, dedup_ids text[],
     dedup_for double precision,
-    ordered boolean, fingerprint text
+    ordered boolean, fingerprint text, dedup_until text, on_duplicate text
 ) returns void
 language plpgsql immutable as $$
 declare
@@ -129,6 +148,14 @@ declare
         when ordered is null then array['ordered cannot be NULL', 'Pass true or false.']
         when fingerprint is not null and (dedup_ids is null or octet_length(fingerprint) > 512) then
             array['a fingerprint needs dedup_ids, and has at most 512 bytes', 'Use a hash of what is longer.']
+        when dedup_until is not null and (dedup_ids is null or fingerprint is not null
+                                          or dedup_until not in ('settled', 'started')) then
+            array[format('dedup_until must be settled or started, with dedup_ids and without a fingerprint, got: %L',
+                         dedup_until), 'Omit it for ids that stand for dedup_for seconds.']
+        when (on_duplicate in ('keep', 'replace', 'raise')) is not true
+        or dedup_until is null and on_duplicate <> 'keep' then
+            array[format('on_duplicate must be keep, replace or raise, and keep without dedup_until, got: %L',
+                         on_duplicate), 'Omit it for keep.']
         when cardinality(dedup_ids) <> n then
             array[format('dedup_ids array length (%s) must match messages array length (%s)', cardinality(dedup_ids),
                          n),

@@ -211,7 +211,6 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this_queue int;
     gone bigint[];
-    gone_later bigint[];
     this spanmq_core.queue;
 begin
     if lease_id > 0 and msg_ids is not null then
@@ -234,18 +233,14 @@ begin
         end if;
         gone := '{}';
     elsif this_queue is not null then
+        -- The ids alone: take_out() returns more, which costs.
         with d as (
             delete from spanmq_core.state s
                 where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
                 returning s.msg_id)
         select coalesce(array_agg(d.msg_id), '{}') into gone from d;
         if cardinality(gone) < cardinality(msg_ids) then
-            with d as (
-                delete from spanmq_core.later s
-                    where s.queue_id = this_queue and s.msg_id = any (msg_ids) and s.lease_id = ack.lease_id
-                    returning s.msg_id)
-            select array_agg(d.msg_id) into gone_later from d;
-            gone := gone || gone_later;
+            gone := gone || (spanmq_core.take_out(this_queue, msg_ids, lease_id)).ids;
         end if;
     end if;
     if gone is null then

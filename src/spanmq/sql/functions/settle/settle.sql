@@ -29,31 +29,41 @@ begin
         order by l.queue_id, l.msg_id for update);
 end $$;
 
--- Deletes these messages, and returns the ids of those that were in the queue. fence: as in lock_ids().
-create or replace function spanmq_core.take_out(this_queue int, msg_ids bigint[], fence bigint) returns bigint[]
+-- Deletes these messages. Returns those that were in the queue: their ids, attempts, times of the last read and vts.
+-- fence: as in lock_ids().
+create or replace function spanmq_core.take_out(
+    this_queue int, msg_ids bigint[], fence bigint, out ids bigint[], out attempts int[], out read_ats timestamptz[],
+    out vts timestamptz[]
+)
 language plpgsql as $$
 declare
-    gone bigint[];
-    gone_later bigint[];
+    late record;
 begin
     with d as (
         delete from spanmq_core.state s
             where s.queue_id = this_queue and s.msg_id = any (msg_ids)
               and (s.lease_id = fence or fence is null and s.lease_id >= 0)
-            returning s.msg_id)
-    select coalesce(array_agg(d.msg_id), '{}') into gone from d;
-    if cardinality(gone) < cardinality(msg_ids) then
+            returning s.msg_id, s.attempts, s.last_read_at, s.vt)
+    select coalesce(array_agg(d.msg_id), '{}'), array_agg(d.attempts), array_agg(d.last_read_at), array_agg(d.vt)
+        into ids, attempts, read_ats, vts from d;
+    if cardinality(ids) < cardinality(msg_ids) then
         with d as (
             delete from spanmq_core.later l
                 where l.queue_id = this_queue and l.msg_id = any (msg_ids)
                   and (l.lease_id = fence or fence is null and l.lease_id >= 0)
-                returning l.msg_id)
-        select array_agg(d.msg_id) into gone_later from d;
+                returning l.msg_id, l.attempts, l.last_read_at, l.vt)
+        select array_agg(d.msg_id) as ids, array_agg(d.attempts) as attempts, array_agg(d.last_read_at) as read_ats,
+               array_agg(d.vt) as vts
+            into late from d;
+        ids := ids || late.ids;
+        attempts := attempts || late.attempts;
+        read_ats := read_ats || late.read_ats;
+        vts := vts || late.vts;
     end if;
-    return gone || gone_later;
 end $$;
 
--- The same, and wakes receivers that wait for messages they blocked, and clients that wait for their end.
+-- The same, and wakes receivers that wait for messages they blocked, and clients that wait for their end. Returns the
+-- ids.
 create or replace function spanmq_core.remove(
     this spanmq_core.queue, msg_ids bigint[], fence bigint
 ) returns bigint[]
@@ -62,7 +72,7 @@ declare
     gone bigint[];
 begin
     perform spanmq_core.wake_behind(this, msg_ids, fence);
-    gone := spanmq_core.take_out(this.queue_id, msg_ids, fence);
+    gone := (spanmq_core.take_out(this.queue_id, msg_ids, fence)).ids;
     if this.is_watched then
         perform spanmq_core.note_settled(this, gone);
     end if;

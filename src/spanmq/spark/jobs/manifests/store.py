@@ -1,4 +1,4 @@
-"""The contents of a lake by queue: the exported ids and their files.
+"""What a lake holds of a queue: the ids that were exported and the files that have them.
 
 A file counts when a manifest names it. Manifests are numbered, written whole and never changed: of two runs
 that write the same number one fails. Each has what one export added, so that they do not grow with the lake;
@@ -15,14 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq.spark.jobs.lake import DRAFT, Lake
+from spanmq.spark.jobs.lake_lock import FOLDER, came_first
 from spanmq.spark.jobs.lake_table import escaped
 from spanmq.spark.jobs.ranges import Ranges, by_block, size_of, union, without
 
-FOLDER: Final = "_spanmq"
 VERSION: Final = 1
 TOKEN_BITS: Final = 28
 
@@ -31,9 +31,9 @@ TOKEN_BITS: Final = 28
 class Manifest:
     """One export: `ids` are those that it added, as ranges with both ends included.
 
-    A compaction adds no ids: its `files` replace those that it `removed`. After a move of the database, `source`
-    is the new one, and the other fields are empty. `token` identifies the run. `position` is the token under which
-    the database noted what the lake then has, empty before the first export.
+    Its `files` replace those that it `removed`: in a repair, and in a compaction of 0.1.0, which added no ids. After a
+    move of the database, `source` is the new one, and the other fields are empty. `token` identifies the run.
+    `position` is the token under which the database noted what the lake then has, empty before the first export.
 
     After a restore of the database, `lost` are the ids that no longer count, and `kept` the files that have those
     rows which the database has not.
@@ -61,7 +61,7 @@ class Manifest:
 
     @property
     def has_rows(self) -> bool:
-        """Return whether its commit changes the rows of the table."""
+        """Whether its commit changes the rows of the table."""
         return bool(self.count or self.lost or self.remade)
 
     @property
@@ -82,7 +82,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The sum of the manifests up to `number`.
+    """What manifests up to `number` say together.
 
     `count` rows are in the lake, with the commit `committed` of its table (None: not known). The database has noted
     the ids of manifests up to `noted`. Rows that were archived before `since` (a time, as text) are in the lake; all
@@ -141,21 +141,9 @@ class Exported:
         return 0 if manifest.source != self.source else self.committed
 
 
-class Writing(Protocol):
-    """A run on the files of a queue; run.py has it."""
-
-    @property
-    def exported(self) -> Exported:
-        """Return the contents of the lake before."""
-        ...
-
-    def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
-        """Note that files will be written, and return the manifest that they are for."""
-        ...
-
-    def end(self, manifest: Manifest) -> None:
-        """Delete what a manifest that counts replaces."""
-        ...
+def taking(number: int, after: Exported, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
+    """Return the manifest that takes a number, and adds nothing to what there is."""
+    return Manifest(number, after.queue, source, [], [], 0, 0, after.table, format, position=after.position)
 
 
 # These are in the file of a summary; ids have files of their own.
@@ -204,22 +192,6 @@ def _blocks_now(exported: Exported, blocks: set[int]) -> dict[int, Ranges]:
     return found
 
 
-def format_of(lake: Lake, table: str) -> str | None:
-    """Return the format of a table, None where it has none yet."""
-    data = lake.read(f"{FOLDER}/{table}/format")
-    return None if data is None else data.decode()
-
-
-def note_format(lake: Lake, table: str, name: str) -> str:
-    """Set the format of a table unless it has one; return its format."""
-    if (known := format_of(lake, table)) is None:
-        try:
-            lake.create(f"{FOLDER}/{table}/format", name.encode())
-        except FileExistsError:
-            known = format_of(lake, table)
-    return known or name
-
-
 def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
     """Return all manifests of a queue, or of all queues, oldest first."""
     prefix = f"{FOLDER}/{table}/manifest"
@@ -250,7 +222,7 @@ def write_manifest(lake: Lake, manifest: Manifest) -> None:
     try:
         lake.create(_name(manifest.queue, manifest.table, manifest.number), _written(manifest))
     except FileExistsError as error:
-        raise came_first(lake, manifest) from error
+        raise came_first(lake, manifest.queue) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +258,7 @@ class Committed:
     def check(self, lake: Lake, manifest: Manifest) -> None:
         """Raise PipelineError where another run has taken a manifest's number, or the table lacks what it follows."""
         if self.has_taken(manifest):
-            raise came_first(lake, manifest)
+            raise came_first(lake, manifest.queue)
         if manifest.has_rows and manifest.follows is not None and self.rows != manifest.follows:
             raise PositionUnknownError(
                 f"the {manifest.format} table {manifest.table} of {lake.uri} has export {self.rows >> TOKEN_BITS} of"
@@ -298,13 +270,6 @@ class Committed:
     def following(self, manifest: Manifest) -> Committed:
         """Return what the table has after the commit of a manifest."""
         return Committed(manifest.commit, manifest.commit if manifest.has_rows else self.rows)
-
-
-def came_first(lake: Lake, manifest: Manifest) -> PipelineError:
-    """Return the error of a run that another has overtaken."""
-    return PipelineError(
-        f"another export of queue {manifest.queue} into {lake.uri} came first", queue=manifest.queue
-    )
 
 
 def write_draft(lake: Lake, manifest: Manifest) -> None:

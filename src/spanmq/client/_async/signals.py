@@ -1,0 +1,71 @@
+"""Signals: `client.signals`."""
+
+from functools import partial
+
+from spanmq.client import argument
+from spanmq.client._async.connection import AsyncLink
+from spanmq.client.argument import Seconds, optional
+from spanmq.client.call import queue_call
+from spanmq.client.rows import optional_number, signals, string
+from spanmq.codec.body import Codec, Headers, encode_headers
+from spanmq.model import SignalEntry
+
+
+class AsyncSignals:
+    """Messages that wait for a signal by its name, and the signals that release them."""
+
+    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+        self._link = link
+        self._codec = codec
+
+    async def park(
+        self,
+        queue: str,
+        name: str,
+        body: object,
+        *,
+        wait_for: Seconds,
+        headers: Headers | None = None,
+        group: str | None = None,
+    ) -> int | None:
+        """Send a `body` into a `queue` when the signal `name` comes, or after `wait_for` seconds without it.
+
+        `headers` and `group` are those of `send`. The header `x-spanmq-signal` of the message has the `name`, and the
+        `body` of the signal, or `timed_out`. If the signal is kept, the message is sent at once: return its id then,
+        else None. Raises NotPossibleError if another message waits for this name in the queue, InvalidBodyError,
+        InvalidArgumentError, and QueueNotFoundError.
+        """
+        arguments = (
+            argument.text("name", name),
+            argument.json("message", self._codec.of(queue).encode(body)),
+            argument.seconds("wait_for", wait_for).to("timeout"),
+            argument.json("headers", encode_headers(headers, group)),
+        )
+        return await self._link.run(queue_call(queue, "wait_for_signal", optional_number, *arguments))
+
+    async def send(self, queue: str, name: str, body: object = None, *, keep_for: Seconds = 86_400.0) -> str:
+        """Send the signal `name`, with a `body`, to the message of a `queue` that waits for it.
+
+        Return "released" if one waited, which is sent by this call. Else the signal is kept for `keep_for` seconds,
+        for a wait that begins later: "kept", or "replaced" if one was kept already. Raises InvalidBodyError,
+        InvalidArgumentError for a body of more than 64 KB of JSON, QueueFullError, and QueueNotFoundError.
+        """
+        arguments = (
+            argument.text("name", name),
+            argument.json("body", self._codec.of(queue).encode(body)),
+            argument.seconds("keep_for", keep_for),
+        )
+        return await self._link.run(queue_call(queue, "signal", string, *arguments))
+
+    async def list(self, queue: str, *, after: str | None = None, limit: int = 100) -> list[SignalEntry]:
+        """List the messages of a `queue` that wait for a signal, and the signals that are kept, by their names.
+
+        At most `limit`, with names after `after`. Raises QueueNotFoundError, and InvalidArgumentError for a negative
+        limit.
+        """
+        arguments = (
+            *optional(argument.text, "after", after),
+            argument.integer("limit", limit).to("qty"),
+        )
+        read = partial(signals, self._codec.of(queue), queue)
+        return await self._link.run(queue_call(queue, "list_signals", read, *arguments))

@@ -1,6 +1,7 @@
 """Check the length and the sentences of each page: `python tools/check_docs.py` prints the words of each.
 
-A page has a limit of words, and a link in the index. A sentence has a noun as its subject, so it begins neither with "What" nor with "That of".
+A page has a limit of words, and a link in the index. A sentence has a noun as its subject, so it begins neither with
+"What" nor with "That of".
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Check the length and the sentences of each page: `python tools/check_docs.py` prints the words of each.
 
-A page has a limit of words. A sentence has a noun as its subject, so it begins neither with "What" nor with "That of".
+A page has a limit of words, and a link in the index. A sentence has a noun as its subject, so it begins neither with
+"What" nor with "That of".
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ def too_long(words: dict[str, int]) -> list[str]:
     ]
 
 
+def not_in_index(texts: dict[str, str]) -> list[str]:
+    """Return the pages to which the index has no link, a line each."""
+    return [
+        f"{name}: index.md has no link to it"
+        for name in texts.keys() - {"index.md"}
+        if f"]({name}" not in texts["index.md"]
+    ]
+
+
 def without_subject(name: str, text: str) -> list[str]:
     """Return the sentences of a page that begin without a noun, a line each."""
     # A paragraph is wrapped, and its sentences begin anywhere in a line.
@@ -52,7 +62,7 @@ def main() -> int:
         for name, count in words.items():
             print(f"{count:6} {name}")
         print(f"{sum(words.values()):6} in all")
-    problems = too_long(words)
+    problems = too_long(words) + not_in_index(texts)
     for name, text in texts.items():
         problems += without_subject(name, text)
     for problem in problems:

@@ -44,7 +44,7 @@ NOUNS: Final = {
     "task": ("results", "task", "Kinds of tasks: how many were done and failed, and how long they took."),
     "result": ("results", "result", "Results of tasks."),
     "schedule": ("schedules", "schedule", "Send messages at recurring times."),
-    "signal": ("signals", "signal", "What messages wait for, by name."),
+    "signal": ("signals", "signal", "Signals for which messages wait."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
     "notification": ("topics", "notification", "Notify listeners of new messages."),

@@ -7,17 +7,21 @@ A test in whose own session an act runs gives no seam.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 import pyarrow
+from bench.history.recording import recording
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
@@ -29,6 +33,7 @@ from spanmq.spark.brokers.amqp import AmqpBroker
 from spanmq.spark.brokers.outgoing import Outgoing
 from spanmq.spark.jobs import dead_letters, history, manifest
 from spanmq.spark.jobs import export as export_module
+from spanmq.spark.jobs import run as run_module
 from spanmq.spark.jobs.archived import Archived
 from spanmq.spark.jobs.backfill import BackfillReport
 from spanmq.spark.jobs.backfill import backfill as run_backfill
@@ -53,6 +58,10 @@ NO_SEAM: Final = ""
 REPAIRED: Final = 1_000_000_000
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
+# The folder of what the clients of an act have recorded.
+HISTORY: Final = "history"
+# What the process of a reader records until it ends.
+RECORDED: Final = ExitStack()
 GROUPS: Final = 5
 # Of an export, as they are: an act that has stopped leaves its own in their places.
 STEPS: Final = (export_module.verify, DeltaFormat.commit, manifest.write_manifest, history.note)
@@ -92,6 +101,12 @@ class Stop:
             time.sleep(3600)
 
 
+@cache
+def record(folder: Path) -> None:
+    """Record the calls of this process from now on: it is one reader's, and ends with it."""
+    RECORDED.enter_context(recording(folder / HISTORY, f"stream {os.getpid()}", "orders"))
+
+
 class StoppingReader(StreamReader):
     def __init__(self, source: SeamSource, schema: StructType) -> None:
         super().__init__(read_options(source.plain), schema)
@@ -99,6 +114,7 @@ class StoppingReader(StreamReader):
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802
         """Stop before what is up to `start` is settled, after a claim, and after the last settlement."""
+        record(self._stop.folder)
         if start and start["lease"] > 0:
             self._stop.at("committed")
         end = super().latestOffset(start, limit)
@@ -110,6 +126,7 @@ class StoppingReader(StreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Stop when the offset is in the checkpoint, and no task has run."""
+        record(self._stop.folder)
         found = super().partitions(start, end)
         if found:
             self._stop.at("planned")
@@ -214,7 +231,8 @@ def stream(spark: SparkSession, act: Act) -> None:
         frame.write.mode("overwrite").parquet(str(act.folder / "lake" / f"batch={number}"))
         stop.at("written")
 
-    reader = named(spark.readStream, act)
+    spark.dataSource.register(StoppingSource)
+    reader = with_seam(named(spark.readStream, act).format("stopping"), act)
     frame = reader.options(maxOffsetsPerTrigger=act.batch, minPartitions=2).load()
     writer = frame.writeStream.foreachBatch(write).option(
         "checkpointLocation", str(act.folder / "checkpoint")
@@ -302,11 +320,13 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
         stop.at("named")
         return note(*given, **named)
 
+    database = str(conninfo_to_dict(act.dsn)["dbname"])
     with (
+        recording(act.folder / HISTORY, f"export {os.getpid()}", "orders", database),
         patch.object(export_module, "verify", verifying),
         patch.object(DeltaFormat, "commit", committing),
-        patch.object(export_module, "write_manifest", naming),
-        patch.object(export_module, "note", noting),
+        patch.object(run_module, "write_manifest", naming),
+        patch.object(run_module, "note", noting),
     ):
         return export_module.export(spark, act.dsn, "orders", lake_of(act), format=kind)
 

@@ -302,9 +302,13 @@ def test_recorded_calls_are_read_as_they_were(tmp_path: Path) -> None:
             raise psycopg.errors.DeadlockDetected
         open_call.got = [1]
         open_call.end()
+    # The same client once more.
+    with Recorder(tmp_path, "one") as again, again.call("count") as counting:
+        counting.got = 5
     with (tmp_path / "two.jsonl").open("a") as file:
         file.write(json.dumps({"number": 2, "verb": "a kill cut this"})[:-5])
-    send, settle, lost, ended = read(tmp_path)
+    send, settle, lost, ended, count = read(tmp_path)
+    assert (count.verb, count.got) == ("count", 5)
     assert (send.verb, send.groups, send.got) == ("send", ["a", None], [1, 2])
     assert (settle.ids, settle.lease, settle.into, settle.error, settle.got) == ([1], 7, "dead", "no", [1])
     assert send.began < settle.began < send.ended < lost.began < ended.began < settle.ended

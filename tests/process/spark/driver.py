@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -101,20 +100,21 @@ class Stop:
             time.sleep(3600)
 
 
-@cache
-def record(folder: Path) -> None:
-    """Record the calls of this process from now on: it is one reader's, and ends with it."""
-    RECORDED.enter_context(recording(folder / HISTORY, f"stream {os.getpid()}", "orders"))
-
-
 class StoppingReader(StreamReader):
     def __init__(self, source: SeamSource, schema: StructType) -> None:
         super().__init__(read_options(source.plain), schema)
         self._stop = source.stop
+        self._is_recorded = False
+
+    def _record(self) -> None:
+        """Record the calls of this process from now on: it is one reader's, and ends with it."""
+        if not self._is_recorded:
+            RECORDED.enter_context(recording(self._stop.folder / HISTORY, f"stream {os.getpid()}", "orders"))
+            self._is_recorded = True
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802
         """Stop before what is up to `start` is settled, after a claim, and after the last settlement."""
-        record(self._stop.folder)
+        self._record()
         if start and start["lease"] > 0:
             self._stop.at("committed")
         end = super().latestOffset(start, limit)
@@ -126,7 +126,7 @@ class StoppingReader(StreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Stop when the offset is in the checkpoint, and no task has run."""
-        record(self._stop.folder)
+        self._record()
         found = super().partitions(start, end)
         if found:
             self._stop.at("planned")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import spanmq
+import spanmq.push
 import spanmq.tasks
 import spanmq.testing
 from spanmq import errors
@@ -250,6 +251,7 @@ def parts_of(value: type, path: str) -> Iterator[tuple[str, type]]:
 MODULES: dict[str, Any] = {
     "Client and worker": spanmq,
     "Tasks": spanmq.tasks,
+    "Push": spanmq.push,
     "Testing": spanmq.testing,
 }
 PAGES: dict[str, Callable[[], Iterator[str]]] = {

@@ -12,8 +12,11 @@ monotonic clock, so the processes of one machine share them.
 | settle | ids, lease, into: gone, dead or archived; error | ids that it settled |
 | free | ids, lease: nack, release, a delay that may be shorter than the lease | ids that it freed |
 | extend | ids, lease, seconds | whether it holds all of them |
+| claim | | pairs of id and lease: of a batch that a stream holds until it confirms it; it may come again |
+| confirm | lease | nothing: the batch is settled, or was before |
+| export | ids: that a lake has, all or some | nothing: the database has noted them |
 | count | | how many messages the metrics counted |
-| look | | left: ids; dead: pairs of id and error; archived: ids or null. After all other calls |
+| look | | left: ids; dead: pairs of id and error; archived, and exported (rows of a lake): ids or null. Comes last |
 """
 
 import itertools
@@ -70,8 +73,8 @@ class Recorder:
         folder.mkdir(parents=True, exist_ok=True)
         # Without a buffer: what a killed process has in one is lost.
         self._file = (folder / f"{client}.jsonl").open("ab", buffering=0)
-        # Threads may share it.
-        self._numbers = itertools.count(1)
+        # Threads may share it. The same client may have recorded before: each of its numbers took some bytes.
+        self._numbers = itertools.count(self._file.tell() + 1)
 
     def call(self, verb: str, **arguments: Any) -> "Pending":
         """Write the beginning of a call. Its end is written at the end of a `with`, or by `end()`."""

@@ -6,7 +6,7 @@ history alone, but for sorting.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -48,6 +48,10 @@ class History:
     sends: list[Call] = field(default_factory=list)
     counts: list[Call] = field(default_factory=list)
     extends: dict[int, list[Call]] = field(default_factory=lambda: defaultdict(list))
+    # Messages of a stream's batch, by its lease.
+    claimed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    # Messages that a lake has surely, and when it may have had them first.
+    exported: dict[int, int] = field(default_factory=dict)
     # Messages of sends, receives, and receives that settled at once, that had no answer.
     sends_unanswered: int = 0
     receives_unanswered: int = 0
@@ -64,7 +68,7 @@ class History:
 
     def held_until(self, call: Call, lease: int | None) -> float:
         """Return the time until which a delivery surely holds its messages, unless a call ends it."""
-        if call.verb == "take":
+        if call.verb in ("take", "claim"):
             return NEVER
         until = call.began + call.seconds * LEASE_SHARE_NS
         for extend in self.extends.get(lease, ()) if lease is not None else ():
@@ -127,6 +131,34 @@ def _add_take(history: History, call: Call) -> None:
     _add_settle(history, call)
 
 
+def _add_claim(history: History, call: Call) -> None:
+    _add_receive(history, call)
+    for each, lease in call.got or ():
+        history.claimed[lease].add(each)
+
+
+def _add_confirm(history: History, call: Call) -> None:
+    for each in history.claimed.get(call.lease or 0, ()):
+        one = history.message(each)
+        one.there_until = min(one.there_until, call.began)
+        one.ends.append(call)
+        if call.ended == NEVER:
+            one.perhaps_settled.append(call)
+        elif not any(_is_same_batch(call, call.lease, other, other.lease) for other in one.settled):
+            one.settled.append(call)
+            one.gone_by = min(one.gone_by, call.ended)
+
+
+def _is_same_batch(call: Call, lease: int | None, other: Call, other_lease: int | None) -> bool:
+    """Return whether two calls of streams are about one batch, which may be claimed and confirmed again."""
+    return call.verb == other.verb and call.verb in ("claim", "confirm") and lease == other_lease
+
+
+def _add_export(history: History, call: Call) -> None:
+    for each in call.ids if call.ended != NEVER else ():
+        history.exported.setdefault(each, call.ended)
+
+
 def _add_free(history: History, call: Call) -> None:
     for each in call.ids if call.ended == NEVER else call.got:
         history.message(each).ends.append(call)
@@ -151,6 +183,9 @@ VERBS: dict[str, Callable[[History, Call], None]] = {
     "receive": _add_receive,
     "take": _add_take,
     "settle": _add_settle,
+    "claim": _add_claim,
+    "confirm": _add_confirm,
+    "export": _add_export,
     "free": _add_free,
     "extend": _add_extend,
     "count": _add_count,
@@ -197,6 +232,9 @@ def _kept(history: History) -> Iterator[str]:
         if one.settled:
             into = one.settled[0].into
             for name, ids in places.items():
+                # Retention may have deleted what a lake has.
+                if name == "archived" and one.id in history.exported:
+                    continue
                 if (one.id in ids) != (name == into):
                     yield f"{one.id} was settled as {into} and is {'' if one.id in ids else 'not '}{name}"
 
@@ -222,6 +260,8 @@ def _leases_overlap(history: History) -> Iterator[str]:
             continue
         both = list(zip(one.deliveries, one.leases, strict=True))
         for (earlier, lease), (later, newer) in pairwise(both):
+            if _is_same_batch(earlier, lease, later, newer):
+                continue
             if history.holds(one, earlier, lease, later) and (
                 later.began > earlier.ended or history.holds(one, later, newer, earlier)
             ):
@@ -305,6 +345,7 @@ def _in_flight_together(history: History) -> Iterator[str]:
             for earlier, other, held in before:
                 if (
                     other is not one
+                    and not _is_same_batch(earlier, held, call, lease)
                     and history.holds(other, earlier, held, call)
                     and (call.began > earlier.ended or history.holds(one, call, lease, earlier))
                 ):
@@ -321,6 +362,35 @@ def _without_cause(history: History) -> Iterator[str]:
         delivered = len(one.deliveries) + history.receives_unanswered
         if not rejected and not (history.max_attempts and delivered >= history.max_attempts):
             yield f"{each}: {error!r}"
+
+
+def _exported_early(history: History) -> Iterator[str]:
+    """Yield messages that a lake had before any call can have archived them."""
+    had = dict.fromkeys(_in_lake(history), NEVER) | history.exported
+    for each, by in had.items():
+        one = history.message(each)
+        if not any(
+            call.into == "archived" and call.began < by for call in (*one.settled, *one.perhaps_settled)
+        ):
+            yield f"{each}"
+
+
+def _exported_twice(history: History) -> Iterator[str]:
+    """Yield messages that a lake has more than once."""
+    for each, times in Counter(_in_lake(history)).items():
+        if times > 1:
+            yield f"{each}, {times} times"
+
+
+def _not_exported(history: History) -> Iterator[str]:
+    """Yield messages that a lake does not have though the database was told so."""
+    if history.look is not None and history.look.got.get("exported") is not None:
+        for each in sorted(history.exported.keys() - set(_in_lake(history))):
+            yield f"{each}"
+
+
+def _in_lake(history: History) -> list[int]:
+    return (history.look.got.get("exported") or []) if history.look is not None else []
 
 
 def _miscounted(history: History) -> Iterator[str]:
@@ -353,6 +423,9 @@ RULES: dict[str, Callable[[History], Iterator[str]]] = {
     "leased twice at a time": _leases_overlap,
     "settled by an old lease": _old_lease,
     "dead without a cause": _without_cause,
+    "exported before it was archived": _exported_early,
+    "exported twice": _exported_twice,
+    "not exported": _not_exported,
     "miscounted": _miscounted,
 }
 # For a queue whose policy is `ordered`.

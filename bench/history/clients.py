@@ -116,10 +116,15 @@ def load(
         raise TimeoutError("a client does not end")
 
 
-def told(folder: Path, connection: psycopg.Connection[Any], queue: str) -> list[Call]:
-    """Return the calls of a history whose clients have ended, to which this adds where the messages are."""
+def told(
+    folder: Path, connection: psycopg.Connection[Any], queue: str, exported: list[int] | None = None
+) -> list[Call]:
+    """Return the calls of a history whose clients have ended, to which this adds where the messages are.
+
+    `exported` are the ids of the rows of a lake.
+    """
     with Recorder(folder, "look") as recorder, recorder.call("look") as look:
-        look.got = _places(connection, queue)
+        look.got = {**_places(connection, queue), "exported": exported}
     return read(folder)
 
 

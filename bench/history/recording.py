@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from psycopg.pq import TransactionStatus
+
 from bench.history.calls import Pending, Recorder
+from bench.history.streams import CLAIM, RANGES, Claim, Ranges, Streams
 from spanmq.client._async.connection import AsyncConnectionLink, AsyncPoolLink
 from spanmq.client._sync.connection import ConnectionLink, PoolLink
 from spanmq.client.call import Call
 
 Values = Mapping[str, Any]
 ELEMENT = re.compile(r'"(?:[^"\\]|\\.)*"|NULL')
+# One range of a multirange of ids.
+RANGE = re.compile(r"\[(\d+),(\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,11 @@ def _ids(values: Values) -> dict[str, Any]:
 
 def _of_lease(values: Values) -> dict[str, Any]:
     return {**_ids(values), "lease": int(values["lease_id"])}
+
+
+def _exported(values: Values) -> dict[str, Any]:
+    ranges = RANGE.findall(values["ids"])
+    return {"ids": [each for low, high in ranges for each in range(int(low), int(high))]}
 
 
 def _outcomes(outcome: str) -> Callable[[Any], list[int]]:
@@ -93,6 +103,7 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
     "archive": (Verb("settle", lambda values: {**_ids(values), "into": "archived"}, _sent_many),),
     "set_vt": (Verb("free", _ids, lambda messages: [each.message_id for each in messages]),),
     "extend": (EXTEND,),
+    "note_export": (Verb("export", _exported, lambda _: None),),
     "metrics": (Verb("count", lambda _: {}, lambda metrics: metrics.length),),
 }
 
@@ -112,34 +123,44 @@ class Begun:
 
 
 class Recording:
-    """What a process records of a queue."""
+    """What a process records of a queue; with `database`, only of connections to that."""
 
-    def __init__(self, recorder: Recorder, queue: str) -> None:
+    def __init__(self, recorder: Recorder, queue: str, database: str | None = None) -> None:
         self._recorder = recorder
         self._queue = queue
+        self._database = database
+        self._streams = Streams(recorder)
         # Messages that this process holds, by lease.
         self._held: dict[int, set[int]] = defaultdict(set)
         # Calls of transactions that have not ended, by link.
         self._open: dict[object, list[Pending]] = {}
 
-    def begin(self, call: Call[Any]) -> Begun:
+    def begin(self, link: object, call: Call[Any]) -> Begun | Claim | Ranges:
         """Write the beginning of a call; nothing for one that is not recorded."""
         values = {argument.name: argument.value for argument in call.arguments}
-        verbs = VERBS.get(call.function, ()) if call.queue == self._queue else ()
+        is_ours = call.queue == self._queue and self._database in (None, _database(link))
+        if is_ours and call.function in (CLAIM, RANGES):
+            return self._streams.begin(call.function, values)
+        verbs = VERBS.get(call.function, ()) if is_ours else ()
         # One that was sent before has that one's id.
         if "dedup_ids" in values or "fingerprint" in values:
             verbs = ()
         parts = [(verb, self._recorder.call(verb.name, **verb.arguments(values))) for verb in verbs]
         return Begun(parts, values, len(self._held[int(values.get("lease_id") or 0)]))
 
-    def end(self, link: object, begun: Begun, result: Any) -> None:
+    def end(self, link: object, begun: Begun | Claim | Ranges, result: Any) -> None:
         """Write the answer of a call, or keep it until its transaction ends."""
+        if not isinstance(begun, Begun):
+            begun.end(result)
+            return
         for verb, pending in begun.parts:
             pending.got = self._answer(verb, begun, verb.answer(result))
             if isinstance(link, PoolLink | AsyncPoolLink):
                 pending.end()
             elif link in self._open:
                 self._open[link].append(pending)
+            elif isinstance(link, ConnectionLink | AsyncConnectionLink) and _is_committed(link):
+                pending.end()
 
     def _answer(self, verb: Verb, begun: Begun, got: Any) -> Any:
         if verb.name == "receive":
@@ -169,9 +190,20 @@ class Recording:
             pending.end()
 
 
+def _database(link: object) -> str | None:
+    return (
+        str(link.connection.info.dbname) if isinstance(link, ConnectionLink | AsyncConnectionLink) else None
+    )
+
+
+def _is_committed(link: ConnectionLink | AsyncConnectionLink) -> bool:
+    """Return whether a call was a transaction of its own."""
+    return bool(link.connection.info.transaction_status == TransactionStatus.IDLE)
+
+
 def _run(recording: Recording, run: Any) -> Any:
     def recorded(link: Any, call: Call[Any], **options: Any) -> Any:
-        begun = recording.begin(call)
+        begun = recording.begin(link, call)
         try:
             result = run(link, call, **options)
         except BaseException as error:
@@ -185,7 +217,7 @@ def _run(recording: Recording, run: Any) -> Any:
 
 def _run_async(recording: Recording, run: Any) -> Any:
     async def recorded(link: Any, call: Call[Any], **options: Any) -> Any:
-        begun = recording.begin(call)
+        begun = recording.begin(link, call)
         try:
             result = await run(link, call, **options)
         except BaseException as error:
@@ -219,10 +251,13 @@ def _transaction_async(recording: Recording, begin: Any) -> Any:
 
 
 @contextmanager
-def recording(folder: Path, client: str, queue: str) -> Iterator[None]:
-    """Record the calls on a queue of all clients of this process, during a block, as those of one client."""
+def recording(folder: Path, client: str, queue: str, database: str | None = None) -> Iterator[None]:
+    """Record the calls on a queue of all clients of this process, during a block, as those of one client.
+
+    With the name of a `database`: only those of clients with one connection, to that.
+    """
     with Recorder(folder, client) as recorder, ExitStack() as stack:
-        own = Recording(recorder, queue)
+        own = Recording(recorder, queue, database)
         for link in (PoolLink, ConnectionLink):
             stack.enter_context(patch.object(link, "run", _run(own, link.run)))
         for async_link in (AsyncPoolLink, AsyncConnectionLink):

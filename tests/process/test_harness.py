@@ -1,5 +1,6 @@
 """The bench's harness ends its adapters and its server with itself."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ def test_harness_that_is_asked_to_end_leaves_no_process(
 ) -> None:
     command = [*COMMAND, "--dsn", spanmq_server, "--folder", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as harness:
+        left: set[int] = set()
         try:
             # It waits for samples of the first one, or is in its phases.
             wait_until(lambda: len(adapters_of(harness.pid)) == adapters)
@@ -45,3 +47,5 @@ def test_harness_that_is_asked_to_end_leaves_no_process(
             assert [each for each in left if command_of(each)] == []
         finally:
             harness.kill()
+            for each in filter(command_of, left):
+                os.kill(each, signal.SIGKILL)

@@ -225,8 +225,7 @@ UNRECORDED = {
     """,
     "they receive and settle, as programs do all the time": """
         ack ack_with_results archive await_messages begin_alone close_bucket delete extend hold look_ahead nack pass_on
-        pop read
-        read_grouped read_grouped_head read_grouped_head_with_poll read_grouped_rr read_grouped_rr_with_poll
+        pop read read_grouped read_grouped_head read_grouped_head_with_poll read_grouped_rr read_grouped_rr_with_poll
         read_grouped_with_poll read_with_poll receive receiver_claim receiver_open receiver_ranges reject release set_vt
         store_result
     """,

@@ -8,7 +8,7 @@ from typing import Any
 
 import spanmq
 from spanmq import Message
-from spanmq.tasks import GIVEN, Call, Reject, Result, Tasks
+from spanmq.tasks import GIVEN, Call, Reject, Result, Signal, Tasks, Wait
 
 tasks = Tasks("compute")
 
@@ -66,3 +66,13 @@ def fail(how: str) -> Any:
 @tasks.task(process=True)
 def step(number: int) -> list[Call]:
     return [where.call(number), where.using(delay=3600).call(number)]
+
+
+@tasks.task(process=True)
+def park(number: int) -> Wait:
+    return Wait(f"go {number}", timeout=600, then=resume.call(number))
+
+
+@tasks.task(process=True, store_result=True)
+def resume(number: int, *, signal: Signal = GIVEN) -> list[object]:
+    return [number, signal.body, os.getpid()]

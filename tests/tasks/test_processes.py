@@ -57,6 +57,13 @@ async def test_tasks_run_in_processes_and_only_what_fails_ends_with_its_process(
         [ended] = compute.batches.list()
         assert ended.message_id is not None
         assert compute.results.get("compute", ended.message_id) == {ended.message_id: [5, 3]}
+        assert tasks.signal("go 4", {"a": 1}) == "kept"
+        parked = computing.park.send(4)
+        assert await outcomes.all(2) == ["acked"] * 2
+        [resumed] = compute.results.get("compute", parked.message_id + 1).values()
+        assert isinstance(resumed, list)
+        assert resumed[:2] == [4, {"a": 1}]
+        assert resumed[2] != os.getpid()
         computing.spin.send()
         stopped = await outcomes.next()
         assert (stopped.outcome, stopped.error_class) == ("dead", "TimeoutError")

@@ -72,6 +72,83 @@ def deliver_beside(calls: list[Call]) -> None:
     calls[16].got["left"] += [6, 7]
 
 
+def of_a_pipeline() -> list[Call]:
+    """Return a history of a stream whose driver is killed twice, of a worker beside it, and of an export."""
+    return [
+        call("send", 1, 2, [1, 2, 3, 4, 5, 6], groups=[None, None, None, None, "a", "a"]),
+        call("receive", 3, 4, [[3, 70], [4, 70]], seconds=LEASE),
+        # 2: a batch, and its driver is killed; 3: the next one has it again.
+        call("claim", 5, 6, [[1, -7], [2, -7], [5, -7], [6, -7]]),
+        call("claim", 8, 9, [[1, -7], [2, -7], [5, -7], [6, -7]]),
+        # 4: killed, and it may have settled the batch; 5: the next one says so again, and a third one.
+        replace(call("confirm", 10, 11, None, lease=-7), ended=NEVER),
+        call("confirm", 12, 13, None, lease=-7),
+        call("confirm", 14, 15, None, lease=-7),
+        # 7, 8: two are archived; 9: a lake has them.
+        call("settle", 20, 21, [3], ids=[3], into="archived"),
+        call("settle", 22, 23, [4], ids=[4], into="archived"),
+        call("export", 30, 31, None, ids=[3, 4]),
+        # Retention has deleted one.
+        call("look", 100, 101, {"left": [], "dead": [], "archived": [4], "exported": [3, 4]}),
+    ]
+
+
+def deliver_to_two(calls: list[Call]) -> None:
+    calls.append(call("receive", 9.2, 9.4, [[1, 71]], seconds=LEASE))
+
+
+def deliver_group_to_two(calls: list[Call]) -> None:
+    """Deliver the next one of a group to a worker while the stream has the first."""
+    calls[2].got, calls[3].got = calls[2].got[:3], calls[3].got[:3]
+    calls.append(call("receive", 9.2, 9.4, [[6, 71]], seconds=0))
+    calls.append(call("settle", 9.5, 9.6, [6], ids=[6], lease=71))
+
+
+def not_confirmed(calls: list[Call]) -> None:
+    del calls[4:7]
+
+
+def note_what_was_not_archived(calls: list[Call]) -> None:
+    calls[9].ids.append(2)
+    calls[10].got["exported"].append(2)
+
+
+def note_early(calls: list[Call]) -> None:
+    calls[9].began, calls[9].ended = 15_000_000_000, 16_000_000_000
+
+
+# Two leases of a message, and it is settled by the older one.
+TWO_LEASES = {"leased twice at a time", "settled by an old lease"}
+# The same, in which a stream or an export has to do with it.
+FALSE_PIPELINES: dict[str, tuple[set[str], Callable[[list[Call]], Any]]] = {
+    "a stream's message goes to a worker": (TWO_LEASES, deliver_to_two),
+    "a stream's group goes on elsewhere": ({"in flight together", "out of order"}, deliver_group_to_two),
+    "another stream has it too": (
+        TWO_LEASES,
+        lambda calls: calls.append(call("claim", 9.2, 9.4, [[1, -8]])),
+    ),
+    "a batch comes again after it was confirmed": (
+        {"delivered after it was settled"},
+        lambda calls: calls.append(call("claim", 40, 41, [[1, -7]])),
+    ),
+    "a batch is never confirmed": ({"lost"}, not_confirmed),
+    "a confirmed message is left": ({"not kept"}, lambda calls: calls[10].got["left"].append(1)),
+    "a worker settles it too": (
+        {"settled twice"},
+        lambda calls: calls.append(call("settle", 11, 12, [2], ids=[2], lease=71)),
+    ),
+    "retention deletes what no lake has": ({"not kept"}, lambda calls: calls[9].ids.remove(3)),
+    "a lake lacks what the database was told": (
+        {"not exported"},
+        lambda calls: calls[10].got["exported"].remove(3),
+    ),
+    "a lake has a row twice": ({"exported twice"}, lambda calls: calls[10].got["exported"].append(4)),
+    "a lake has what was never archived": ({"exported before it was archived"}, note_what_was_not_archived),
+    "an export is noted before the archive has it": (
+        {"exported before it was archived"},
+        note_early,
+    ),
+}
 # What makes a history false, by the rule that must find it.
 FALSE: dict[str, Callable[[list[Call]], Any]] = {
     "invented": lambda calls: calls[16].got["left"].append(9),
@@ -99,7 +176,26 @@ def test_true_history_breaks_no_rule() -> None:
     assert rules_broken(true_history()) == set()
 
 
-@pytest.mark.parametrize("rule", [*RULES, *ORDERED_RULES])
+def test_true_history_of_a_pipeline_breaks_no_rule() -> None:
+    assert rules_broken(of_a_pipeline()) == set()
+    # What a lake has without a note of it: its export was killed between the two.
+    assert rules_broken([each for each in of_a_pipeline() if each.verb != "export"]) == {"not kept"}
+
+
+@pytest.mark.parametrize("name", FALSE_PIPELINES)
+def test_false_history_of_a_pipeline_is_refused(name: str) -> None:
+    calls = of_a_pipeline()
+    rules, change = FALSE_PIPELINES[name]
+    change(calls)
+    assert rules_broken(calls) == rules
+
+
+def test_each_rule_has_a_false_history() -> None:
+    of_pipelines = set().union(*(rules for rules, _ in FALSE_PIPELINES.values()))
+    assert {*RULES, *ORDERED_RULES} == FALSE.keys() | of_pipelines
+
+
+@pytest.mark.parametrize("rule", FALSE)
 def test_false_history_is_refused_by_one_rule(rule: str) -> None:
     calls = true_history()
     FALSE[rule](calls)
@@ -206,9 +302,13 @@ def test_recorded_calls_are_read_as_they_were(tmp_path: Path) -> None:
             raise psycopg.errors.DeadlockDetected
         open_call.got = [1]
         open_call.end()
+    # The same client once more.
+    with Recorder(tmp_path, "one") as again, again.call("count") as counting:
+        counting.got = 5
     with (tmp_path / "two.jsonl").open("a") as file:
         file.write(json.dumps({"number": 2, "verb": "a kill cut this"})[:-5])
-    send, settle, lost, ended = read(tmp_path)
+    send, settle, lost, ended, count = read(tmp_path)
+    assert (count.verb, count.got) == ("count", 5)
     assert (send.verb, send.groups, send.got) == ("send", ["a", None], [1, 2])
     assert (settle.ids, settle.lease, settle.into, settle.error, settle.got) == ([1], 7, "dead", "no", [1])
     assert send.began < settle.began < send.ended < lost.began < ended.began < settle.ended

@@ -15,19 +15,18 @@ logger = logging.getLogger("spanmq.push")
 
 
 class Endpoint:
-    """A URL that messages are pushed to. Only its host is ever printed: the rest may be a secret.
+    """A `url` that messages are pushed to. Only its host is ever printed: the rest may be a secret.
 
     `secrets` are one for each signature: a new one beside the old one, while the receiver changes over. Without any,
     requests are not signed. Raises InvalidArgumentError for a URL or a secret that is not valid, and
     ExtraNotInstalledError for a key of Ed25519 without the package cryptography.
     """
 
-    __slots__ = ("_signers", "_url_parts", "host", "url")
+    __slots__ = ("_signers", "host", "url")
 
     def __init__(self, url: str, secrets: Iterable[str] = ()) -> None:
-        self.host, secret_part = host_of(url)
+        self.host, _ = host_of(url)
         self.url = url
-        self._url_parts = [each for each in (url, secret_part) if len(each) > 1]
         texts = [secrets] if isinstance(secrets, str) else list(secrets)
         self._signers: list[Signer] = [signer(each) for each in texts]
 
@@ -35,18 +34,16 @@ class Endpoint:
         return f"Endpoint({self.host})"
 
     def headers(self, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-        """Return the headers of the specification for a request with this body."""
+        """Return the headers of the specification for a request with this `body`.
+
+        `message_id` identifies the message to its receiver, and `timestamp` is the time of the attempt, in whole
+        seconds since 1970. Raises TypeError for a body that is not bytes.
+        """
         headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
         if self._signers:
             content = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
             headers["webhook-signature"] = " ".join(sign(content) for sign in self._signers)
         return headers
-
-    def hidden(self, text: str) -> str:
-        """Return a text without the URL, or the part of it behind the host."""
-        for part in self._url_parts:
-            text = text.replace(part, "…")
-        return text
 
 
 class EndpointsFile:
@@ -103,6 +100,13 @@ def _endpoint(name: str, table: Any) -> Endpoint:
         return Endpoint(table["url"], secrets)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"the endpoint {name!r}: {error.message}", hint=error.hint) from error
+
+
+def without_url(text: str, url: str) -> str:
+    """Return a text without a URL, and without what follows its host."""
+    for part in (url, host_of(url)[1]):
+        text = text.replace(part, "…") if len(part) > 1 else text
+    return text
 
 
 def host_of(url: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from spanmq.codec.body import RawJson
 from spanmq.errors import ExtraNotInstalledError
 from spanmq.model import Message
 from spanmq.push.addresses import AddressRefusedError, Guard
-from spanmq.push.endpoint import Endpoint
+from spanmq.push.endpoint import Endpoint, without_url
 from spanmq.version import __version__
 from spanmq.worker import Worker, log
 from spanmq.worker.event import Event, WorkerStopping
@@ -46,7 +46,7 @@ def push_worker(
     timeout: float = 15.0,
     **settings: Unpack[WorkerOptions],
 ) -> Worker:
-    """Return a worker that sends each message of a queue to an endpoint, as a webhook.
+    """Return a worker that sends each message of a `queue` to an endpoint, as a webhook.
 
     `endpoint` is that of all messages, or a function, plain or async, that returns the one of a message, and None if
     it has none. The networks in `allow`, such as "10.0.0.0/8", may be sent to; other private addresses are refused. A
@@ -147,7 +147,9 @@ class _Push:
             category = "UNKNOWN" if isinstance(cause, AddressRefusedError | ValueError) else "DEPENDENCY"
             # The text of other errors quotes the URL.
             text = str(cause) if isinstance(cause, OSError) else ""
-            reason = endpoint.hidden(f"{endpoint.host} can't be reached: {text or type(cause).__name__}")
+            reason = without_url(
+                f"{endpoint.host} can't be reached: {text or type(cause).__name__}", endpoint.url
+            )
             raise _UndeliveredError(
                 Failure("nack", storable(reason), category, error_class=type(cause).__qualname__)
             ) from None
@@ -183,7 +185,8 @@ class _Push:
         """Return what becomes of a message that the endpoint did not accept."""
         status = response.status
         answer = (await response.content.read(ANSWER_BYTES_MAX)).decode("utf-8", "replace")
-        reason = storable(endpoint.hidden(" ".join(f"{endpoint.host} answered {status} {answer}".split())))
+        reason = " ".join(f"{endpoint.host} answered {status} {answer}".split())
+        reason = storable(without_url(reason, endpoint.url))
         error_class = f"HTTP {status}"
         if status == 410:
             return _UndeliveredError(Failure("reject", reason, "PERMANENT", error_class=error_class))

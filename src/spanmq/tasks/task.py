@@ -208,7 +208,7 @@ class Task(Generic[P, R]):
         for is_wrong, reason in (
             (self.is_async, "is an async function: a process runs plain ones"),
             (
-                self.arguments.injected - {"message", "batch", "results"},
+                self.arguments.injected - {"message", "batch", "results", "signal"},
                 "takes a transaction, which stays in the worker",
             ),
             (

@@ -7,17 +7,20 @@ A test in whose own session an act runs gives no seam.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
 import pyarrow
+from bench.history.recording import recording
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType
 
@@ -55,6 +58,10 @@ NO_SEAM: Final = ""
 REPAIRED: Final = 1_000_000_000
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
 HIT: Final = "hit"
+# The folder of what the clients of an act have recorded.
+HISTORY: Final = "history"
+# What the process of a reader records until it ends.
+RECORDED: Final = ExitStack()
 GROUPS: Final = 5
 # Of an export, as they are: an act that has stopped leaves its own in their places.
 STEPS: Final = (export_module.verify, DeltaFormat.commit, store.write_manifest, state.record)
@@ -98,9 +105,17 @@ class StoppingReader(StreamReader):
     def __init__(self, source: SeamSource, schema: StructType) -> None:
         super().__init__(read_options(source.plain), schema)
         self._stop = source.stop
+        self._is_recorded = False
+
+    def _record(self) -> None:
+        """Record the calls of this process from now on: it is one reader's, and ends with it."""
+        if not self._is_recorded:
+            RECORDED.enter_context(recording(self._stop.folder / HISTORY, f"stream {os.getpid()}", "orders"))
+            self._is_recorded = True
 
     def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802
         """Stop before what is up to `start` is settled, after a claim, and after the last settlement."""
+        self._record()
         if start and start["lease"] > 0:
             self._stop.at("committed")
         end = super().latestOffset(start, limit)
@@ -112,6 +127,7 @@ class StoppingReader(StreamReader):
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Stop when the offset is in the checkpoint, and no task has run."""
+        self._record()
         found = super().partitions(start, end)
         if found:
             self._stop.at("planned")
@@ -216,7 +232,8 @@ def stream(spark: SparkSession, act: Act) -> None:
         frame.write.mode("overwrite").parquet(str(act.folder / "lake" / f"batch={number}"))
         stop.at("written")
 
-    reader = named(spark.readStream, act)
+    spark.dataSource.register(StoppingSource)
+    reader = with_seam(named(spark.readStream, act).format("stopping"), act)
     frame = reader.options(maxOffsetsPerTrigger=act.batch, minPartitions=2).load()
     writer = frame.writeStream.foreachBatch(write).option(
         "checkpointLocation", str(act.folder / "checkpoint")
@@ -304,7 +321,9 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
         stop.at("named")
         return note(*given, **named)
 
+    database = str(conninfo_to_dict(act.dsn)["dbname"])
     with (
+        recording(act.folder / HISTORY, f"export {os.getpid()}", "orders", database),
         patch.object(export_module, "verify", verifying),
         patch.object(DeltaFormat, "commit", committing),
         patch.object(runs, "write_manifest", naming),

@@ -16,8 +16,11 @@ import psycopg
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
+from bench.history import Recorder, problems
+from bench.history.clients import told
+from bench.history.recording import recording
 from tests.process.spark import driver
-from tests.process.spark.driver import GROUPS, NO_SEAM, Act
+from tests.process.spark.driver import GROUPS, HISTORY, NO_SEAM, Act
 from tests.process.spark.lakes import file_of
 from tests.process.spark.object_store import BUCKET
 from tests.process.spark.rabbit import Rabbit, consumed, declare
@@ -85,9 +88,22 @@ def checksum(bodies: list[str]) -> int:
 
 def fill(scene: Scene, quantity: int) -> None:
     """Send messages of ids 1 to `quantity`."""
-    for first, last in calls(quantity):
-        ids = f"generate_series({first}, {last}) id"
-        scene.ask("count(*)", f"pgmq.send_batch('orders', (select array_agg({BODY} order by id) from {ids}))")
+    with Recorder(scene.act.folder / HISTORY, "sender") as recorder:
+        for first, last in calls(quantity):
+            ids = f"generate_series({first}, {last}) id"
+            with recorder.call("send", groups=[None] * (last - first + 1)) as sending:
+                bodies = f"(select array_agg({BODY} order by id) from {ids})"
+                scene.ask("count(*)", f"pgmq.send_batch('orders', {bodies})")
+                sending.got = list(range(first, last + 1))
+
+
+def assert_true(scene: Scene, recorded: set[str], exported: list[int] | None = None) -> None:
+    """Check what the clients have recorded, these verbs among it; `exported` are the ids of a lake's rows."""
+    folder = scene.act.folder / HISTORY
+    with psycopg.connect(scene.act.dsn, autocommit=True) as connection:
+        history = told(folder, connection, "orders", exported)
+    assert problems(history) == []
+    assert {call.verb for call in history} >= recorded
 
 
 def calls(quantity: int) -> list[tuple[int, int]]:
@@ -104,18 +120,21 @@ def sent(scene: Scene, quantity: int) -> int:
 def prepare_stream(scene: Scene) -> Scene:
     """Send many messages; a worker has some of them meanwhile, and gives them back later."""
     fill(scene, MESSAGES)
-    held = scene.client.receive("orders", 100, lease=3600)
+    with recording(scene.act.folder / HISTORY, "holder", "orders"):
+        held = scene.client.receive("orders", 100, lease=3600)
     return replace(scene, held=held, act=replace(scene.act, batch=MESSAGES // 4))
 
 
 def audit_stream(spark: SparkSession, scene: Scene) -> None:
     """Drain the rest: each message must be there once, as it was sent."""
-    scene.client.release(scene.held)
+    with recording(scene.act.folder / HISTORY, "holder", "orders"):
+        scene.client.release(scene.held)
     driver.stream(spark, replace(scene.act, seam=NO_SEAM))
     assert scene.client.queues.metrics("orders").length == 0
     assert [each.held for each in scene.client.admin.receivers.list("orders")] == [0]
     found = pyarrow.parquet.read_table(scene.act.folder / "lake", columns=["message_id", "body"])
     assert_once(found, scene, MESSAGES)
+    assert_true(scene, {"send", "receive", "free", "claim", "confirm"})
 
 
 def assert_once(found: pyarrow.Table, scene: Scene, quantity: int) -> None:
@@ -197,9 +216,13 @@ def assert_relayed(scene: Scene) -> None:
 
 def prepare_export(scene: Scene) -> Scene:
     fill(scene, OF_JOBS)
-    for first, last in calls(OF_JOBS):
-        ids = f"(select array_agg(id) from generate_series({first}, {last}) id)"
-        assert scene.ask("count(*)", f"pgmq.archive('orders', {ids})") == last - first + 1
+    with Recorder(scene.act.folder / HISTORY, "archiver") as recorder:
+        for first, last in calls(OF_JOBS):
+            ids = list(range(first, last + 1))
+            with recorder.call("settle", ids=ids, into="archived") as settling:
+                settling.got = ids
+                chosen = f"(select array_agg(id) from generate_series({first}, {last}) id)"
+                assert scene.ask("count(*)", f"pgmq.archive('orders', {chosen})") == len(ids)
     return scene
 
 
@@ -218,11 +241,13 @@ def audit_export(spark: SparkSession, scene: Scene) -> None:
         table = deltalake.DeltaTable(f"{lake.uri}/archive")
         assert_once(table.to_pyarrow_table(columns=columns), scene, OF_JOBS)
     files = [file_of(lake, name, columns) for name in manifest.files]
-    assert_once(pyarrow.concat_tables(files), scene, OF_JOBS)
+    found = pyarrow.concat_tables(files)
+    assert_once(found, scene, OF_JOBS)
     assert set(lake.sizes(folder_of("archive", "orders"))) == set(manifest.files)
     # Retention may delete just that.
     exported = scene.ask("ids::text", "spanmq_core.archive_export_ids")
     assert exported == f"{{[1,{OF_JOBS + 1})}}"
+    assert_true(scene, {"send", "settle", "export"}, found.column("message_id").to_pylist())
 
 
 def exports(lake: Lake) -> list[Manifest]:

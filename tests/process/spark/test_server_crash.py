@@ -6,6 +6,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from bench.history import Recorder, read
+from tests.histories import checked
 from tests.spark.protocol import Batches, Stream
 
 from spanmq import embedded, schema
@@ -22,8 +24,15 @@ def test_server_that_crashes_in_mid_batch_loses_and_doubles_nothing(tmp_path: Pa
             schema.install(connection)
         with Client(server.dsn) as client:
             client.queues.create("orders")
+        history = tmp_path / "history"
+        with checked(server.dsn, history), Client(server.dsn) as client:
             # More than what fits into the buffers between server and Arrow.
-            client.send_batch("orders", [{"n": i, "pad": "x" * 2000} for i in range(10_000)])
+            bodies = [{"n": i, "pad": "x" * 2000} for i in range(10_000)]
+            with (
+                Recorder(history, "sender") as recorder,
+                recorder.call("send", groups=[None] * 10_000) as call,
+            ):
+                call.got = client.send_batch("orders", bodies)
             lake = Stream({"dsn": server.dsn, "queue": "orders", "minPartitions": 3}, tmp_path)
             keep = lake.sink
 
@@ -52,5 +61,6 @@ def test_server_that_crashes_in_mid_batch_loses_and_doubles_nothing(tmp_path: Pa
             lake.sink = keep
             assert lake.run() == [10_000]
             assert Counter(json.loads(row["body"])["n"] for row in lake.lake[1]) == Counter(range(10_000))
+        assert {call.verb for call in read(history)} >= {"send", "claim", "confirm"}
         with Client(server.dsn) as client:
             assert client.queues.metrics("orders").length == 0

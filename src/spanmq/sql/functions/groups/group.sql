@@ -55,14 +55,7 @@ declare
     full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
     took bigint[];
     ids bigint[] := '{}';
-    -- Where on the ring of groups this session's last claim of the queue ended, and whether this one is an odd one: a
-    -- custom setting has both. Any place is valid, so only fairness depends on it. (Groups whose hashes differ in the
-    -- last five bits only share a turn.)
-    kept text := current_setting('spanmq.turn_' || this_queue, true);
-    turn bigint := case when kept ~ '^-?[0-9]{1,18}$'
-                   then ((kept::bigint >> 1) << 5) | 30 | (ascii(right(kept, 1)) & 1)
-                   -- The lowest bits of so large a product are zeros.
-                   else ((random() * 2 - 1) * 9.2e18)::bigint | (random() < 0.5)::int end;
+    turn bigint := spanmq_core.get_turn(this_queue);
     is_odd boolean := turn & 1 = 1;
     begun_at bigint := turn | 31;
     steps int := 0;
@@ -155,7 +148,7 @@ begin
         exit when missing = 0;
     end loop;
     if there_is_more then
-        perform set_config('spanmq.turn_' || this_queue, ((turn >> 5) * 2 + (not is_odd)::int)::text, false);
+        perform spanmq_core.set_turn(this_queue, turn, not is_odd);
     end if;
     -- There may be more messages behind those of a group: in equal parts, until all groups have returned theirs.
     while missing > 0 and (is_fair or mode = 'rr') and full_hashes <> '{}' loop

@@ -19,7 +19,8 @@ declare
     least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
     expired bigint[] := '{}';
     late bigint[];                 -- messages of an expired lease, to be delivered alone, or maybe out of attempts
-    dead bigint[];
+    used_up bigint[];
+    lapsed bigint[];               -- messages whose last lease, which they had alone, was lost
     suspects bigint[] := '{}';
     has_buried boolean;
 begin
@@ -33,44 +34,41 @@ begin
     if expired = '{}' and late = '{}' then
         return ids;
     end if;
+    late := spanmq_core.without(late, expired);
+    used_up := spanmq_core.spent(this, late, least_attempts);
+    late := spanmq_core.without(late, used_up);
+    lapsed := spanmq_core.exhausted(this, array(
+        select u.msg_id from spanmq_core.unsettled u
+        where u.queue_id = this.queue_id and u.msg_id = any (late)
+          and spanmq_core.was_alone(u.lease_id + 0, u.alone, u.attempts)), this.max_attempts, 0, false);
+    late := array(select u.msg_id from spanmq_core.unsettled u
+                  where u.queue_id = this.queue_id and u.msg_id = any (spanmq_core.without(late, lapsed))
+                    and (u.lease_id <> 0 or u.alone > 0));
+    if isolates then
+        suspects := spanmq_core.suspects_among(this, late);
+    end if;
+    if leases then
+        -- Not of messages without a limit, and once: what goes back beside suspects is looked through again.
+        late := array(
+            select u.msg_id from spanmq_core.unsettled u
+            where u.queue_id = this.queue_id and u.lease_id + 0 <> 0 and u.alone <> 1
+              and u.msg_id = any (case when suspects = '{}' then late else suspects end));
+        perform spanmq_core.note_failure(
+            this.queue_id, spanmq_core.exhausted(this, late, this.max_attempts, 1000, false), at_, 'expired',
+            ('UNKNOWN', 'the lease ran out', 'LeaseExpired', null, null)::spanmq_core.reason);
+    end if;
+    if suspects <> '{}' then
+        -- Before any becomes a dead letter: one that blocks its group would keep the messages in front of it there.
+        perform spanmq_core.move_to_later(this.queue_id, suspects);
+        update spanmq_core.later l set lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = 1
+            where l.queue_id = this.queue_id and l.msg_id = any (suspects);
+        return '{}';
+    end if;
     policy := spanmq_core.policy_of(this.queue_id);
     has_buried := spanmq_core.drop_or_bury(this, expired, at_);
-    ids := spanmq_core.without(ids, expired);
-    late := spanmq_core.without(late, expired);
-    if late <> '{}' then
-        dead := spanmq_core.spent(this, late, least_attempts);
-        has_buried := spanmq_core.bury(this, dead, at_, no_attempt_left, null::bigint) > 0 or has_buried;
-        ids := spanmq_core.without(ids, dead);
-        late := spanmq_core.without(late, dead);
-        dead := spanmq_core.exhausted(this, array(
-            select u.msg_id from spanmq_core.unsettled u
-            where u.queue_id = this.queue_id and u.msg_id = any (late)
-              and spanmq_core.was_alone(u.lease_id + 0, u.alone, u.attempts)), this.max_attempts, 0, false);
-        has_buried := spanmq_core.bury(this, dead, at_, last_ran_out, null::bigint) > 0 or has_buried;
-        ids := spanmq_core.without(ids, dead);
-        late := array(select u.msg_id from spanmq_core.unsettled u
-                      where u.queue_id = this.queue_id and u.msg_id = any (late)
-                        and (u.lease_id <> 0 or u.alone > 0));
-        if isolates then
-            suspects := spanmq_core.suspects_among(this, late);
-        end if;
-        if leases then
-            -- Not of messages without a limit, and once: what goes back beside suspects is looked through again.
-            late := array(
-                select u.msg_id from spanmq_core.unsettled u
-                where u.queue_id = this.queue_id and u.lease_id + 0 <> 0 and u.alone <> 1
-                  and u.msg_id = any (case when suspects = '{}' then late else suspects end));
-            perform spanmq_core.note_failure(
-                this.queue_id, spanmq_core.exhausted(this, late, this.max_attempts, 1000, false), at_, 'expired',
-                ('UNKNOWN', 'the lease ran out', 'LeaseExpired', null, null)::spanmq_core.reason);
-        end if;
-        if suspects <> '{}' then
-            perform spanmq_core.move_to_later(this.queue_id, suspects);
-            update spanmq_core.later l set lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = 1
-                where l.queue_id = this.queue_id and l.msg_id = any (suspects);
-            return '{}';
-        end if;
-    end if;
+    has_buried := spanmq_core.bury(this, used_up, at_, no_attempt_left, null::bigint) > 0 or has_buried;
+    has_buried := spanmq_core.bury(this, lapsed, at_, last_ran_out, null::bigint) > 0 or has_buried;
+    ids := spanmq_core.without(ids, expired || used_up || lapsed);
     if has_buried and policy.dead_letter_blocks_group
         and (mode is not null or spanmq_core.regards_groups(policy)) then
         -- Those without a group wait for nothing.

@@ -59,8 +59,8 @@ declare
     replaces boolean := on_duplicate = 'replace';
     replaced bigint[] := '{}';
     leader int[];                  -- as in draw_once()
-    -- The ids that are still to be taken, in the order in which all take them; the places of their messages; the
-    -- messages that hold them, null for none; and by the id when that was noted.
+    -- The ids that are still to be taken, the places of their messages, and the messages that hold them (null: none);
+    -- and by its id when each was noted.
     wanted text[];
     places int[];
     holders bigint[];
@@ -82,9 +82,7 @@ begin
     if on_duplicate = 'raise' and false = any (is_first) then
         perform spanmq_core.raise_held(dedup_ids[array_position(is_first, false)], null);
     end if;
-    select coalesce(array_agg(u.dedup_id order by u.dedup_id collate "C"), '{}'),
-           coalesce(array_agg(u.place::int order by u.dedup_id collate "C"), '{}')
-        into wanted, places
+    select coalesce(array_agg(u.dedup_id), '{}'), coalesce(array_agg(u.place::int), '{}') into wanted, places
         from unnest(dedup_ids, is_first) with ordinality u (dedup_id, is_first, place)
         where u.is_first and u.dedup_id is not null;
     loop
@@ -127,6 +125,7 @@ begin
         with taken as (
             insert into spanmq_core.dedup_holder as h (queue_id, dedup_id, msg_id, look_at)
                 select this.queue_id, u.dedup_id, ids[u.place], clock_timestamp() + interval '5 minutes'
+                -- All in one order, as in draw_once().
                 from unnest(wanted, places) u (dedup_id, place) order by u.dedup_id collate "C"
                 on conflict (queue_id, dedup_id) do update set msg_id = excluded.msg_id, look_at = excluded.look_at
                 where h.look_at = (known->>h.dedup_id)::timestamptz

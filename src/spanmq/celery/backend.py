@@ -1,6 +1,5 @@
 """The result backend of Celery: results are stored as those of messages of a queue that has none."""
 
-from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
@@ -26,7 +25,6 @@ class Backend(KeyValueStoreBackend):
     """
 
     supports_autoexpire = True
-    supports_native_join = True
 
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
         super().__init__(app, url=url, **options)
@@ -46,13 +44,17 @@ class Backend(KeyValueStoreBackend):
 
     def get(self, key: bytes | str) -> str | None:
         """Return the value of a key."""
-        return self.mget([key])[0]
-
-    def mget(self, keys: Iterable[bytes | str]) -> list[str | None]:
-        """Return the values of keys, None for each that has none."""
-        names = [bytes_to_str(key) for key in keys]
-        firsts = self._pieces(_id_of(name, 0) for name in names)
-        return [self._whole(name, firsts.get(_id_of(name, 0))) for name in names]
+        name = bytes_to_str(key)
+        first = self._pieces([_id_of(name, 0)])
+        while first and first[0]["key"] == name:
+            pieces = first
+            # In one statement: a value that is replaced meanwhile is read before or after that.
+            if (count := first[0]["pieces"]) > 1:
+                pieces = self._pieces([_id_of(name, number) for number in range(count)])
+            if pieces and pieces[0]["pieces"] == count == len(pieces):
+                return "".join(piece["value"] for piece in pieces)
+            first = pieces[:1]
+        return None
 
     def set(self, key: bytes | str, value: bytes | str) -> None:
         """Store the value of a key for as long as results are kept."""
@@ -75,23 +77,13 @@ class Backend(KeyValueStoreBackend):
                 result = {"key": key, "pieces": len(pieces), "value": piece}
                 client.results.store(self._queue, _id_of(key, number), result, keep_for=keep_for)
 
-    def _pieces(self, ids: Iterable[int]) -> dict[int, Any]:
+    def _pieces(self, ids: list[int]) -> list[Any]:
+        """Return the pieces of these ids that are kept, in the order of the ids."""
         try:
-            return self._session.client.results.get(self._queue, ids)
+            results: dict[int, Any] = self._session.client.results.get(self._queue, ids)
         except QueueNotFoundError:  # nothing was stored yet
-            return {}
-
-    def _whole(self, key: str, first: Any) -> str | None:
-        if not isinstance(first, dict) or first["key"] != key:
-            return None
-        ids = [_id_of(key, number) for number in range(first["pieces"])]
-        if len(ids) == 1:
-            return str(first["value"])
-        # In one statement: a value that is replaced meanwhile is read before or after that.
-        pieces = self._pieces(ids)
-        if pieces.get(ids[0], {}).get("pieces") != len(ids):
-            return self.get(key)
-        return "".join(pieces[each]["value"] for each in ids)
+            return []
+        return [results[each] for each in ids if each in results]
 
 
 def _id_of(key: str, number: int) -> int:

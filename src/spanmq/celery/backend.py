@@ -25,8 +25,6 @@ class Backend(KeyValueStoreBackend):
     """
 
     supports_autoexpire = True
-    # To join one result after the other also sees that a task before them has failed.
-    supports_native_join = False
 
     def __init__(self, app: Any, url: str | None = None, **options: Any) -> None:
         super().__init__(app, url=url, **options)

@@ -44,7 +44,7 @@ from spanmq.spark.options import read_options
 from spanmq.spark.reader import RangePartition
 from spanmq.spark.session import adopt, java_options, session
 from spanmq.spark.stream import Offset, StreamReader
-from spanmq.spark.writer import CHUNK, StreamWriter, Writer, Written
+from spanmq.spark.writer import CHUNK, StreamWriter, Writer, Written, identity
 
 # In the order in which a batch passes them.
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
@@ -162,7 +162,7 @@ class StoppingStreamWriter(StreamWriter):
         self._stop, self._epoch = source.stop, int(source.options["after"])
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> Written:
-        _, epoch = self._identity()
+        _, epoch = identity()
         return super().write(stopping(iterator, self._stop) if epoch == self._epoch else iterator)
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803

@@ -224,10 +224,10 @@ UNRECORDED = {
         copy_begin copy_publish bulk_close bulk_publish bulk_published bulk_reserve bulk_seal
     """,
     "they receive and settle, as programs do all the time": """
-        ack ack_with_results archive await_messages begin_alone close_bucket delete extend hold look_ahead nack pass_on
-        pop read read_grouped read_grouped_head read_grouped_head_with_poll read_grouped_rr read_grouped_rr_with_poll
-        read_grouped_with_poll read_with_poll receive receiver_claim receiver_open receiver_ranges reject release set_vt
-        store_result
+        ack ack_with_results archive await_messages begin_alone close_bucket delete extend hold
+        look_ahead nack pass_on pop read read_grouped read_grouped_head read_grouped_head_with_poll
+        read_grouped_rr read_grouped_rr_with_poll read_grouped_with_poll read_with_poll receive
+        receiver_claim receiver_open receiver_ranges reject release set_vt store_result
     """,
     "programs report by them what they do": """
         begin_notices begin_pipeline_run end_notices end_pipeline_run maintain move_sqs_messages note_export

@@ -64,11 +64,14 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(VENV)/bin/spanmq demo --report demo-report $(ARGS)
 
-# What test-deep runs in full, and `make test` every fourth case of each test, unless ARGS choose.
-IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) tests/service/test_neighbours.py
+# What test-deep runs in full, on PostgreSQL 18. `make test` runs every fourth case of each of these tests, and of all that
+# test-deep runs on PostgreSQL 16, unless ARGS choose.
+IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) \
+	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py
+SAMPLED := tests/sql/ $(filter-out tests/sql/%,$(IN_FULL))
 
 # What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
-test: export SPANMQ_TEST_SAMPLED := $(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))
+test: export SPANMQ_TEST_SAMPLED := $(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(SAMPLED))
 test: setup
 	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
 

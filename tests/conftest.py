@@ -25,9 +25,17 @@ from spanmq.testing.databases import new_database, with_database
 if TYPE_CHECKING:
     from tests.recorded import Recorded
 
+# Of tests whose paths begin so only every fourth case is run, and of all tests a quarter of Hypothesis' examples:
+# `make test` leaves the others to `make test-deep`.
+SAMPLED = tuple(os.environ.get("SPANMQ_TEST_SAMPLED", "").split())
+SAMPLE_STEP = 4
 # A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
 settings.register_profile(
-    "spanmq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "spanmq",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    max_examples=100 // SAMPLE_STEP if SAMPLED else 100,
 )
 settings.load_profile("spanmq")
 
@@ -53,9 +61,6 @@ GROUPS = {
     "tests/process/dashboard/": "browser",
     "tests/sql/default_settings/": "default",
 }
-# Of tests whose paths begin so only every fourth case is run: `make test` leaves the others to `make test-deep`.
-SAMPLED = tuple(os.environ.get("SPANMQ_TEST_SAMPLED", "").split())
-SAMPLE_STEP = 4
 # A copy made before pytest captures what tests write there.
 STDERR = os.dup(2)
 

@@ -29,6 +29,7 @@ class Governed(Model):
             dict(self.messages),
             dict(self.archive),
             dict(self.dead),
+            dict(self.holders),
             self.policy,
             dict(self.priorities),
             self.paused,

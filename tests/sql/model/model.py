@@ -74,7 +74,7 @@ class Model:
         """Return the message for which the id stands, if any."""
         message = self.messages.get(self.holders.get(dedup_id or "", 0))
         is_started = message is not None and (message.read_ct > 0 or message.lease is not None)
-        return None if message is None or until_started and is_started else message.id
+        return None if message is None or (until_started and is_started) else message.id
 
     def take_id(self, message_id: int, dedup_id: str) -> None:
         self.messages[message_id] = replace(self.messages[message_id], dedup_id=dedup_id)

@@ -17,7 +17,13 @@ class Published(Model):
     subscribed: Model = field(default_factory=Model)
 
     def copy(self) -> "Published":
-        return Published(dict(self.messages), dict(self.archive), dict(self.dead), self.subscribed.copy())
+        return Published(
+            dict(self.messages),
+            dict(self.archive),
+            dict(self.dead),
+            dict(self.holders),
+            self.subscribed.copy(),
+        )
 
     def send(
         self,

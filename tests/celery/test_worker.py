@@ -6,12 +6,17 @@ import pytest
 from celery import Celery, chord
 from celery.contrib.testing.worker import start_worker
 from celery.result import AsyncResult
+from celery.signals import setup_logging
 from tests.patience import WAIT_SECONDS, wait_until
 
 import spanmq.celery  # noqa: F401, kombu knows the transport by it
 from spanmq import Client
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
+
+
+def configure_nothing(**_: object) -> None:
+    """Leave logging to pytest: without a receiver of its own the signal sets the level of all loggers."""
 
 
 @pytest.fixture
@@ -33,7 +38,9 @@ def app(broker: str) -> Iterator[Celery]:
             raise task.retry(countdown=0.01)  # type: ignore[attr-defined]
         return task.request.retries  # type: ignore[attr-defined,no-any-return]
 
+    setup_logging.connect(configure_nothing)
     yield app
+    setup_logging.disconnect(configure_nothing)
     app.close()
 
 

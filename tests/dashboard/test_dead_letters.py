@@ -193,7 +193,7 @@ def test_patch_is_previewed_on_bodies_and_then_changes_all(keeper: Person, many:
 @pytest.mark.parametrize(
     ("patch", "problem"),
     [
-        ("[", "the patch is no JSON"),
+        ("[", "the patch is not valid JSON"),
         ("{}", "patch must be a JSON array"),
         ('[{"op": "remove", "path": "/none"}]', "the patch does not fit message"),
     ],

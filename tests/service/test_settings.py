@@ -12,7 +12,7 @@ from spanmq.service.settings import Settings
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"tls_certificate": Path("/no/such/file")}, "no file"),
+        ({"tls_certificate": Path("/no/such/file")}, "this file does not exist"),
         ({"tls_key": Path("/no/such/file")}, "requires its certificate"),
         ({"host": "0.0.0.0", "with_tokens": False}, "without tokens"),
         ({"port": 70_000}, "is not a valid port"),

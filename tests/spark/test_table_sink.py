@@ -348,8 +348,8 @@ def test_columns_and_options_that_do_not_fit_are_refused_by_name(
         "create table strict (id bigint not null, made int generated always as (1) stored,"
         " v int not null default 1 unique)"
     )
-    refused("there is no table 'public.none'", table="public.none")
-    refused("there is no table 'a b c'", table="a b c")
+    refused("no table has the name 'public.none'", table="public.none")
+    refused("no table has the name 'a b c'", table="a b c")
     refused("has no column 'boddy'\nhint: Did you mean body", "id long, boddy string")
     refused("lacks the column id, which the table strict needs", "v int", table="strict")
     refused("the column made of the table strict is generated", "id long, made int", table="strict")

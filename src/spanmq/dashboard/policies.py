@@ -32,6 +32,8 @@ GROUPS: Final = {
     ),
     "Retention": ("dead_letter_retention", "archive_on_ack", "archive_retention", "keep"),
 }
+# Shown only if one of them is set, or on a click.
+FOLDED: Final = {"Limits of a group"}
 
 
 async def answer(visit: Visit) -> Response:
@@ -88,6 +90,7 @@ async def _form(
         head=head,
         policy=policy,
         groups=_groups(policy),
+        folded=FOLDED,
         set_here={name: (value, defaults[name]) for name, value in policy.items() if value != defaults[name]},
         schema=await visit.backend.client.queues.schema(head.queue),
         typed=typed,

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.cli.program import ask
+from tests.cli.program import ask, do
 
 from spanmq.client import Client
 
@@ -105,6 +105,19 @@ def test_message_is_settled_in_each_way(calls: Calls, service_database: str, que
     assert calls.settle("nack", [message], error="bad", requeue=False) == ["dead"]
     assert calls.settle("extend", [message], seconds=500) == ["stale"]
     assert ask(service_database, f"select count(*) from spanmq.dead_letters('{queue}')") == 1
+
+
+def test_bucket_is_closed_for_who_receives_next(calls: Calls, service_database: str, queue: str) -> None:
+    calls.send(1)
+    calls.send(2)
+    first = calls.receive(1)
+    assert calls.settle("close-bucket", first, seconds=60) == ["unlimited"]
+    do(service_database, f"""select spanmq.set_policy('{queue}', '{{"rate_limit": 1000}}')""")
+    assert calls.settle("close-bucket", first, seconds=60) == ["closed"]
+    assert calls.receive() == []
+    # It is held as before.
+    assert calls.settle("ack", first) == ["acked"]
+    assert calls.settle("close-bucket", first, seconds=60) == ["stale"]
 
 
 def test_receipts_of_several_leases_are_settled_together(calls: Calls) -> None:

@@ -129,6 +129,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
             "release": {},
             "extend": {"seconds": 60},
             "hold": {"seconds": 60},
+            "close-bucket": {"seconds": 60},
         }
         held = [first, *messages]
         for message, (how, more) in zip(held, settle.items(), strict=False):

@@ -96,8 +96,11 @@ def test_settling_takes_the_scope_of_the_receipts_queue(
         return asking.post(path, json=given, headers={"Authorization": f"Bearer {tokens['receive', queues]}"})
 
     [message] = post("/v1/queues/theirs/receive", "*", {}).json()["messages"]
-    for how in ("ack", "nack", "reject", "release", "extend", "hold"):
-        given = {"receipts": [message["receipt"]], **({"seconds": 1} if how in ("extend", "hold") else {})}
+    for how in ("ack", "nack", "reject", "release", "extend", "hold", "close-bucket"):
+        given = {
+            "receipts": [message["receipt"]],
+            **({"seconds": 1} if how in ("extend", "hold", "close-bucket") else {}),
+        }
         assert post(f"/v1/{how}", "mine", given).status_code == 403
     assert post("/v1/ack", "*", {"receipts": [message["receipt"]]}).json()["results"][0]["outcome"] == "acked"
 

@@ -188,6 +188,14 @@ async def hold(held: Extended, backend: Backend, caller: MaySettle) -> Response:
     )
 
 
+@routes.post("/close-bucket", answer=Outcomes, errors=(404,))
+async def close_bucket(held: Extended, backend: Backend, caller: MaySettle) -> Response:
+    """Let nobody receive for `seconds` from the rate buckets of these messages, which stay in their leases."""
+    return await _settle(
+        backend.client, caller, held.receipts, lambda client: partial(client.close_bucket, seconds=held.seconds)
+    )
+
+
 async def _reject(held: GivenUp, client: AsyncClient, caller: Caller) -> Response:
     return await _settle(client, caller, held.receipts, lambda client: partial(client.reject, **held.reason))
 

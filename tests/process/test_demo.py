@@ -71,7 +71,7 @@ def test_kept_queue_holds_the_flights_of_the_file(database: str) -> None:
     again = demo("--rows", "10", dsn=database)
     assert again.code == 1
     told = json.loads(again.err)["error"]
-    assert (told["code"], told["message"]) == ("error", f"there is a queue {QUEUE} already")
+    assert (told["code"], told["message"]) == ("error", f"queue {QUEUE} exists already")
     assert told["hint"].startswith("spanmq queue drop")
     assert ask(database, f"select count(*) from pgmq.a_{QUEUE}") == 2000
 

@@ -1,6 +1,8 @@
 """The description of the routes: every operation has its answers, and gives them."""
 
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -216,3 +218,22 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("DELETE", "/v1/queues/other")
     left = {f"{route.method} {route.path}" for route in ROUTES} - done
     assert left == set(), "call each route above"
+
+
+AT_ONCE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from spanmq.service.app import TABLES
+from spanmq.service.routes.description import describe
+
+sys.setswitchinterval(1e-6)
+operations = [operation for table in TABLES for operation in table.operations]
+with ThreadPoolExecutor(8) as threads:
+    one, *others = threads.map(describe, [operations] * 8)
+assert one["paths"] and all(other == one for other in others)
+"""
+
+
+def test_threads_may_describe_at_the_same_time() -> None:
+    # In a process that has described nothing before.
+    subprocess.run([sys.executable, "-c", AT_ONCE], check=True)

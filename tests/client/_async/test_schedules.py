@@ -89,4 +89,4 @@ async def test_without_the_package_it_is_said_and_house_is_kept(
             pass
         await client.admin.maintain()
     assert (await client.queues.metrics("orders")).length == 1
-    assert [record.message.split()[0] for record in caplog.records] == ["schedule_not_planned"]
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["schedule_not_planned"]

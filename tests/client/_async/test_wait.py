@@ -211,7 +211,7 @@ async def test_broken_listener_leaves_polls_and_is_logged_once(
         assert ended == [(True,)]
         await client.send("orders", 1)
         assert len(await waiting()) == 1
-    assert [record.message.split()[0] for record in caplog.records if record.name == "spanmq"] == [
+    assert [record.getMessage().split()[0] for record in caplog.records if record.name == "spanmq"] == [
         "listening_failed"
     ]
 
@@ -284,7 +284,7 @@ async def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody
         await keeper.send("orders", 1)
     logged = [record for record in caplog.records if record.name == "spanmq"]
     assert {record.levelno for record in logged} == {logging.WARNING}
-    assert [record.message for record in logged][:3] == [
+    assert [record.getMessage() for record in logged][:3] == [
         f"maintenance_failed number={number} error_class=ServerError error='broken\\n\"in two\"'"
         for number in (1, 3, 6)
     ]

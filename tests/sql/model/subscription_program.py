@@ -36,6 +36,10 @@ class Published(Model):
         Model.send(self, ids, bodies, groups, visible=visible)
         self.subscribed.send(ids, bodies, groups, visible=visible)
 
+    def take_id(self, message_id: int, dedup_id: str) -> None:
+        Model.take_id(self, message_id, dedup_id)
+        self.subscribed.take_id(message_id, dedup_id)
+
 
 class SubscriptionProgram(QueueProgram):
     """The program of any queue; and what happens in its subscription."""

@@ -6,6 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import cache
 from inspect import cleandoc
+from threading import Lock
 from types import UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
@@ -28,13 +29,18 @@ TOKEN: Final = {
 }
 
 
+# Each type of an answer is made once: of two threads that describe at the same time, each would make its own.
+ALONE: Final = Lock()
+
+
 def describe(operations: Iterable[Operation]) -> dict[str, Any]:
     """Return the description of operations."""
     listed = list(operations)
-    schemas = _Schemas(listed)
     paths: dict[str, dict[str, Any]] = {}
-    for operation in listed:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
+    with ALONE:
+        schemas = _Schemas(listed)
+        for operation in listed:
+            paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
     components = {"schemas": schemas.components, "securitySchemes": {"token": TOKEN}}
     return {"openapi": "3.1.0", "info": INFO, "paths": paths, "components": components}
 

@@ -192,7 +192,10 @@ async def hold(held: Extended, backend: Backend, caller: MaySettle) -> Response:
 async def close_bucket(held: Extended, backend: Backend, caller: MaySettle) -> Response:
     """Let nobody receive for `seconds` from the rate buckets of these messages, which stay in their leases."""
     return await _settle(
-        backend.client, caller, held.receipts, lambda client: partial(client.close_bucket, seconds=held.seconds)
+        backend.client,
+        caller,
+        held.receipts,
+        lambda client: partial(client.close_bucket, seconds=held.seconds),
     )
 
 

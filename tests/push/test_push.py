@@ -125,6 +125,19 @@ def test_endpoint_that_asks_for_a_pause_gets_no_other_message_meanwhile(
     assert second.at - first.at >= 1.0
 
 
+def test_endpoint_that_asks_for_a_pause_closes_the_rate_bucket_for_all_workers(
+    client: Client, database: str, hook: Hook
+) -> None:
+    client.queues.set_policy("orders", rate_limit=1_000)
+    client.send("orders", 1)
+    hook.answers = [(429, {"Retry-After": "3600"})]
+    assert push(database, hook.url).code == 0
+    client.send("orders", 2)
+    assert client.receive("orders") == []
+    client.queues.set_policy("orders", rate_limit=None)
+    assert [message.body for message in client.receive("orders")] == [2]
+
+
 def test_worker_that_stops_releases_what_waits_for_an_endpoint(
     client: Client, database: str, hook: Hook
 ) -> None:

@@ -196,7 +196,8 @@ class _Push:
         if seconds is not None:
             self._paused[endpoint.url] = monotonic() + seconds
         category = "DEPENDENCY" if status in UNAVAILABLE or status >= 500 else "UNKNOWN"
-        return _UndeliveredError(Failure("nack", reason, category, seconds, error_class))
+        failure = Failure("nack", reason, category, seconds, error_class, closes_bucket=seconds is not None)
+        return _UndeliveredError(failure)
 
 
 class _UndeliveredError(Exception):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+CONTROL = PROGRAM.with_name("rabbitmqctl")
 # The largest message that the node takes: RabbitMQ 4's default.
 MESSAGE_BYTES = 1 << 24
 
@@ -77,6 +78,15 @@ class Rabbit:
             assert self._node.stdout is not None
             self._node.stdout.close()
             self._node = None
+
+    def sync(self) -> None:
+        """Write the queues that were declared to the disk: the node's log of these keeps two seconds in memory."""
+        subprocess.run(
+            [CONTROL, "eval", "ok = disk_log:sync(latest_log)."],
+            env=self._environment,
+            check=True,
+            capture_output=True,
+        )
 
     def stop(self) -> None:
         self.kill()

@@ -118,6 +118,7 @@ def test_broker_killed_in_mid_drain_is_waited_for(
 ) -> None:
     # Of its own: the fixture's would be deleted over a connection that the kill ends.
     name = declare(rabbit.url, f"killed-{uuid.uuid4().hex[:8]}")
+    rabbit.sync()
     # It may start slowly.
     broker = FalteringBroker(url=rabbit.url, routing_key=name, patience=400, folder=tmp_path)
     client.send_batch("orders", range(20_000))

@@ -48,7 +48,7 @@ COLOURS: Final = {
 DEAD_TUPLES = "select coalesce(sum(n_dead_tup), 0)::bigint from pg_stat_user_tables"
 # The last ones need a server of our own.
 OF_OWN_SERVER: Final = (restarted_server, killed_server)
-# Of the adapters' percentiles: what a process did at its start is no part of the clean phase.
+# The adapters' percentiles cover a window: the start of a process is not part of the clean phase.
 WINDOW_SECONDS: Final = 30.0
 PHASES: Final = {
     "warm-up": (clean, 0.25),

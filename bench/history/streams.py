@@ -55,7 +55,7 @@ class Streams:
         self._ahead[receiver] = claiming
 
     def claimed(self, receiver: str, batch: int | None, claiming: Pending) -> None:
-        """Remember who has claimed a batch, or write that there was none."""
+        """Remember the receiver that has claimed a batch, or record that it got none."""
         first = self._ahead.pop(receiver, claiming)
         ended = [each for each in (first, claiming) if each is not first]
         lease = None if batch is None else lease_of(receiver, batch)

@@ -153,7 +153,7 @@ class Upkeep:
 class Held:
     """What kombu calls the quality of service of a channel: its messages by delivery tag, and how many it may hold.
 
-    `prefetch_count` of 0 is no limit. Acks may come from any thread.
+    A `prefetch_count` of 0 means no limit. Acks may come from any thread.
     """
 
     def __init__(self, channel: Any, prefetch_count: int = 0) -> None:

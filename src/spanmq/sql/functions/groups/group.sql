@@ -374,6 +374,22 @@ end $$;
 create or replace function spanmq_core.slot_of(this_queue int, hash bigint) returns int
 language sql immutable as $$ select (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int $$;
 
+-- Locks those rows of these groups that no other transaction holds, to the end of the transaction, and returns their
+-- slots; null for none. Never waits.
+create or replace function spanmq_core.lock_slots(this_queue int, hashes bigint[]) returns int[]
+language plpgsql as $$
+declare
+    slots int[];
+begin
+    with locked as materialized (
+        select l.slot from spanmq_core.group_lock l
+        where l.queue_id = this_queue
+          and l.slot = any (array(select spanmq_core.slot_of(this_queue, h) from unnest(hashes) h))
+        for update skip locked)
+    select array_agg(l.slot) into slots from locked l;
+    return slots;
+end $$;
+
 -- Whether a group gives nothing now.
 create or replace function spanmq_core.is_blocked(
     this_queue int, hash bigint, mode text, most_in_flight int, at_ timestamptz

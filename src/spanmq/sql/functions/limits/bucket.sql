@@ -1,6 +1,6 @@
 -- Rate limits of groups. A bucket fills at rate_limit_per_group tokens a second up to rate_burst_per_group; a message
 -- draws one, or what rate_cost says. It is kept as one number, the time at which it would be full, in a row that a
--- claim makes and changes under the lock of the group (lock_group), and that maintain() deletes when the bucket is
+-- claim makes and changes under the lock of the group (group_lock), and that maintain() deletes when the bucket is
 -- full. What a claim has drawn is there again if its transaction rolls back.
 
 create or replace function spanmq_core.now_ns() returns bigint
@@ -141,12 +141,7 @@ begin
     if hashes = '{}' then
         return;
     end if;
-    with locked as materialized (
-        select l.slot from spanmq_core.group_lock l
-        where l.queue_id = this_queue
-          and l.slot = any (array(select spanmq_core.slot_of(this_queue, h) from unnest(hashes) h))
-        for update skip locked)
-    select array_agg(l.slot) into slots from locked l;
+    slots := spanmq_core.lock_slots(this_queue, hashes);
     delete from spanmq_core.bucket b
         where b.queue_id = this_queue and b.group_hash = any (hashes) and b.full_ns <= at_ns
           and spanmq_core.slot_of(this_queue, b.group_hash) = any (slots);

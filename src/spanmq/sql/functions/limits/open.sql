@@ -73,13 +73,8 @@ begin
     if not spanmq_core.has_group_locks(policy.queue_id) then
         return '{}';
     end if;
-    with locked as materialized (
-        select l.slot from spanmq_core.group_lock l
-        where l.queue_id = policy.queue_id and l.slot = any (array(
-            select spanmq_core.slot_of(policy.queue_id, w.hash) from unnest(pool_ids, pool_hashes) w (id, hash)
-            where w.id = any (take_locked.ids)))
-        for update skip locked)
-    select array_agg(l.slot) into slots from locked l;
+    slots := spanmq_core.lock_slots(policy.queue_id, array(
+        select w.hash from unnest(pool_ids, pool_hashes) w (id, hash) where w.id = any (take_locked.ids)));
     if slots is null then
         return '{}';
     end if;

@@ -53,12 +53,14 @@ if os.environ.get("SPANMQ_TEST_DEEP"):
     os.environ.setdefault("SPANMQ_TEST_SEED", str(random.SystemRandom().randrange(10**9)))
 
 TEARDOWN_SECONDS = 400.0
-# Tests that share a Spark session, a browser or a server, by how their paths begin: each is one worker's.
+# Tests that share a Spark session, a browser or a server, or that disturb each other, by how their paths begin: each
+# group is one worker's.
 GROUPS = {
     "tests/spark/session/": "spark",
     "tests/process/spark/": "spark",
     "tests/dashboard/test_browser": "browser",
     "tests/process/dashboard/": "browser",
+    "tests/process/test_harness": "harness",
     "tests/sql/default_settings/": "default",
 }
 # A copy made before pytest captures what tests write there.

@@ -6,8 +6,10 @@ PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.1
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.spanmq-setup
-SOURCES = $(wildcard src tests tools bench examples)
-CHECKED = $(wildcard src tests tools bench)
+# The distributions beside spanmq, each in its folder.
+PARTS := lab
+SOURCES = $(wildcard src $(PARTS:%=%/src) tests tools bench examples)
+CHECKED = $(wildcard src $(PARTS:%=%/src) tests tools bench)
 GENERATORS = $(wildcard tools/generate_*.py)
 # Tests wait for processes and for PostgreSQL more than they compute: two workers leave half of two cores idle.
 WORKERS ?= 3
@@ -43,9 +45,12 @@ help:
 
 setup: $(STAMP)
 
-# The stamp is older than pyproject.toml exactly when there may be something to install. Of the fifteen thousand
+# All distributions, which are installed together: an extra of spanmq that names another one means the one of this checkout.
+EDITABLE := --editable '.[dev]' $(PARTS:%=--editable ./%)
+
+# The stamp is older than a pyproject.toml exactly when there may be something to install. Of the fifteen thousand
 # modules most are never imported: Python compiles what is, when it is, and not pip all of them beforehand.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed; none found (set PYTHON=…).' >&2; exit 1; }
 	@# Debian's python3 comes without ensurepip unless python3-venv is installed; a pip outside serves as well.
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 \
@@ -53,9 +58,9 @@ $(STAMP): pyproject.toml
 		|| { echo 'This Python cannot make virtual environments (on Debian: install python3-venv).' >&2; exit 1; }
 	@echo 'Installing spanmq and what it needs into $(VENV) …'
 	@if $(RUN) -m pip --version >/dev/null 2>&1; then \
-		$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'; \
+		$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(EDITABLE); \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
-		$(PYTHON) -m pip --python $(RUN) install --quiet --disable-pip-version-check --no-compile --editable '.[dev]'; \
+		$(PYTHON) -m pip --python $(RUN) install --quiet --disable-pip-version-check --no-compile $(EDITABLE); \
 	else \
 		echo 'This Python has no pip (on Debian: install python3-venv).' >&2; exit 1; \
 	fi
@@ -106,7 +111,7 @@ test-sql: setup
 	$(RUN) -m pytest -n $(WORKERS) tests/sql $(ARGS)
 
 lint: setup
-	@! grep -rnE '^.{121}' --include='*.sql' src/spanmq/sql || { echo 'Lines of SQL have at most 120 characters.' >&2; exit 1; }
+	@! grep -rnE '^.{121}' --include='*.sql' src $(PARTS:%=%/src) || { echo 'Lines of SQL have at most 120 characters.' >&2; exit 1; }
 	$(RUN) -m ruff check $(SOURCES)
 	$(RUN) -m ruff format --check $(SOURCES)
 	$(foreach generator,$(GENERATORS),$(RUN) $(generator) --check && ) true

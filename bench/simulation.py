@@ -21,11 +21,11 @@ from psycopg.conninfo import make_conninfo
 
 from bench.server import serving
 from spanmq import schema
-from spanmq.simulate.compare import rounds
-from spanmq.simulate.display import Display
-from spanmq.simulate.options import Options
-from spanmq.simulate.report import Report
-from spanmq.simulate.run import run
+from spanmq_lab.simulate.compare import rounds
+from spanmq_lab.simulate.display import Display
+from spanmq_lab.simulate.options import Options
+from spanmq_lab.simulate.report import Report
+from spanmq_lab.simulate.run import run
 
 DATABASE = "spanmq_bench_simulation"
 WORKERS = 12

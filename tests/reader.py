@@ -34,7 +34,8 @@ def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> i
     for name, words in (("spanmq", PROGRAM), ("python", [sys.executable])):
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
-    env = environment(None, {"PYTHONPATH": str(ROOT / "src"), **(more or {})})
+    sources = ":".join(str(each) for each in (ROOT / "src", *ROOT.glob("*/src")))
+    env = environment(None, {"PYTHONPATH": sources, **(more or {})})
     env["PATH"] = f"{programs}:{env['PATH']}"
     count = 0
     for language, text, printed_last in BLOCK.findall(page.read_text("utf-8")):
@@ -64,7 +65,7 @@ def follow(page: Path, folder: Path, more: Mapping[str, str] | None = None) -> i
 
 
 def check_installation(command: str) -> None:
-    """Check that the target of make, or the extras of pip, exist: a test installs nothing."""
+    """Check that the target of make, or what pip installs of a checkout, exist: a test installs nothing."""
     if command.startswith("make "):
         assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text("utf-8"), command
         return
@@ -72,6 +73,8 @@ def check_installation(command: str) -> None:
     named = re.search(r"\[(.*)\]", command)
     assert named, command
     assert set(named[1].split(",")) <= extras.keys()
+    for folder in re.findall(r"\./(\w+)", command):
+        assert (ROOT / folder / "pyproject.toml").exists(), command
 
 
 def _run(command: str, printed: str, folder: Path, env: Mapping[str, str], *, stdin: str = "") -> None:

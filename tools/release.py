@@ -1,9 +1,10 @@
 """Build a release in `dist` and try it outside the checkout: release.py [--quick] [--any-state].
 
 It begins with the dump of this version's database for tests of upgrades (dump_release.py), which must be committed.
-The wheel is made of the source distribution. It is installed by itself for each Python that is found, imported,
-and asked for its version; with extras it runs the demo. The source distribution runs its tests (not with --quick). The
-list of what an installation with all extras contains (SBOM) is in CycloneDX's format.
+All distributions are built, each wheel from its source distribution. For each Python that is found, each wheel is
+installed with what it requires, imported, and asked for its version; all together, with all extras, run the demo. The
+source distribution of spanmq, which is the whole checkout, runs its tests (not with --quick). A list in CycloneDX's
+format (SBOM) has what an installation of each distribution contains: of spanmq, with all extras.
 """
 
 import argparse
@@ -21,6 +22,8 @@ import spanmq
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 PYTHONS = ["python3.11", "python3.12", "python3.13", "python3.14"]
+# The folder of each distribution, by the name of its package.
+FOLDERS = {"spanmq": ROOT, "spanmq_lab": ROOT / "lab"}
 TOOLS = ["build>=1.2", "twine>=6", "cyclonedx-bom>=5"]
 
 
@@ -40,26 +43,25 @@ def main() -> int:
     if not options.any_state and (problem := unready(version)):
         print(problem, file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory(prefix="spanmq-release-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="spanmq-release-") as path:
+        folder = Path(path)
         tools = environment(folder / "tools", sys.executable, *TOOLS)
         shutil.rmtree(DIST, ignore_errors=True)
-        run(tools, "-m", "build", "--outdir", DIST, ROOT)
-        [wheel], [source] = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
-        run(tools, "-m", "twine", "check", "--strict", wheel, source)
+        for each in FOLDERS.values():
+            run(tools, "-m", "build", "--outdir", DIST, each)
+        wheels = {name: next(DIST.glob(f"{name}-{version}-*.whl")) for name in FOLDERS}
+        run(tools, "-m", "twine", "check", "--strict", *wheels.values(), *DIST.glob("*.tar.gz"))
         for python in found_pythons():
-            alone = environment(folder / Path(python).name, python, str(wheel))
-            run(
-                alone,
-                "-c",
-                f"import spanmq; assert spanmq.__version__ == {version!r}; from spanmq import Client",
-            )
-        whole = environment(folder / "whole", sys.executable, f"{wheel}[all]")
-        bill = DIST / f"spanmq-{version}.cdx.json"
-        run(tools, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", bill, whole)
+            for name, wheel in wheels.items():
+                alone = environment(folder / Path(python).name / name, python, str(wheel))
+                try_import(alone, name, version)
+                if name != "spanmq" and python == found_pythons()[0]:
+                    describe(tools, name, version, alone)
+        whole = environment(folder / "whole", sys.executable, f"{wheels['spanmq']}[all]")
+        describe(tools, "spanmq", version, whole)
         run(whole.parent / "spanmq", "demo", "--rows", "10000", "--export", folder / "export", cwd=folder)
         if not options.quick:
-            with tarfile.open(source) as archive:
+            with tarfile.open(DIST / f"spanmq-{version}.tar.gz") as archive:
                 archive.extractall(folder, filter="data")
             run("make", "test", cwd=folder / f"spanmq-{version}")
     print(f"spanmq {version} is in {DIST}: " + ", ".join(sorted(each.name for each in DIST.iterdir())))
@@ -81,6 +83,21 @@ def unready(version: str) -> str | None:
     return f"not committed:\n{status.stdout}" if status.stdout else None
 
 
+def try_import(python: Path, name: str, version: str) -> None:
+    """Import a package, and the client of spanmq in the same version."""
+    run(
+        python,
+        "-c",
+        f"import spanmq, {name}; assert spanmq.__version__ == {version!r}; from spanmq import Client",
+    )
+
+
+def describe(tools: Path, name: str, version: str, environment: Path) -> None:
+    """Write the list of what an environment contains."""
+    bill = DIST / f"{name}-{version}.cdx.json"
+    run(tools, "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", bill, environment)
+
+
 def found_pythons() -> list[str]:
     """Return the interpreters of the versions that are supported, as far as they are here and start."""
     found = [path for name in PYTHONS if (path := shutil.which(name))]
@@ -93,10 +110,20 @@ def found_pythons() -> list[str]:
 
 
 def environment(folder: Path, python: str, *packages: str) -> Path:
-    """Make a virtual environment with these packages, and return its Python."""
+    """Make a virtual environment with these packages, also of those that were built, and return its Python."""
     run(python, "-m", "venv", folder)
     made = folder / "bin" / "python"
-    run(made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages)
+    run(
+        made,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--find-links",
+        DIST,
+        *packages,
+    )
     return made
 
 

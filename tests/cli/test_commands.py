@@ -182,7 +182,7 @@ def test_what_needs_no_database_imports_no_driver(words: list[str], own: set[str
     imported = set(done.stdout.splitlines()[-1].split())
     assert imported & SLOW == set()
     homes = {*VERBS.values(), *(module for module, _, _ in NOUNS.values())}
-    assert {name for name in homes if f"spanmq.cli.{name}" in imported} == own
+    assert {name for name in homes if (name if "." in name else f"spanmq.cli.{name}") in imported} == own
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,20 @@ def test_usual_guess_has_an_error_that_names_what_is_meant(words: str, meant: st
     word = words.split()[1]
     assert (done.code, done.out) == (2, "")
     assert f"No such command '{word}'. Did you mean {meant}?" in done.err
+
+
+@pytest.mark.parametrize(("words", "part"), [("demo --rows 10", "lab"), ("simulate --help", "lab")])
+def test_command_that_is_not_installed_says_what_to_install(
+    words: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, f"spanmq_{part}", None)
+    done = spanmq(*words.split(), dsn=None)
+    command = words.split(maxsplit=1)[0]
+    assert (done.code, done.out) == (1, "")
+    assert f"{command} is a command of spanmq-{part}" in done.err
+    assert f"hint: pip install 'spanmq[{part}]'\n" in done.err
+    told = rf"^  {command} +Not installed: pip install 'spanmq\[{part}\]'\.$"
+    assert re.search(told, spanmq("--help", dsn=None).out, re.MULTILINE)
 
 
 def test_every_guess_leads_somewhere() -> None:

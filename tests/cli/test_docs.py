@@ -20,7 +20,10 @@ def test_every_exit_code_is_documented(code: int) -> None:
 
 def test_every_command_that_is_named_exists() -> None:
     """Check commands in pages, and in the hints of Python, SQL and templates."""
-    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".sql", ".html")]
+    folders = [ROOT / "src", *ROOT.glob("*/src")]
+    sources = [
+        path for each in folders for path in each.rglob("*") if path.suffix in (".py", ".sql", ".html")
+    ]
     wrong = []
     for path in (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *sources):
         for words in re.findall(

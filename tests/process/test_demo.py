@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.cli.program import Done, ask, do, finish, run, started, wait_until
 
-from spanmq.demo.audit import Tally, compare, tally_file
-from spanmq.demo.flights import ROWS, find_file, group_of, read_flights
+from spanmq_lab.demo.audit import Tally, compare, tally_file
+from spanmq_lab.demo.flights import ROWS, find_file, group_of, read_flights
 
 QUEUE = "spanmq_demo_flights"
 MEMORY_MAX = 200_000_000
@@ -174,7 +174,7 @@ def test_flights_are_typed_and_all_there() -> None:
 
 def test_demo_imports_no_pandas() -> None:
     program = (
-        "import sys; from spanmq.demo.flights import find_file, read_flights;"
+        "import sys; from spanmq_lab.demo.flights import find_file, read_flights;"
         "next(read_flights(find_file(), 1)); sys.exit('pandas' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

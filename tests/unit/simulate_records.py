@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from spanmq.simulate.audit import Audit, Check
-from spanmq.simulate.options import Options
-from spanmq.simulate.record import Record
+from spanmq_lab.simulate.audit import Audit, Check
+from spanmq_lab.simulate.options import Options
+from spanmq_lab.simulate.record import Record
 
 # What one delivery takes by the server's clock, and how long its lease lasts.
 LEASE = 5.0

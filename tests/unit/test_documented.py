@@ -22,6 +22,8 @@ from spanmq.client._async import admin
 from spanmq.spark.options import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
+# The folders of the sources of all distributions.
+SOURCES = [ROOT / "src", *ROOT.glob("*/src")]
 WORDS = set(re.findall(r"\w+", "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))))
 # These are for who works on spanmq.
 WORDS |= set(re.findall(r"\w+", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
@@ -32,7 +34,8 @@ INNER = {"MQ000"}
 def found_in(pattern: str, *suffixes: str) -> set[str]:
     return {
         word
-        for path in (ROOT / "src").rglob("*")
+        for folder in SOURCES
+        for path in folder.rglob("*")
         if path.suffix in suffixes
         for word in re.findall(pattern, path.read_text("utf-8"))
     }
@@ -78,7 +81,13 @@ PUBLIC_MODULES = set(
     re.findall(r"`(spanmq[\w.]*)`", UPGRADES.partition("## Public Python modules\n")[2].partition("\n## ")[0])
 )
 # They gather names of other modules, for modules of this package.
-GATHERING = {"spanmq.client.concurrency", "spanmq.client.pools", "spanmq.dashboard", "spanmq.demo"}
+GATHERING = {
+    "spanmq.client.concurrency",
+    "spanmq.client.pools",
+    "spanmq.cli.parts",
+    "spanmq.dashboard",
+    "spanmq_lab.demo",
+}
 
 
 def exported(path: Path) -> bool:
@@ -90,11 +99,12 @@ def exported(path: Path) -> bool:
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    [folder] = (folder for folder in SOURCES if path.is_relative_to(folder))
+    return ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
 
 
 def test_modules_that_export_names_are_listed_as_public() -> None:
-    paths = (ROOT / "src/spanmq").rglob("*.py")
+    paths = [path for folder in SOURCES for path in folder.glob("spanmq*/**/*.py")]
     assert {module_name(path) for path in paths if exported(path)} == PUBLIC_MODULES | GATHERING
 
 

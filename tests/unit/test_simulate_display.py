@@ -3,9 +3,9 @@
 import pytest
 from tests.unit.simulate_records import Log
 
-from spanmq.simulate import display
-from spanmq.simulate.audit import Audit
-from spanmq.simulate.display import Display, Speed
+from spanmq_lab.simulate import display
+from spanmq_lab.simulate.audit import Audit
+from spanmq_lab.simulate.display import Display, Speed
 
 
 def test_lines_tell_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

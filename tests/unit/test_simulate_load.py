@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from spanmq.simulate.load import Load
-from spanmq.simulate.options import Options
-from spanmq.simulate.producer_process import Pace
-from spanmq.simulate.work import Work
+from spanmq_lab.simulate.load import Load
+from spanmq_lab.simulate.options import Options
+from spanmq_lab.simulate.producer_process import Pace
+from spanmq_lab.simulate.work import Work
 
 
 def load(**options: Any) -> Load:

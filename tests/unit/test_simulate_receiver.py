@@ -14,11 +14,11 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
 from spanmq.errors import SpanmqError
-from spanmq.simulate import engine_spanmq
-from spanmq.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqStage
-from spanmq.simulate.load import Item, Taken
-from spanmq.simulate.options import Options, Site
-from spanmq.simulate.record import Recorder
+from spanmq_lab.simulate import engine_spanmq
+from spanmq_lab.simulate.engine_spanmq import SpanmqReceiver, SpanmqSender, SpanmqStage
+from spanmq_lab.simulate.load import Item, Taken
+from spanmq_lab.simulate.options import Options, Site
+from spanmq_lab.simulate.record import Recorder
 
 # Nested too deeply for Python's reader of JSON.
 DEEP = "[" * 5_000 + "]" * 5_000

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -15,7 +16,8 @@ from spanmq.version import __version__
 if TYPE_CHECKING:
     from spanmq.cli.verbs import Commands, Function
 
-# Each command of one word, and the module that has it in `commands`. In the order of help.
+# Each command of one word, and the module that has it in `commands`. In the order of help. A module with a dot is of
+# another distribution.
 VERBS: Final = {
     "send": "sending",
     "receive": "settling",
@@ -31,8 +33,8 @@ VERBS: Final = {
     "top": "maintenance",
     "notify": "notify",
     "psql": "maintenance",
-    "demo": "demonstration",
-    "simulate": "simulation",
+    "demo": "spanmq_lab.cli.demonstration",
+    "simulate": "spanmq_lab.cli.simulation",
     "version": "schema",
 }
 # Each noun, the module and the name there of its commands, and what help says about it.
@@ -243,11 +245,16 @@ def in_our_words(words: list[str]) -> list[str]:
 
 
 def _verb(name: str) -> Any:
-    return _command(name, _commands(VERBS[name], "commands").functions[name])
+    module = VERBS[name]
+    if (extra := _not_installed(module)) is not None:
+        return _unavailable(name, extra)
+    return _command(name, _commands(module, "commands").functions[name])
 
 
-def _noun(noun: str) -> Group:
+def _noun(noun: str) -> Any:
     module, attribute, summary = NOUNS[noun]
+    if (extra := _not_installed(module)) is not None:
+        return _unavailable(noun, extra)
     commands: Any = Lazy(
         lambda: _commands(module, attribute).functions,
         lambda name: _command(name, _commands(module, attribute).functions[name]),
@@ -263,8 +270,29 @@ def _noun(noun: str) -> Group:
 
 
 def _commands(module: str, attribute: str) -> "Commands":
-    commands: Commands = getattr(import_module(f"spanmq.cli.{module}"), attribute)
+    path = module if "." in module else f"spanmq.cli.{module}"
+    commands: Commands = getattr(import_module(path), attribute)
     return commands
+
+
+def _not_installed(module: str) -> str | None:
+    """Return the extra that installs the distribution of a module, if that is not installed."""
+    package, _, within = module.partition(".")
+    return package.removeprefix("spanmq_") if within and find_spec(package) is None else None
+
+
+def _unavailable(name: str, extra: str) -> Any:
+    """Return a command in place of one that is not installed: whatever its arguments, it says what to install."""
+
+    def unavailable() -> None:
+        from spanmq.errors import ExtraNotInstalledError
+
+        raise ExtraNotInstalledError(f"{name} is a command of spanmq-{extra}", extra=extra)
+
+    unavailable.__doc__ = f"Not installed: pip install 'spanmq[{extra}]'."
+    settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+    unavailable.__dict__["context_settings"] = settings
+    return _command(name, unavailable)
 
 
 def _command(name: str, function: "Function") -> Any:

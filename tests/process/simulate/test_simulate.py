@@ -225,7 +225,7 @@ def test_database_without_the_schema_is_refused(empty_database: str, tmp_path: P
 
 
 def test_schema_file_that_lies_here_makes_the_table(database: str, tmp_path: Path) -> None:
-    ours = files("spanmq").joinpath("sql/simulate/schema.sql").read_text()
+    ours = files("spanmq_lab").joinpath("sql/schema.sql").read_text()
     (tmp_path / "schema.sql").write_text(f"{ours};create table mine ();")
     done = simulate(
         "--engine", "polling", "-fill-db", 5, "--work", "fixed:0", "--keep", dsn=database, folder=tmp_path

@@ -18,7 +18,6 @@ from tests.process.worker.proxy import Mode, proxying
 from tests.worker.running import Record, waiting_for_a_lock, working
 
 from spanmq import Client, Message, embedded
-from spanmq.simulate.server import stat_of
 from spanmq.worker.event import (
     ConnectionBroken,
     ConnectionRestored,
@@ -26,6 +25,7 @@ from spanmq.worker.event import (
     MessageSettled,
     MessagesReceived,
 )
+from spanmq_lab.simulate.server import stat_of
 
 # What an earlier delivery of a message may have come to, if there was a later one. That may have been acked when
 # listening begins anew, with a search for cancelled messages, which takes the earlier one for such.

@@ -7,8 +7,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from spanmq.simulate.audit import Audit
-from spanmq.simulate.options import Options
+from spanmq_lab.simulate.audit import Audit
+from spanmq_lab.simulate.options import Options
 
 if TYPE_CHECKING:
     from rich.live import Live

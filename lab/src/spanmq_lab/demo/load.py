@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Final
 
 from spanmq.client import Client
-from spanmq.demo.display import Tick
-from spanmq.demo.flights import Flight, group_of
 from spanmq.model import Message
+from spanmq_lab.demo.display import Tick
+from spanmq_lab.demo.flights import Flight, group_of
 
 BATCH: Final = 1_000
 LEASE_SECONDS: Final = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.simulate.work import Work
+from spanmq_lab.simulate.work import Work
 
 CLASSIC_DSN: Final = "postgres://test:test@localhost/test"
 ENGINES: Final = ("spanmq", "polling", "polling-indexed")

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from spanmq.simulate.options import Options
-from spanmq.simulate.record import Record
+from spanmq_lab.simulate.options import Options
+from spanmq_lab.simulate.record import Record
 
 # A key makes no progress if nothing happened in it for this many seconds, and for this share of the run.
 STILL_SECONDS: Final = 2.0

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
-from spanmq.simulate.engine_polling import PollingReceiver, PollingSender, PollingStage
-from spanmq.simulate.engine_spanmq import ID_HEADER, SpanmqReceiver, SpanmqSender, SpanmqStage, queue_of
-from spanmq.simulate.load import Item
-from spanmq.simulate.options import Site
-from spanmq.simulate.record import Recorder
+from spanmq_lab.simulate.engine_polling import PollingReceiver, PollingSender, PollingStage
+from spanmq_lab.simulate.engine_spanmq import ID_HEADER, SpanmqReceiver, SpanmqSender, SpanmqStage, queue_of
+from spanmq_lab.simulate.load import Item
+from spanmq_lab.simulate.options import Site
+from spanmq_lab.simulate.record import Recorder
 
 
 class SparkSender:

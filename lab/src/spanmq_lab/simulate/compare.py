@@ -5,8 +5,8 @@ from dataclasses import replace
 from statistics import mean
 from typing import Final
 
-from spanmq.simulate.options import ENGINES, Options
-from spanmq.simulate.report import Report, duration_text, known
+from spanmq_lab.simulate.options import ENGINES, Options
+from spanmq_lab.simulate.report import Report, duration_text, known
 
 ROUNDS: Final = 2
 

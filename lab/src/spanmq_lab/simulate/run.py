@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.audit import Audit
-from spanmq.simulate.crew import Crew, CrewError
-from spanmq.simulate.display import Display
-from spanmq.simulate.engines import Stage, stage_of
-from spanmq.simulate.load import read_source
-from spanmq.simulate.options import Options, Site
-from spanmq.simulate.record import Reader, Recorder, begin_log
-from spanmq.simulate.report import Report, make_report
-from spanmq.simulate.server import ServerProbe
+from spanmq_lab.simulate.audit import Audit
+from spanmq_lab.simulate.crew import Crew, CrewError
+from spanmq_lab.simulate.display import Display
+from spanmq_lab.simulate.engines import Stage, stage_of
+from spanmq_lab.simulate.load import read_source
+from spanmq_lab.simulate.options import Options, Site
+from spanmq_lab.simulate.record import Reader, Recorder, begin_log
+from spanmq_lab.simulate.report import Report, make_report
+from spanmq_lab.simulate.server import ServerProbe
 
 TICK_SECONDS: Final = 0.05
 SHOW_SECONDS: Final = 0.25

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from spanmq.simulate.audit import Audit, Check, Story
-from spanmq.simulate.options import Options, type_name
-from spanmq.simulate.server import Look, Table
+from spanmq_lab.simulate.audit import Audit, Check, Story
+from spanmq_lab.simulate.options import Options, type_name
+from spanmq_lab.simulate.server import Look, Table
 
 IDS_SHOWN: Final = 8
 STEPS_MAX: Final = 120

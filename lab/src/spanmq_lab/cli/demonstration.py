@@ -9,11 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spanmq.cli.connect import prepared_address
-from spanmq.cli.failure import FAILED, say
-from spanmq.cli.option import AsJson, Dsn
-from spanmq.cli.output import Output, fields, print_table
-from spanmq.cli.verbs import Commands
+from spanmq.cli.parts import FAILED, AsJson, Commands, Dsn, Output, fields, prepared_address, print_table, say
 from spanmq.errors import InvalidArgumentError
 
 commands = Commands()
@@ -41,7 +37,7 @@ def demo(
 
     $ spanmq demo --export demo-lake
     """
-    from spanmq import demo as demonstration
+    from spanmq_lab import demo as demonstration
 
     output = Output(as_json=as_json)
     if export is not None:

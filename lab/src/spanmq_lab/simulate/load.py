@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.simulate.options import Options
-from spanmq.simulate.work import Work
+from spanmq_lab.simulate.options import Options
+from spanmq_lab.simulate.work import Work
 
 NO_KEY: Final = "NA"
 
@@ -98,7 +98,7 @@ class Load:
 def read_source(options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the keys and bodies of real data. Raises InvalidArgumentError for an invalid line."""
     if options.source == "flights":
-        from spanmq.demo.flights import ROWS, find_file, group_of, read_flights
+        from spanmq_lab.demo.flights import ROWS, find_file, group_of, read_flights
 
         for flight in read_flights(find_file(), ROWS):
             yield group_of(flight) or NO_KEY, flight

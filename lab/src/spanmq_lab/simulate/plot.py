@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.report import Report
+from spanmq_lab.simulate.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ def check_file(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise SpanmqError(
-            "the plotting library is not installed", hint="pip install 'spanmq[simulate]'"
+            "the plotting library is not installed", hint="pip install 'spanmq[lab]'"
         ) from error
 
 

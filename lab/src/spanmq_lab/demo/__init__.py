@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from spanmq.client import Client
-from spanmq.demo.audit import Check, compare, tally_archive, tally_file
-from spanmq.demo.display import display, say
-from spanmq.demo.flights import ROWS, find_file, read_flights
-from spanmq.demo.load import Load
-from spanmq.demo.report import DemoReport, peak_memory_bytes
 from spanmq.errors import InvalidArgumentError, SpanmqError
+from spanmq_lab.demo.audit import Check, compare, tally_archive, tally_file
+from spanmq_lab.demo.display import display, say
+from spanmq_lab.demo.flights import ROWS, find_file, read_flights
+from spanmq_lab.demo.load import Load
+from spanmq_lab.demo.report import DemoReport, peak_memory_bytes
 
 __all__ = ["QUEUE", "ROWS", "Check", "DemoReport", "run"]
 

@@ -13,7 +13,7 @@ from psycopg.rows import namedtuple_row
 
 from spanmq.errors import ConnectionFailedError
 
-FOLDER: Final = importlib.resources.files("spanmq") / "sql" / "simulate"
+FOLDER: Final = importlib.resources.files("spanmq_lab") / "sql"
 
 
 def read(name: str) -> bytes:

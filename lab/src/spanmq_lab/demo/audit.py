@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from spanmq.client import Client
-from spanmq.demo.display import Tick
-from spanmq.demo.flights import group_of, read_flights
 from spanmq.model import GROUP_HEADER
+from spanmq_lab.demo.display import Tick
+from spanmq_lab.demo.flights import group_of, read_flights
 
 STEP: Final = 1_000
 CHECKSUM_BITS: Final = 128

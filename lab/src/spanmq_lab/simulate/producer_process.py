@@ -12,11 +12,11 @@ from types import FrameType
 import psycopg
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.engines import Sender, sender_of
-from spanmq.simulate.load import Item, Load
-from spanmq.simulate.options import Site, type_name
-from spanmq.simulate.record import Recorder
-from spanmq.simulate.worker_process import Stopped
+from spanmq_lab.simulate.engines import Sender, sender_of
+from spanmq_lab.simulate.load import Item, Load
+from spanmq_lab.simulate.options import Site, type_name
+from spanmq_lab.simulate.record import Recorder
+from spanmq_lab.simulate.worker_process import Stopped
 
 
 class Pace:

@@ -11,16 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from spanmq.cli.failure import FAILED, INTERRUPTED, say
-from spanmq.cli.interrupt import Stop
-from spanmq.cli.option import AsJson
-from spanmq.cli.output import Output, print_table
-from spanmq.cli.verbs import Commands
-from spanmq.simulate.options import CLASSIC_DSN, Options
+from spanmq.cli.parts import (
+    FAILED,
+    INTERRUPTED,
+    AsJson,
+    Commands,
+    Output,
+    Stop,
+    prepared_address,
+    print_table,
+    say,
+)
+from spanmq_lab.simulate.options import CLASSIC_DSN, Options
 
 if TYPE_CHECKING:
-    from spanmq.simulate.report import Report
-    from spanmq.simulate.run import Echo
+    from spanmq_lab.simulate.report import Report
+    from spanmq_lab.simulate.run import Echo
 
 commands = Commands()
 
@@ -79,8 +85,8 @@ def simulate(
 
     $ spanmq simulate --fill-db 3000 --workers 12 --kill-every 2
     """
-    from spanmq.simulate import plot as drawing
-    from spanmq.simulate.run import read_log
+    from spanmq_lab.simulate import plot as drawing
+    from spanmq_lab.simulate.run import read_log
 
     if plot is not None:
         drawing.check_file(plot)
@@ -101,10 +107,10 @@ def run_all(
     dsn: str, options: Options, *, compare: bool, log: Path, echo: "Echo | None", stop: Stop
 ) -> "list[Report]":
     """Run one engine, or all of them twice."""
-    from spanmq.simulate.compare import rounds
-    from spanmq.simulate.display import Display
-    from spanmq.simulate.engine_polling import with_files_found
-    from spanmq.simulate.run import run
+    from spanmq_lab.simulate.compare import rounds
+    from spanmq_lab.simulate.display import Display
+    from spanmq_lab.simulate.engine_polling import with_files_found
+    from spanmq_lab.simulate.run import run
 
     reports: list[Report] = []
     for each in rounds(options) if compare else [options]:
@@ -117,8 +123,8 @@ def run_all(
 
 def finish(reports: "list[Report]", *, as_json: bool, plot: Path | None) -> None:
     """Print and draw the outcome; end with an exit code."""
-    from spanmq.simulate import plot as drawing
-    from spanmq.simulate.compare import comparison
+    from spanmq_lab.simulate import plot as drawing
+    from spanmq_lab.simulate.compare import comparison
 
     output = Output(as_json=as_json)
     if plot is not None:
@@ -140,8 +146,6 @@ def finish(reports: "list[Report]", *, as_json: bool, plot: Path | None) -> None
 @contextlib.contextmanager
 def database(dsn: str | None) -> Iterator[str]:
     """Yield the named database, or the classic one, SPANMQ_DSN's or the embedded server's."""
-    from spanmq.cli.connect import prepared_address
-
     if dsn is not None:
         yield dsn
     elif is_reachable(CLASSIC_DSN):

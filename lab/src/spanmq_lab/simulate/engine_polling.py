@@ -11,9 +11,9 @@ import psycopg
 from psycopg import Connection, RawCursor, sql
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.simulate.load import Item, Taken
-from spanmq.simulate.options import Options, Site, type_name
-from spanmq.simulate.server import connect, read
+from spanmq_lab.simulate.load import Item, Taken
+from spanmq_lab.simulate.options import Options, Site, type_name
+from spanmq_lab.simulate.server import connect, read
 
 COLUMNS: Final = {"msg_id", "queue_type", "status", "order_id", "time_added", "time_processed"}
 SCHEMA_FILE: Final = Path("schema.sql")

@@ -14,10 +14,10 @@ from typing import Final
 import psycopg
 
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq.simulate.engines import Receiver, receiver_of
-from spanmq.simulate.load import Load, Taken
-from spanmq.simulate.options import Site
-from spanmq.simulate.record import Recorder
+from spanmq_lab.simulate.engines import Receiver, receiver_of
+from spanmq_lab.simulate.load import Load, Taken
+from spanmq_lab.simulate.options import Site
+from spanmq_lab.simulate.record import Recorder
 
 TELL_SECONDS: Final = 1.0
 

@@ -9,9 +9,9 @@ from typing import Final
 from spanmq.client import Client
 from spanmq.errors import DecryptionError, InvalidBodyError
 from spanmq.model import DeadLetter, Leased, Message, PolicyChange
-from spanmq.simulate.load import Item, Taken
-from spanmq.simulate.options import Site, type_name
-from spanmq.simulate.record import Recorder
+from spanmq_lab.simulate.load import Item, Taken
+from spanmq_lab.simulate.options import Site, type_name
+from spanmq_lab.simulate.record import Recorder
 
 # What it reports, the run reports as a failure, or tries again.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanmq.demo.audit import Check
+from spanmq_lab.demo.audit import Check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

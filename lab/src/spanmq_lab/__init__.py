@@ -1,0 +1,1 @@
+"""The demo and the load simulator of spanmq."""

@@ -30,11 +30,11 @@ from bench.memory import Watch
 from bench.server import SETTINGS
 from spanmq import embedded, schema
 from spanmq.client import Client
-from spanmq.spark.jobs.export import export
-from spanmq.spark.options import Options
-from spanmq.spark.session import session
-from spanmq.spark.writer import write_rows
 from spanmq.testing import new_database, with_database
+from spanmq_spark.jobs.export import export
+from spanmq_spark.options import Options
+from spanmq_spark.session import session
+from spanmq_spark.writer import write_rows
 
 # Of Debian's libpostgresql-jdbc-java; for the comparison only.
 JDBC: Final = Path("/usr/share/java/postgresql.jar")

@@ -220,7 +220,16 @@ def test_usual_guess_has_an_error_that_names_what_is_meant(words: str, meant: st
     assert f"No such command '{word}'. Did you mean {meant}?" in done.err
 
 
-@pytest.mark.parametrize(("words", "part"), [("demo --rows 10", "lab"), ("simulate --help", "lab")])
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("demo --rows 10", "lab"),
+        ("simulate --help", "lab"),
+        ("pipeline", "spark"),
+        ("pipeline export orders --to lake", "spark"),
+        ("receiver list", "spark"),
+    ],
+)
 def test_command_that_is_not_installed_says_what_to_install(
     words: str, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

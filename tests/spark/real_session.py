@@ -32,7 +32,7 @@ def spark_settings() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def spark(spark_settings: dict[str, str]) -> Iterator[SparkSession]:
     """A session with two tasks at once and four attempts each."""
-    from spanmq.spark.session import java_options, session
+    from spanmq_spark.session import java_options, session
 
     settings = {
         "spark.sql.shuffle.partitions": "2",

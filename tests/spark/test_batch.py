@@ -15,9 +15,9 @@ from tests.spark.protocol import Rows, Source, run, save
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, SpanmqError
-from spanmq.spark.filters import FilteringReader
-from spanmq.spark.options import read_options
-from spanmq.spark.reader import Reader
+from spanmq_spark.filters import FilteringReader
+from spanmq_spark.options import read_options
+from spanmq_spark.reader import Reader
 
 
 def pushed(source: Source, *filters: Filter) -> Rows:

@@ -12,10 +12,10 @@ from tests.spark.protocol import sink_to
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.brokers.amqp import AmqpBroker, properties_of
-from spanmq.spark.brokers.kafka import KafkaBroker
-from spanmq.spark.brokers.outgoing import BrokerWriter, Outgoing, sink_of
-from spanmq.spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
+from spanmq_spark.brokers.amqp import AmqpBroker, properties_of
+from spanmq_spark.brokers.kafka import KafkaBroker
+from spanmq_spark.brokers.outgoing import BrokerWriter, Outgoing, sink_of
+from spanmq_spark.brokers.sqs import BATCH_BYTES, SqsBroker, batches
 
 # For what a server on this machine does, however busy that is.
 SECONDS = 100

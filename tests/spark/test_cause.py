@@ -3,7 +3,7 @@
 import pytest
 
 from spanmq.errors import ExtraNotInstalledError, MessagesLostError, PipelineError
-from spanmq.spark.cause import cause_of
+from spanmq_spark.cause import cause_of
 
 NOT_FOUND = """An error occurred while calling o32.load.
 : org.apache.spark.SparkClassNotFoundException: [DATA_SOURCE_NOT_FOUND] Failed to find the data source: {}. Make sure \

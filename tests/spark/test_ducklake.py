@@ -33,21 +33,21 @@ from spanmq.errors import (
     PositionUnknownError,
     SpanmqError,
 )
-from spanmq.spark import rows
-from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.ducklake import run as ducklake_run
-from spanmq.spark.jobs.ducklake.catalogue import Catalogue
-from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.export_run import Seen
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.moved import moved
-from spanmq.spark.jobs.orphans import orphans
-from spanmq.spark.jobs.restored import restored
-from spanmq.spark.reader import extent_of
 from spanmq.testing.databases import with_database
+from spanmq_spark import rows
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.ducklake import run as ducklake_run
+from spanmq_spark.jobs.ducklake.catalogue import Catalogue
+from spanmq_spark.jobs.export import export
+from spanmq_spark.jobs.export_run import Seen
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.lake_table import TABLES
+from spanmq_spark.jobs.moved import moved
+from spanmq_spark.jobs.orphans import orphans
+from spanmq_spark.jobs.restored import restored
+from spanmq_spark.reader import extent_of
 
 duck = pytest.importorskip("tests.spark.duck")
 

@@ -12,12 +12,12 @@ from tests.spark.test_goes_back import SESSION, run
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark import rows
-from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.manifests.store import files_of
+from spanmq_spark import rows
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.export import export
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.manifests.store import files_of
 
 BODIES = [None, "", "ü", {"a": [1, 2.50, None]}, "x" * 100_000, 12345678901234567890]
 

@@ -14,11 +14,11 @@ from tests.spark.without_spark import Session
 
 from spanmq.client import Client
 from spanmq.errors import PositionUnknownError
-from spanmq.spark.jobs import export as jobs
-from spanmq.spark.jobs.export import ExportReport, export
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.restored import RestoredTable, restored
+from spanmq_spark.jobs import export as jobs
+from spanmq_spark.jobs.export import ExportReport, export
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.restored import RestoredTable, restored
 
 # A lake whose catalogue goes back with the database is in test_ducklake.py.
 FORMATS = ["parquet", "delta", "iceberg"]
@@ -109,7 +109,7 @@ def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
     if cut != "verify":
         with monkeypatch.context() as patch:
             of = "run" if cut == "write_manifest" else "repair"
-            patch.setattr(f"spanmq.spark.jobs.manifests.{of}.{cut}", killed)
+            patch.setattr(f"spanmq_spark.jobs.manifests.{of}.{cut}", killed)
             with pytest.raises(Killed):
                 restored(database, "orders", lake=tmp_path)
     if cut != "write_manifest":

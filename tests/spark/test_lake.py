@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spanmq.spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake import lake_at
 
 
 def test_names_of_files_and_folders_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from tests.documented import programs
 from tests.spark.test_goes_back import SESSION
 
 from spanmq.client import Client
-from spanmq.spark.jobs.export import export
+from spanmq_spark.jobs.export import export
 
 duck = pytest.importorskip("tests.spark.duck")
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_lock import FOLDER
-from spanmq.spark.jobs.manifests.store import (
+from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.lake_lock import FOLDER
+from spanmq_spark.jobs.manifests.store import (
     Manifest,
     files_of,
     read_drafts,

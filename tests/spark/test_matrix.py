@@ -35,14 +35,14 @@ from tests.spark.test_goes_back import (
 
 from spanmq.client import Client
 from spanmq.errors import PositionUnknownError
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import FORMATS as CLASSES
-from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.manifests.store import files_of
-from spanmq.spark.jobs.ranges import size_of, union
-from spanmq.spark.jobs.restored import restored
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_format import FORMATS as CLASSES
+from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.manifests.store import files_of
+from spanmq_spark.jobs.ranges import size_of, union
+from spanmq_spark.jobs.restored import restored
 
-JOBS = "spanmq.spark.jobs"
+JOBS = "spanmq_spark.jobs"
 MANIFESTS = f"{JOBS}.manifests"
 ALL_FORMATS = [*FORMATS, "ducklake"]
 # What goes back: alone, and in pairs.
@@ -53,7 +53,7 @@ MOMENTS = ["before", "during", "after"]
 STEPS = [
     f"{MANIFESTS}.run.write_draft",
     f"{JOBS}.export.verify",
-    "spanmq.spark.calls.note_position",
+    "spanmq_spark.calls.note_position",
     "commit",
     f"{MANIFESTS}.run.write_manifest",
     f"{MANIFESTS}.run.write_exported",
@@ -63,8 +63,8 @@ STEPS = [
 # And of a repair.
 REPAIR_STEPS = [
     f"{MANIFESTS}.run.write_draft",
-    "spanmq.spark.rows.count_others",
-    "spanmq.spark.calls.note_position",
+    "spanmq_spark.rows.count_others",
+    "spanmq_spark.calls.note_position",
     "remove",
     "remake",
     "commit",
@@ -79,8 +79,8 @@ DUCKLAKE = f"{JOBS}.ducklake"
 DUCKLAKE_STEPS = [
     f"{JOBS}.export.verify",
     f"{DUCKLAKE}.catalogue.Catalogue.create",
-    "spanmq.spark.calls.note_position",
-    "spanmq.spark.calls.note_export",
+    "spanmq_spark.calls.note_position",
+    "spanmq_spark.calls.note_export",
     f"{DUCKLAKE}.catalogue.Catalogue.note",
     f"{DUCKLAKE}.catalogue.Catalogue.add",
     f"{DUCKLAKE}.run.Run.commit",

@@ -11,12 +11,12 @@ from tests.spark.conftest import Streams
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
-from spanmq.spark import calls, rows
-from spanmq.spark.jobs.export import export, follow
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_lock import FOLDER
-from spanmq.spark.jobs.manifests.store import Manifest, read_exported, write_manifest
-from spanmq.spark.jobs.moved import moved
+from spanmq_spark import calls, rows
+from spanmq_spark.jobs.export import export, follow
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_lock import FOLDER
+from spanmq_spark.jobs.manifests.store import Manifest, read_exported, write_manifest
+from spanmq_spark.jobs.moved import moved
 
 
 def noted(database: str) -> str:

@@ -8,8 +8,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from spanmq.spark.jobs import parquet
-from spanmq.spark.jobs.lake import lake_at
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.lake import lake_at
 
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("body", pyarrow.string())])
 

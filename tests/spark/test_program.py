@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spanmq.spark.programs import private_folder
+from spanmq_spark.programs import private_folder
 
 
 @pytest.fixture(autouse=True)

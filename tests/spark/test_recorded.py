@@ -9,8 +9,8 @@ import pytest
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
-from spanmq.spark.jobs import recorded as module
-from spanmq.spark.jobs.recorded import recorded
+from spanmq_spark.jobs import recorded as module
+from spanmq_spark.jobs.recorded import recorded
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tests.spark.protocol import save
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError
-from spanmq.spark.bodies import registered_schema, spark_type
+from spanmq_spark.bodies import registered_schema, spark_type
 
 TYPES: dict[str, Any] = {
     "bigint": [

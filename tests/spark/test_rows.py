@@ -13,10 +13,10 @@ from tests.process.worker.proxy import proxying
 
 from spanmq.client import Client
 from spanmq.errors import ConnectionFailedError, InvalidBodyError, MessagesLostError, ServerError
-from spanmq.spark import rows
-from spanmq.spark.column import chosen
-from spanmq.spark.options import Options, read_options
-from spanmq.spark.writer import write_rows
+from spanmq_spark import rows
+from spanmq_spark.column import chosen
+from spanmq_spark.options import Options, read_options
+from spanmq_spark.writer import write_rows
 
 SCHEMA = pyarrow.schema([("message_id", pyarrow.int64()), ("body", pyarrow.string())])
 
@@ -67,7 +67,7 @@ def test_rows_that_can_not_be_written_are_told_with_their_segment(client: Client
 
 
 def test_failed_row_ends_the_statement_and_not_the_session(options: Options, database: str) -> None:
-    from spanmq.spark.adbc import Connection, StatementError
+    from spanmq_spark.adbc import Connection, StatementError
 
     with closing(Connection(database)) as connection:
         # The rows before it have come: what fails then passes through Arrow.
@@ -84,7 +84,7 @@ def test_failed_row_ends_the_statement_and_not_the_session(options: Options, dat
 
 
 def test_statement_ends_when_its_server_is_silent(options: Options, database: str) -> None:
-    from spanmq.spark.adbc import Connection, StatementError
+    from spanmq_spark.adbc import Connection, StatementError
 
     parts = conninfo_to_dict(database)
     with proxying(f"{parts['host']}/.s.PGSQL.{parts['port']}") as proxy:
@@ -125,9 +125,9 @@ def test_worker_that_reads_imports_no_pandas(options: Options, database: str) ->
     program = f"""
 import sys
 import pyarrow
-from spanmq.spark import rows
-from spanmq.spark.column import chosen
-from spanmq.spark.options import read_options
+from spanmq_spark import rows
+from spanmq_spark.column import chosen
+from spanmq_spark.options import read_options
 options = read_options({{"dsn": {database!r}, "queue": "orders", "columns": "message_id, body"}})
 schema = pyarrow.schema([("message_id", pyarrow.int64()), ("body", pyarrow.string())])
 ids = rows.Range("orders", "spanmq_core.log_1", 1, 10, attempt=1, expected=10)

@@ -12,14 +12,14 @@ import pytest
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark import calls, rows
-from spanmq.spark.jobs.export import follow
-from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_format import manifest_table, table_of
-from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifests.run import Run, run_on
-from spanmq.spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
-from spanmq.spark.jobs.parquet import Written
+from spanmq_spark import calls, rows
+from spanmq_spark.jobs.export import follow
+from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.lake_format import manifest_table, table_of
+from spanmq_spark.jobs.lake_table import TABLES
+from spanmq_spark.jobs.manifests.run import Run, run_on
+from spanmq_spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
+from spanmq_spark.jobs.parquet import Written
 
 ARCHIVE = TABLES["archive"]
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
         # All but the commit.
         write_draft(lake, replace(manifest, ids=[(1, 2)], files=[each.name for each in files], count=2))
     with monkeypatch.context() as patch:
-        patch.setattr("spanmq.spark.jobs.manifests.run.write_manifest", killed)
+        patch.setattr("spanmq_spark.jobs.manifests.run.write_manifest", killed)
         with pytest.raises(KeyboardInterrupt), run_on(database, lake, "orders", "archive"):
             pass
     assert not half.exists()
@@ -147,7 +147,7 @@ def test_one_run_at_a_time_of_each_queue(
 ) -> None:
     client.queues.create("others")
     lake = lake_at(tmp_path)
-    monkeypatch.setattr("spanmq.spark.jobs.lake_lock.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("spanmq_spark.jobs.lake_lock.WAIT_SECONDS", 0.01)
 
     def run(queue: str) -> AbstractContextManager[Run]:
         return run_on(database, lake, queue, "archive")

@@ -20,9 +20,9 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidBodyError, MessagesLostError, PipelineError, ReceiverInUseError, SpanmqError
 from spanmq.model import Finding
-from spanmq.spark import stream as stream_module
-from spanmq.spark.options import read_options
-from spanmq.spark.stream import Offset, Stream
+from spanmq_spark import stream as stream_module
+from spanmq_spark.options import read_options
+from spanmq_spark.stream import Offset, Stream
 
 
 def once(*bodies: range) -> Counter[int]:

@@ -26,7 +26,7 @@ from spanmq.errors import (
     PositionUnknownError,
     SpanmqError,
 )
-from spanmq.spark.jobs.restored import restored_table
+from spanmq_spark.jobs.restored import restored_table
 
 KINDS = {
     "long": pyarrow.int64(),
@@ -109,7 +109,7 @@ def test_each_epoch_is_inserted_once_whatever_its_replay_has_for_tasks(
 def test_epoch_that_is_killed_at_any_step_counts_once(
     target: Database, empty_database: str, monkeypatch: pytest.MonkeyPatch, step: str, *, is_after: bool
 ) -> None:
-    from spanmq.spark.table_sink import Sink
+    from spanmq_spark.table_sink import Sink
 
     write = sink_to(sink(empty_database), of=SCHEMA)
     write("query", 0, [batch(1)])
@@ -258,7 +258,7 @@ def test_target_that_went_back_and_checkpoint_that_went_back_are_refused(
 def test_stage_that_a_crash_has_emptied_writes_nothing(
     target: Database, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spanmq.spark.table_sink import Sink
+    from spanmq_spark.table_sink import Sink
 
     stage = Sink.stage
 

@@ -9,7 +9,7 @@ from tests.patience import WAIT_SECONDS, wait_until
 from tests.spark.conftest import Streams
 
 from spanmq.client import Client
-from spanmq.spark import stream as stream_module
+from spanmq_spark import stream as stream_module
 
 
 @pytest.mark.parametrize("queue", ["orders", "orders,others"])

@@ -13,8 +13,8 @@ from tests.spark.conftest import Load
 
 from spanmq.client import Client
 from spanmq.errors import InvalidBodyError, PipelineError
-from spanmq.spark.options import Options, read_options
-from spanmq.spark.writer import close, for_queue, publish, write_rows
+from spanmq_spark.options import Options, read_options
+from spanmq_spark.writer import close, for_queue, publish, write_rows
 
 BODIES = [str(i) for i in range(100)]
 

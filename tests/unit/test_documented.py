@@ -19,7 +19,7 @@ import spanmq.tasks
 from spanmq import errors
 from spanmq.cli import messages
 from spanmq.client._async import admin
-from spanmq.spark.options import NAMES
+from spanmq_spark.options import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 # The folders of the sources of all distributions.
@@ -82,6 +82,7 @@ PUBLIC_MODULES = set(
 )
 # They gather names of other modules, for modules of this package.
 GATHERING = {
+    "spanmq.client.calls",
     "spanmq.client.concurrency",
     "spanmq.client.pools",
     "spanmq.cli.parts",

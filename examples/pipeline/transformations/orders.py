@@ -3,7 +3,7 @@
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from spanmq.spark.bodies import parse_bodies
+from spanmq_spark.bodies import parse_bodies
 
 spark = SparkSession.active()
 

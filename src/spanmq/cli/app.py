@@ -57,8 +57,12 @@ NOUNS: Final = {
     "key": ("access", "key", "Access keys for callers of the SQS protocol."),
     "encryption": ("encryption", "encryption", "The keys of encrypted bodies."),
     "shard": ("shards", "shard", "One logical queue over several queues."),
-    "receiver": ("receivers", "receiver", "Spark streams that consume queues."),
-    "pipeline": ("pipeline", "pipeline", "Jobs over Spark: export, report, backfill, migrate."),
+    "receiver": ("spanmq_spark.cli.receivers", "receiver", "Spark streams that consume queues."),
+    "pipeline": (
+        "spanmq_spark.cli.pipeline",
+        "pipeline",
+        "Jobs over Spark: export, report, backfill, migrate.",
+    ),
     "schema": ("schema", "schema", "Install, upgrade, verify and remove the schema."),
 }
 # Usual guesses, and the words that they stand for.

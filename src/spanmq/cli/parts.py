@@ -1,22 +1,51 @@
 """The parts of which other distributions make their commands: they import no other module of the command line."""
 
-from spanmq.cli.connect import prepared_address
+from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import FAILED, INTERRUPTED, say
 from spanmq.cli.interrupt import Stop
-from spanmq.cli.option import AsJson, Dsn
-from spanmq.cli.output import Output, fields, print_table
+from spanmq.cli.option import (
+    AsJson,
+    Category,
+    DryRun,
+    Dsn,
+    ErrorText,
+    Limit,
+    MessageIds,
+    QueueName,
+    SomeQueue,
+    Yes,
+    confirm,
+    time_option,
+)
+from spanmq.cli.output import Done, Output, fields, number_of, print_table
+from spanmq.cli.progress import awaited, is_shown
 from spanmq.cli.verbs import Commands
 
 __all__ = [
     "FAILED",
     "INTERRUPTED",
     "AsJson",
+    "Category",
     "Commands",
+    "Done",
+    "DryRun",
     "Dsn",
+    "ErrorText",
+    "Limit",
+    "MessageIds",
     "Output",
+    "QueueName",
+    "SomeQueue",
     "Stop",
+    "Yes",
+    "address",
+    "awaited",
+    "confirm",
     "fields",
+    "is_shown",
+    "number_of",
     "prepared_address",
     "print_table",
     "say",
+    "time_option",
 ]

@@ -18,7 +18,7 @@ from tests.patience import WAIT_SECONDS, wait_until
 from tests.process.spark.object_store import answers
 from tests.process.spark.rabbit import free_ports
 
-from spanmq.spark.programs import java_home
+from spanmq_spark.programs import java_home
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")
 # What an executor has at least, and what a worker offers: one executor of one core.

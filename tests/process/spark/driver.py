@@ -27,24 +27,24 @@ from pyspark.sql.types import StructType
 from pyspark_spanmq import DefaultSource
 from spanmq.client._sync.connection import ConnectionLink
 from spanmq.client.call import Call
-from spanmq.spark import source
-from spanmq.spark.brokers.amqp import AmqpBroker
-from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.jobs import dead_letters
-from spanmq.spark.jobs import export as export_module
-from spanmq.spark.jobs.archived import Archived
-from spanmq.spark.jobs.backfill import BackfillReport
-from spanmq.spark.jobs.backfill import backfill as run_backfill
-from spanmq.spark.jobs.delta import DeltaFormat
-from spanmq.spark.jobs.manifests import run as runs
-from spanmq.spark.jobs.manifests import state, store
-from spanmq.spark.jobs.migrate import MigrateReport
-from spanmq.spark.jobs.migrate import migrate as run_migrate
-from spanmq.spark.options import read_options
-from spanmq.spark.reader import RangePartition
-from spanmq.spark.session import adopt, java_options, session
-from spanmq.spark.stream import Offset, StreamReader
-from spanmq.spark.writer import CHUNK, StreamWriter, Writer, Written, identity
+from spanmq_spark import source
+from spanmq_spark.brokers.amqp import AmqpBroker
+from spanmq_spark.brokers.outgoing import Outgoing
+from spanmq_spark.jobs import dead_letters
+from spanmq_spark.jobs import export as export_module
+from spanmq_spark.jobs.archived import Archived
+from spanmq_spark.jobs.backfill import BackfillReport
+from spanmq_spark.jobs.backfill import backfill as run_backfill
+from spanmq_spark.jobs.delta import DeltaFormat
+from spanmq_spark.jobs.manifests import run as runs
+from spanmq_spark.jobs.manifests import state, store
+from spanmq_spark.jobs.migrate import MigrateReport
+from spanmq_spark.jobs.migrate import migrate as run_migrate
+from spanmq_spark.options import read_options
+from spanmq_spark.reader import RangePartition
+from spanmq_spark.session import adopt, java_options, session
+from spanmq_spark.stream import Offset, StreamReader
+from spanmq_spark.writer import CHUNK, StreamWriter, Writer, Written, identity
 
 # In the order in which a batch passes them.
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")

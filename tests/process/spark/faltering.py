@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from spanmq.spark.brokers import amqp
-from spanmq.spark.brokers.outgoing import ID_HEADER, Outgoing
+from spanmq_spark.brokers import amqp
+from spanmq_spark.brokers.outgoing import ID_HEADER, Outgoing
 
 # Of one batch. Each of four tasks has about twice what may be unconfirmed at a time.
 BATCH: Final = 8 * amqp.WINDOW

@@ -9,8 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from spanmq.client import Client
-from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.manifests.store import files_of
+from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.manifests.store import files_of
 
 Row = dict[str, Any]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow
 from pyspark import TaskContext
 
-from spanmq.spark.jobs.export import export
-from spanmq.spark.session import session
+from spanmq_spark.jobs.export import export
+from spanmq_spark.session import session
 
 
 def main(dsn: str, folder: Path, doomed: str) -> None:

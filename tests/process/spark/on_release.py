@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark.bodies import parse_bodies
-from spanmq.spark.cause import clear_errors
-from spanmq.spark.jobs.export import export
-from spanmq.spark.session import session
+from spanmq_spark.bodies import parse_bodies
+from spanmq_spark.cause import clear_errors
+from spanmq_spark.jobs.export import export
+from spanmq_spark.session import session
 
 
 def send(spark: SparkSession, dsn: str, folder: Path) -> None:

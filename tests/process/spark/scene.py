@@ -26,13 +26,13 @@ from tests.process.spark.object_store import BUCKET
 from tests.process.spark.rabbit import Rabbit, consumed, declare
 
 from spanmq.client import Client
-from spanmq.spark.jobs.backfill import BackfillReport
-from spanmq.spark.jobs.dead_letters import DeadLettersReport
-from spanmq.spark.jobs.export import ExportReport
-from spanmq.spark.jobs.lake import Lake, lake_at
-from spanmq.spark.jobs.lake_table import folder_of
-from spanmq.spark.jobs.manifests.store import Manifest, read_manifests
 from spanmq.testing import new_database, with_database
+from spanmq_spark.jobs.backfill import BackfillReport
+from spanmq_spark.jobs.dead_letters import DeadLettersReport
+from spanmq_spark.jobs.export import ExportReport
+from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.lake_table import folder_of
+from spanmq_spark.jobs.manifests.store import Manifest, read_manifests
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

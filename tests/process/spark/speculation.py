@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from tests.process.spark.cluster import EXECUTOR, HOSTS, await_file
 from tests.process.spark.driver import SeamSource
 
-from spanmq.spark.options import read_options
-from spanmq.spark.programs import java_home, python
-from spanmq.spark.session import java_options, session
-from spanmq.spark.writer import StreamWriter, Writer, Written
+from spanmq_spark.options import read_options
+from spanmq_spark.programs import java_home, python
+from spanmq_spark.session import java_options, session
+from spanmq_spark.writer import StreamWriter, Writer, Written
 
 WRITES: Final = ("batch", "stream")
 # Where the first attempt waits: when it has written nothing, or when all its rows lie in the log.

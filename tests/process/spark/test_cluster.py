@@ -17,7 +17,7 @@ from tests.process.spark.lakes import parquet_bodies
 from tests.spark.real_session import FRUGAL
 
 from spanmq.client import Client
-from spanmq.spark.programs import java_home
+from spanmq_spark.programs import java_home
 
 ROOT = Path(__file__).parents[3]
 MESSAGES = 2_000
@@ -43,18 +43,19 @@ SETTINGS = {
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """A virtual environment that has the wheel, and all that is installed here, beside its archive."""
+    """A virtual environment that has the wheels, and all that is installed here, beside its archive."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    [wheel] = tmp_path.glob("*.whl")
+    for project in (ROOT, ROOT / "spark"):
+        subprocess.run(build, cwd=project, check=True, capture_output=True)
     folder = tmp_path / "environment"
     venv.create(folder, symlinks=True)
     [packages] = folder.glob("lib/python*/site-packages")
     # The files `*.pth` of these folders are not read, so the checkout is not in the path.
     installed = [path for path in sys.path if path.endswith("-packages")]
     (packages / "installed.pth").write_text("\n".join(installed))
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(packages)
+    for wheel in tmp_path.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as file:
+            file.extractall(packages)
     shutil.make_archive(str(folder), "gztar", folder)
     return folder
 

@@ -43,7 +43,7 @@ def test_archive_goes_by_commands_into_a_lake_and_another_queue(
         assert sorted(each.body for each in opening.receive("orders", 100)) == list(range(20))
     # Nothing is new: no Java is needed.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spanmq.spark.session.session", lambda *_, **__: pytest.fail("Spark was started"))
+        patch.setattr("spanmq_spark.session.session", lambda *_, **__: pytest.fail("Spark was started"))
         done = spanmq("export", "orders", "--to", lake, "--dsn", database, "--json")
         assert json.loads(done.stdout)["exported"] == 0
     done = spanmq("export", "oders", "--to", lake, "--dsn", database)

@@ -10,8 +10,8 @@ from tests.process.spark.lakes import archive, delta_bodies
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.export import export, follow
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.export import export, follow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from spanmq.client import Client
 from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import InvalidArgumentError, SpanmqError
 from spanmq.model.cause import regex_of
-from spanmq.spark.jobs.dead_letters import chunks, dead_letters, propose
+from spanmq_spark.jobs.dead_letters import chunks, dead_letters, propose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ def test_causes_are_what_errors_have_in_common(dead: Client, spark: SparkSession
 def test_selection_is_put_back_once_and_the_rest_stays(
     dead: Client, spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK", 5)
+    monkeypatch.setattr("spanmq_spark.jobs.dead_letters.CHUNK", 5)
     act = partial(dead_letters, spark, database, "orders", delay=0)
     cause = act().causes[0].cause
     dry = act(act="redrive", causes=[cause], dry_run=True)
@@ -81,7 +81,7 @@ def test_selection_is_put_back_once_and_the_rest_stays(
 def test_rate_goes_on_over_calls(
     dead: Client, spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK", 5)
+    monkeypatch.setattr("spanmq_spark.jobs.dead_letters.CHUNK", 5)
     dead_letters(spark, database, "orders", act="redrive", all_causes=True, rate=0.01, delay=1000)
     times = sorted(message.leased_until for message in dead.peek("orders", 100) if message.message_id <= 20)
     gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
@@ -131,7 +131,7 @@ def test_selection_that_means_nothing_is_refused(dead: Client, spark: SparkSessi
 def test_selection_is_put_back_with_new_bodies_after_a_look(
     dead: Client, spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK", 5)
+    monkeypatch.setattr("spanmq_spark.jobs.dead_letters.CHUNK", 5)
     act = partial(dead_letters, spark, database, "orders", act="redrive", all_causes=True, delay=0)
     body = "to_json(named_struct('number', cast(body as int), 'was', category))"
     dry = act(body=body, dry_run=True)
@@ -199,7 +199,7 @@ def test_ids_are_gathered_by_queue() -> None:
 
 
 def test_large_bodies_end_a_chunk_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spanmq.spark.jobs.dead_letters.CHUNK_CHARACTERS", 10)
+    monkeypatch.setattr("spanmq_spark.jobs.dead_letters.CHUNK_CHARACTERS", 10)
     bodies = [("a", "x" * 6), ("a", "y" * 6), ("a", "z")]
     assert [each for _, each in chunks(bodies, len)] == [["x" * 6, "y" * 6], ["z"]]
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.errors import ExtraNotInstalledError
-from spanmq.spark import session
+from spanmq_spark import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

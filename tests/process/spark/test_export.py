@@ -21,10 +21,10 @@ from tests.process.spark.lakes import (
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.lake import Lake
-from spanmq.spark.jobs.manifests.store import Manifest, write_manifest
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.export import export
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.manifests.store import Manifest, write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,20 +80,20 @@ def killed_with_rows(lake: Lake, manifest: Manifest) -> None:
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
         (
             "parquet",
-            "spanmq.spark.jobs.manifests.run.write_manifest",
-            "spanmq.spark.jobs.manifests.run.record",
+            "spanmq_spark.jobs.manifests.run.write_manifest",
+            "spanmq_spark.jobs.manifests.run.record",
             killed,
         ),
         (
             "delta",
-            "spanmq.spark.jobs.delta.DeltaFormat.commit",
-            "spanmq.spark.jobs.manifests.run.write_manifest",
+            "spanmq_spark.jobs.delta.DeltaFormat.commit",
+            "spanmq_spark.jobs.manifests.run.write_manifest",
             killed_with_rows,
         ),
         (
             "iceberg",
-            "spanmq.spark.jobs.iceberg.IcebergFormat.commit",
-            "spanmq.spark.jobs.manifests.run.write_manifest",
+            "spanmq_spark.jobs.iceberg.IcebergFormat.commit",
+            "spanmq_spark.jobs.manifests.run.write_manifest",
             killed_with_rows,
         ),
     ],

@@ -14,11 +14,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
-from spanmq.spark.jobs.iceberg import IcebergFormat
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_table import TABLES
-from spanmq.spark.jobs.manifests.store import Manifest
-from spanmq.spark.jobs.parquet import Written
+from spanmq_spark.jobs.iceberg import IcebergFormat
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_table import TABLES
+from spanmq_spark.jobs.manifests.store import Manifest
+from spanmq_spark.jobs.parquet import Written
 
 pytest.importorskip("pyiceberg")
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)

@@ -22,14 +22,14 @@ from typer.testing import CliRunner
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
-from spanmq.spark.jobs.backfill import backfill
-from spanmq.spark.jobs.export import ExportReport, export, follow, missing
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import known_table
-from spanmq.spark.jobs.manifests.store import read_manifests
-from spanmq.spark.jobs.ranges import union, within
-from spanmq.spark.rows import Range
-from spanmq.spark.session import told_of_tasks
+from spanmq_spark.jobs.backfill import backfill
+from spanmq_spark.jobs.export import ExportReport, export, follow, missing
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.manifests.store import read_manifests
+from spanmq_spark.jobs.ranges import union, within
+from spanmq_spark.rows import Range
+from spanmq_spark.session import told_of_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def test_next_export_finds_what_was_archived_late_and_a_day_later_what_has_any_t
             " values (9999, 1, '2020-01-01', '2020-01-02', '2020-01-02', '9998')"
         )
         assert export(spark, database, "orders", tmp_path).exported == 0
-        monkeypatch.setattr("spanmq.spark.jobs.export.COMPARE_SECONDS", 0.0)
+        monkeypatch.setattr("spanmq_spark.jobs.export.COMPARE_SECONDS", 0.0)
         assert export(spark, database, "orders", tmp_path).exported == 1
         assert parquet_bodies(tmp_path) == [2, 4, 600, 603, 608, 9998]
         found = admin.execute("select ids::text from spanmq_core.archive_export_ids").fetchall()

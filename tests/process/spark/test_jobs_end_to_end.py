@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from spanmq.client import Client
-from spanmq.spark.jobs.backfill import backfill
-from spanmq.spark.jobs.export import export
+from spanmq_spark.jobs.backfill import backfill
+from spanmq_spark.jobs.export import export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError, QueueNotFoundError
-from spanmq.spark.brokers.amqp import WINDOW, AmqpBroker
-from spanmq.spark.brokers.outgoing import Outgoing
-from spanmq.spark.jobs.migrate import TASKS, MigrateReport, broker_named, migrate
+from spanmq_spark.brokers.amqp import WINDOW, AmqpBroker
+from spanmq_spark.brokers.outgoing import Outgoing
+from spanmq_spark.jobs.migrate import TASKS, MigrateReport, broker_named, migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

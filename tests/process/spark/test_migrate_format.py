@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.jobs.migrate import SparkFormat, migrate
+from spanmq_spark.jobs.migrate import SparkFormat, migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

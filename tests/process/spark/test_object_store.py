@@ -11,8 +11,8 @@ from tests.process.spark.lakes import archive, delta_bodies, leftovers, parquet_
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.export import export
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.export import export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from tests.spark.real_session import failure, run
 
 from spanmq.errors import ExtraNotInstalledError
-from spanmq.spark import programs
-from spanmq.spark.connect_first import SOCKET
-from spanmq.spark.programs import python
+from spanmq_spark import programs
+from spanmq_spark.connect_first import SOCKET
+from spanmq_spark.programs import python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def test_daemon_says_nothing_of_a_task_that_ended_before_python_has_flushed(
 ) -> None:
     # Spark lets the module be named for tasks only.
     asked = (
-        [sys.executable, "-m", "spanmq.spark.daemon", "pyspark.worker"]
+        [sys.executable, "-m", "spanmq_spark.daemon", "pyspark.worker"]
         if whose == "a task's"
         else [python(), "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"]
     )
@@ -134,7 +134,7 @@ def test_spark_starts_the_process_of_a_stream_so(spark: SparkSession, tmp_path: 
 
     spark.dataSource.register(Source)
     text = failure(lambda: run(spark.readStream.format("told").load(), tmp_path))
-    assert "-m spanmq.spark.connect_first pyspark.sql.streaming.python_streaming_source_runner" in text
+    assert "-m spanmq_spark.connect_first pyspark.sql.streaming.python_streaming_source_runner" in text
 
 
 def test_executors_take_pyspark_as_it_is_installed_not_out_of_a_zip(spark: SparkSession) -> None:

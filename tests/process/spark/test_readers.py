@@ -15,10 +15,10 @@ from tests.documented import run_programs
 from tests.spark.duck import attached
 
 from spanmq.client import Client
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.export import export
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.lake_format import known_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +159,7 @@ def test_lake_is_read_alike_by_other_programs(
     # Polars warns without its own planner.
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     # Rows of any time are found.
-    monkeypatch.setattr("spanmq.spark.jobs.export.COMPARE_SECONDS", 0.0)
+    monkeypatch.setattr("spanmq_spark.jobs.export.COMPARE_SECONDS", 0.0)
     lake = Lake(tmp_path / f"lake_{format}", database, spark)
 
     def check() -> None:

@@ -16,13 +16,14 @@ from spanmq.client import Client
 
 # Such as /opt/spark40/bin/python:/opt/spark42/bin/python.
 PYTHONS = [sys.executable, *filter(None, os.environ.get("SPANMQ_TEST_SPARK", "").split(os.pathsep))]
-SOURCES = Path(__file__).parents[3] / "src"
+ROOT = Path(__file__).parents[3]
+SOURCES = os.pathsep.join(str(ROOT / each) for each in ("src", "spark/src"))
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_jobs_run_on_each_release(client: Client, database: str, tmp_path: Path, python: str) -> None:
     # A private folder: the programs that Spark starts as Python are kept by the temporary one.
-    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": SOURCES, "TMPDIR": str(tmp_path)}
     for name in ("JAVA_HOME", "PYSPARK_PYTHON", "SPANMQ_DSN"):
         environment.pop(name, None)
     done = subprocess.run(

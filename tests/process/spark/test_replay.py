@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq.spark.jobs.archived import Archived
-from spanmq.spark.jobs.backfill import backfill
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.export import export
+from spanmq_spark.jobs.archived import Archived
+from spanmq_spark.jobs.backfill import backfill
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.export import export
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

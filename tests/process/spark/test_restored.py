@@ -16,12 +16,12 @@ from tests.spark.restored import copied
 
 from spanmq.client import Client
 from spanmq.errors import PositionUnknownError, SpanmqError
-from spanmq.spark.jobs.compact import compact
-from spanmq.spark.jobs.export import export
-from spanmq.spark.jobs.lake import lake_at
-from spanmq.spark.jobs.migrate import SparkFormat, migrate
-from spanmq.spark.jobs.parquet import read
-from spanmq.spark.jobs.restored import restored
+from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs.export import export
+from spanmq_spark.jobs.lake import lake_at
+from spanmq_spark.jobs.migrate import SparkFormat, migrate
+from spanmq_spark.jobs.parquet import read
+from spanmq_spark.jobs.restored import restored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

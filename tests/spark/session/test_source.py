@@ -21,8 +21,8 @@ from spanmq.cli.app import app
 from spanmq.client import Client
 from spanmq.codec.encryption import SEALED_KEY
 from spanmq.errors import DecryptionError
-from spanmq.spark.bodies import parse_bodies, registered_schema
-from spanmq.spark.cause import cause_of
+from spanmq_spark.bodies import parse_bodies, registered_schema
+from spanmq_spark.cause import cause_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

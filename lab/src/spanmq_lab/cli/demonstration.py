@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spanmq.cli.parts import FAILED, AsJson, Commands, Dsn, Output, fields, prepared_address, print_table, say
-from spanmq.errors import InvalidArgumentError
+from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError
 
 commands = Commands()
 
@@ -75,10 +75,12 @@ def _check_folder(folder: Path, queue: str) -> None:
 
 def _export(folder: Path, dsn: str, queue: str) -> None:
     """Export the archive to Parquet; without Spark or Java, print a message."""
-    from spanmq.errors import ExtraNotInstalledError
-    from spanmq.spark.cause import clear_errors
-    from spanmq.spark.session import opened
-
+    try:
+        from spanmq_spark.cause import clear_errors
+        from spanmq_spark.session import opened
+    except ModuleNotFoundError as error:
+        say(f"no export: {error.name} is not installed (pip install 'spanmq[spark]')")
+        return
     lake = folder / "lake"
     shutil.rmtree(lake, ignore_errors=True)  # of an earlier demo, whose messages are no more
     say("starting Spark")
@@ -88,7 +90,7 @@ def _export(folder: Path, dsn: str, queue: str) -> None:
         except ExtraNotInstalledError as error:
             say(f"no export: {error}")
             return
-        from spanmq.spark.jobs.export import export
+        from spanmq_spark.jobs.export import export
 
         exported = export(spark, dsn, queue, lake)
         say(f"exported {exported.exported:,} messages to {lake}, verified, in {exported.seconds:.1f} s")

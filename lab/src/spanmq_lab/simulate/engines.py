@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 
+from spanmq.errors import ExtraNotInstalledError
 from spanmq_lab.simulate.engine_polling import PollingReceiver, PollingSender, PollingStage
 from spanmq_lab.simulate.engine_spanmq import ID_HEADER, SpanmqReceiver, SpanmqSender, SpanmqStage, queue_of
 from spanmq_lab.simulate.load import Item
@@ -15,8 +16,12 @@ class SparkSender:
     """Fills the queues through the Spark sink: each send is a data frame, which becomes visible at once."""
 
     def __init__(self, site: Site) -> None:
-        from spanmq.spark.session import opened
-
+        try:
+            from spanmq_spark.session import opened
+        except ModuleNotFoundError as error:
+            raise ExtraNotInstalledError(
+                f"the producer spark needs {error.name}, which is not installed", extra="spark"
+            ) from error
         self._site = site
         self._stack = ExitStack()
         self._spark = self._stack.enter_context(opened(name=site.name))
@@ -27,7 +32,7 @@ class SparkSender:
 
     def send(self, items: Sequence[Item]) -> None:
         """Send messages of one type, all or none."""
-        from spanmq.spark.jobs.backfill import fill
+        from spanmq_spark.jobs.backfill import fill
 
         rows = [(json.dumps(item.body), json.dumps({ID_HEADER: item.id}), item.key) for item in items]
         fill(self._spark, self._site.dsn, queue_of(self._site, items[0].type), rows)

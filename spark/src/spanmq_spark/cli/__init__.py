@@ -1,0 +1,1 @@
+"""The nouns `pipeline` and `receiver`."""

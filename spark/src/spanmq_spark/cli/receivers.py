@@ -1,0 +1,114 @@
+"""The noun `receiver`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spanmq.cli.parts import Category, Commands, Done, ErrorText, MessageIds, QueueName, SomeQueue, number_of
+from spanmq.errors import PipelineError
+
+if TYPE_CHECKING:
+    from spanmq.client import Client
+    from spanmq.model import Receiver
+
+receiver = Commands()
+
+ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.")]
+
+
+@receiver.verb("list", empty="no receivers")
+def list_receivers(client: "Client", queue: SomeQueue = None) -> Any:
+    """List the streams that consume queues, and how many messages each holds.
+
+    $ spanmq receiver list orders
+    """
+    return client.admin.receivers.list(queue)
+
+
+@receiver.verb()
+def adopt(client: "Client", queue: QueueName, receiver: ReceiverName) -> Done:
+    """Allow the next new checkpoint with this label to take its place, with the messages that it holds.
+
+    $ spanmq receiver adopt orders lake
+    """
+    client.admin.receivers.adopt(queue, receiver)
+    sentence = f"the next checkpoint with the label of {receiver} goes on in its place"
+    return Done(sentence, {"queue": queue, "receiver": receiver})
+
+
+@receiver.verb()
+def release(
+    client: "Client",
+    queue: QueueName,
+    receiver: ReceiverName,
+    settled: Annotated[int | None, typer.Option(help="Settle the batches up to this one first.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="First settle the batches that this checkpoint has committed.")
+    ] = None,
+) -> Done:
+    """Return the messages that a stream holds to the queue.
+
+    Messages that its sink has written, but no checkpoint has committed, are delivered again.
+
+    $ spanmq receiver release orders lake --checkpoint /lake/checkpoint
+    """
+    if checkpoint is not None and settled is not None:
+        raise typer.BadParameter("--settled and --checkpoint can't be used together")
+    token: str | None = None
+    if checkpoint is not None:
+        settled, token = _committed(checkpoint, client.admin.receivers.list(queue), receiver)
+    released = client.admin.receivers.release(queue, receiver, settled, settled_token=token)
+    sentence = f"returned {number_of(released, 'message')} to queue {queue}"
+    return Done(sentence, {"queue": queue, "receiver": receiver, "released": released})
+
+
+@receiver.verb()
+def reject(
+    client: "Client",
+    queue: QueueName,
+    receiver: ReceiverName,
+    message_ids: MessageIds,
+    error: ErrorText = None,
+    category: Category = None,
+) -> Done:
+    """Make dead letters of messages that a stream holds and fails on; then start it again.
+
+    $ spanmq receiver reject orders lake 4711 --error "no such customer"
+    """
+    rejected = client.admin.receivers.reject(queue, receiver, message_ids, error, category=category)
+    sentence = f"rejected {number_of(rejected, 'message')} of queue {queue}"
+    return Done(sentence, {"queue": queue, "receiver": receiver, "rejected": rejected})
+
+
+def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> tuple[int | None, str | None]:
+    """Return the last batch of a receiver that a checkpoint has committed, and its token.
+
+    None if no receiver has that name, which the server reports. Raises PipelineError if the checkpoint is
+    another receiver's: with it, messages would be settled that no sink has written.
+    """
+    try:
+        commits = [int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit()]
+        lines = (checkpoint / "offsets" / str(max(commits))).read_text("utf-8").splitlines()
+        sources = [json.loads(line) for line in lines[2:] if line != "-"]
+        # A source of several queues has an offset of each.
+        offsets = [each for source in sources for each in source.get("queues", {"": source}).values()]
+        done = {each["receiver"]: (int(each["lease"]), each["token"]) for each in offsets if "lease" in each}
+        queues = sorted({each["queue"] for each in offsets})
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise PipelineError(
+            f"{checkpoint} is not the checkpoint of a stream from a queue",
+            hint="Pass the stream's checkpointLocation.",
+        ) from error
+    ids = [
+        each.receiver_id
+        for each in receivers
+        if each.receiver_id == named or (each.label == named and each.state != "released")
+    ]
+    if ids and ids[0] not in done:
+        raise PipelineError(
+            f"{checkpoint} is the checkpoint of another stream, from {', '.join(queues)}",
+            hint=f"That of the receiver {named} has {ids[0]} in its offsets.",
+        )
+    return done[ids[0]] if ids else (None, None)

@@ -1,0 +1,116 @@
+"""A table of a DuckLake, as tasks write its files and readers find them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+import pyarrow
+import pyarrow.parquet
+
+from spanmq.errors import PipelineError
+from spanmq_spark import rows
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.ducklake.catalogue import (
+    PLACE,
+    Catalogue,
+    ColumnStats,
+    NewFile,
+    field_ids,
+    schema_of,
+)
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable
+from spanmq_spark.jobs.ranges import Ranges, union
+from spanmq_spark.jobs.table_format import LakeFormat
+
+# The bytes after a Parquet file's footer: its length and a magic number.
+TAIL_BYTES: Final = 8
+
+
+class DuckLakeFormat(LakeFormat):
+    """A table of a DuckLake, partitioned by queue and day."""
+
+    __slots__ = ()
+    not_compacted: ClassVar[str] = "Call ducklake_merge_adjacent_files in DuckDB."
+
+    @property
+    def file_schema(self) -> pyarrow.Schema:
+        """The columns of files, with the ids that the catalogue has of them."""
+        return schema_of(TABLES[self.table])
+
+    def read(self, queue: str | None) -> list[str]:
+        """Return the files that the catalogue names; raises PipelineError without its database."""
+        with rows.connected(self._dsn) as server:
+            return [each.name for each in self._catalogue(server).files(queue)]
+
+    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:
+        """Return the places of the rows in each file that were deleted by DuckDB."""
+        places: dict[str, list[int]] = defaultdict(list)
+        with rows.connected(self._dsn) as server:
+            catalogue = self._catalogue(server)
+            files = catalogue.files(queue)
+            names = {each.id: each.name for each in files}
+            for id_, place in catalogue.deleted_here(files) if files else ():
+                places[names[id_]].append(place)
+        for file in files:
+            if file.deletes is not None:
+                for batch in parquet.read(self.lake, [file.deletes], [PLACE]):
+                    places[file.name] += batch.column(0).to_pylist()
+        return {name: union([], [(place, place) for place in found]) for name, found in places.items()}
+
+    @property
+    def _dsn(self) -> str:
+        if self.dsn is None:
+            raise PipelineError(
+                f"the catalogue of {self.lake.uri} is in the database of its queues, which is not known here",
+                hint="Use the archive in the database, or read the lake in DuckDB.",
+            )
+        return self.dsn
+
+    def _catalogue(self, server: Any) -> Catalogue:
+        return Catalogue(server, self.lake, TABLES[self.table])
+
+
+def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.Written) -> NewFile:
+    """Return a written file as the catalogue shall have it, by its footer."""
+    path = file.name.removeprefix(f"{table.name}/")
+    day = path.split("/")[-2].removeprefix(f"{PARTITIONS[1]}=")
+    with lake.reader(file.name) as opened:
+        metadata = pyarrow.parquet.read_metadata(opened)
+        opened.seek(file.size - TAIL_BYTES)
+        footer = int.from_bytes(opened.read(4), "little")
+    stats = tuple(_stats(metadata, table, {PARTITIONS[0]: queue, PARTITIONS[1]: day}, file.nulls))
+    return NewFile(path, file.rows, file.size, footer, (queue, day), stats)
+
+
+def _stats(
+    metadata: Any, table: LakeTable, values: Mapping[str, str], body_nulls: int
+) -> Iterator[ColumnStats]:
+    """Yield what is known of each column: a reader that prunes as the specification says skips files without that."""
+    ids = field_ids(table)
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for place in range(metadata.num_columns):
+        name = metadata.schema.column(place).path
+        found = [group.column(place).statistics for group in groups]
+        if name in values:
+            yield ColumnStats(ids[name], 0, values[name], values[name])
+        elif not all(found):
+            yield ColumnStats(ids[name], body_nulls)
+        else:
+            nulls = sum(each.null_count for each in found)
+            ends = [each for each in found if each.has_min_max and not isinstance(each.min, str | bytes)]
+            # A group of nulls alone has no least value.
+            is_known = ends and len(ends) == sum(each.num_values > 0 for each in found)
+            low = _text(min(each.min for each in ends)) if is_known else None
+            high = _text(max(each.max for each in ends)) if is_known else None
+            yield ColumnStats(ids[name], nulls, low, high)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        utc = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        return f"{utc:%Y}".zfill(4) + f"{utc:-%m-%d %H:%M:%S.%f}+00"
+    return str(value)

@@ -1,0 +1,210 @@
+"""restored and moved over a DuckLake: what the lake lacks is exported again, or named; see the states in run.py."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow
+
+from spanmq.errors import PipelineError, PositionUnknownError
+from spanmq_spark import calls, rows
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
+from spanmq_spark.jobs.ducklake.run import (
+    KIND,
+    PREFIX,
+    Standing,
+    State,
+    check,
+    missing_files,
+    note_newest,
+    read_state,
+)
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_lock import alone, format_of
+from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
+from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
+from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
+from spanmq_spark.reader import extent_of
+
+WELL: Final = (Standing.NEW, Standing.WELL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The rows of a queue's table that a lake has, and those that it lacks.
+
+    `ids` are in files that are there, `missing` files are not. `lacking` ids were exported and are in neither the files
+    nor the database, and `orphans` are files that no catalogue names, which may have them.
+    """
+
+    state: State
+    missing: tuple[DataFile, ...]
+    ids: Ranges
+    lacking: Ranges
+    only_in_database: int
+    orphans: list[str]
+
+
+def is_one(dsn: str, lake: Lake, table: str) -> bool:
+    """Return whether a lake's table is a DuckLake's; where the lake has lost what says so, by the catalogue."""
+    kind = format_of(lake, table)
+    if kind is not None:
+        return kind == KIND
+    with rows.connected(dsn) as server, contextlib.suppress(PipelineError):
+        return Catalogue(server, lake, TABLES[table]).exists()
+    return False
+
+
+def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
+    """Return whether an export of a queue's table was noted."""
+    with rows.connected(dsn) as server:
+        state = read_state(Catalogue(server, lake, TABLES[table]), queue)
+        return bool(state.number or state.recorded)
+
+
+def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -> RestoredTable | None:
+    """Continue with the files that are there; return what differed, None where nothing did."""
+    opened = rows.connected(dsn) if is_dry_run else alone(dsn, lake, queue, table)
+    with opened as server:
+        catalogue = Catalogue(server, lake, TABLES[table])
+        state = read_state(catalogue, queue)
+        if state.standing is Standing.FOREIGN:
+            check(catalogue, state, is_dry_run=is_dry_run)
+        if state.standing in WELL:
+            if state.refused_at is not None and not is_dry_run:
+                _accept(catalogue, state)
+            return None
+        found = _find(catalogue, state)
+        return _report(catalogue, found) if is_dry_run else _replace(catalogue, found)
+
+
+def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
+    """Connect a catalogue to the database in which it is now; return whether it was of another.
+
+    Raises PositionUnknownError if the database has not noted the catalogue's newest export.
+    """
+    with alone(dsn, lake, queue, table) as server:
+        catalogue = Catalogue(server, lake, TABLES[table])
+        state = read_state(catalogue, queue)
+        if state.noted is None or state.standing is not Standing.FOREIGN:
+            return False
+        here = replace(state.noted, source=state.source)
+        if not state.is_recorded:
+            raise PositionUnknownError(
+                f"the catalogue of {lake.uri} has export {state.number} of queue {queue}, which this database has"
+                " not noted",
+                hint="The queue was dropped and created again, or one of them was restored: use another folder.",
+                queue=queue,
+            )
+        catalogue.note(queue, here, here.position)
+        return True
+
+
+def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
+    """Return the files of exports that the catalogue does not know."""
+    known = catalogue.names() if catalogue.exists() else set()
+    names = catalogue.lake.sizes(folder_of(catalogue.table.name, queue))
+    return [name for name in names if name.rpartition("/")[2].startswith(PREFIX) and name not in known]
+
+
+def _accept(catalogue: Catalogue, state: State) -> None:
+    newest = state.number, state.position
+    call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
+    catalogue.server.admin.run(call)
+
+
+def _find(catalogue: Catalogue, state: State) -> _Found:
+    missing = tuple(missing_files(catalogue.lake, state.files, is_all=True))
+    there = [each.name for each in state.files if each not in missing]
+    ids = _ids(catalogue, there)
+    server = catalogue.server
+    extent = extent_of(server, state.queue, state.table)
+    lacking = without(state.ids, ids)
+    return _Found(
+        state=state,
+        missing=missing,
+        ids=ids,
+        lacking=without(lacking, rows.present(server, extent, lacking)),
+        only_in_database=rows.count_others(server, extent, ids),
+        orphans=orphans_of(catalogue, state.queue),
+    )
+
+
+def _ids(catalogue: Catalogue, names: list[str]) -> Ranges:
+    ids: Ranges = []
+    for batch in parquet.read(catalogue.lake, names, [catalogue.table.id]):
+        ids = union(ids, [(id_, id_) for id_ in batch.column(0).to_pylist()])
+    return ids
+
+
+def _report(
+    catalogue: Catalogue, found: _Found, folder: str = "", kept: Ranges | None = None
+) -> RestoredTable:
+    state = found.state
+    if kept is None:
+        kept = _keep(catalogue, found, None)
+    gone = without(found.lacking, kept)
+    snapshots = {each.snapshot for each in found.missing}
+    return RestoredTable(
+        table=state.table,
+        only_in_lake=size_of(kept),
+        only_in_database=found.only_in_database,
+        exports=max(len(snapshots), abs((state.recorded or 0) - state.number)),
+        kept=f"{catalogue.lake.uri}/{folder}" if folder and kept else "",
+        gone=size_of(gone),
+        gone_ids=first_of(gone),
+    )
+
+
+def _replace(catalogue: Catalogue, found: _Found) -> RestoredTable:
+    """End the files that are missing, and note what the others have, by one transaction."""
+    state, lake, server = found.state, catalogue.lake, catalogue.server
+    number = max(state.number, state.recorded or 0) + 1
+    folder = folder_of_lost(state.table, state.queue, number)
+    token = f"{PREFIX}{uuid.uuid4().hex}"
+    kept = _keep(catalogue, found, f"{folder}/{{}}/{token}.parquet")
+    write_gone(lake, folder, token, without(found.lacking, kept))
+    report = _report(catalogue, found, folder, kept)
+    known = server.admin.run(calls.known_positions(state.queue, [state.position or ""]))
+    with server.connection.transaction():
+        catalogue.create()
+        noted = Noted(number, state.source, "", size_of(found.ids), "", 0.0)
+        note_newest(catalogue, state, noted, (found.ids, None), follows=state.position if known else None)
+        message = f"spanmq restored queue {state.queue}"
+        catalogue.add([], message, [each.id for each in found.missing])
+    return report
+
+
+def _keep(catalogue: Catalogue, found: _Found, into: str | None) -> Ranges:
+    """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
+    kept: Ranges = []
+    writers: dict[str, parquet.Writer] = {}
+    table = catalogue.table
+    schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
+    with ExitStack() as stack:
+        for name in found.orphans if found.lacking else ():
+            for batch in _whole(catalogue.lake, name, schema):
+                wanted = without(found.lacking, kept)
+                ids = batch.column(table.id).to_pylist()
+                part = batch.filter(pyarrow.array([has(wanted, id_) for id_ in ids], pyarrow.bool_()))
+                kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
+                if into is None or not part.num_rows:
+                    continue
+                day = into.format(name.split("/")[-2])
+                if day not in writers:
+                    writers[day] = stack.enter_context(parquet.Writer.opened(catalogue.lake, day, schema))
+                writers[day].add(part)
+    return kept
+
+
+def _whole(lake: Lake, name: str, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the rows of a file; none of one that a killed task left half written."""
+    with contextlib.suppress(pyarrow.ArrowInvalid):
+        for batch in parquet.read(lake, [name], schema.names):
+            yield pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -1,0 +1,299 @@
+"""A run on a queue's table of a DuckLake: an export is written or it is not, and there is nothing between.
+
+    written by tasks: files that no catalogue names     nothing counts; killed, they stay until `orphans` deletes them
+      |   one transaction of PostgreSQL, of the session that has the lock of the run
+      v
+    committed: the catalogue names the files, and says  the lake has them, retention may delete the rows,
+    which export it was; the database has noted the     and all of it goes back with the database
+    same export, its ids and its position
+
+What is newest has one answer, `standing`, out of three facts: the export that the catalogue has noted, the one that the
+database has noted of the lake, and whether the newest files are there.
+
+    catalogue  database  files     standing   what is to be done
+    none       none      -         NEW        the first export creates the catalogue
+    n          n         there     WELL       export n + 1
+    n          n         missing   BEHIND     the lake went back, or lost files: `restored`
+    n          other     -         OTHER      the catalogue went back without the database: `restored`
+    another queue's, or of another database   FOREIGN    another folder, or `moved`
+
+A database that goes back takes queue, archive and catalogue with it, so it is WELL again. What a task has read of a
+database before that is known by the witnesses: the transaction raises PositionUnknownError for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Final
+
+from spanmq.errors import PipelineError, PositionUnknownError
+from spanmq_spark import calls, rows
+from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
+from spanmq_spark.jobs.ducklake.format import new_file
+from spanmq_spark.jobs.export_run import Seen
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_lock import alone, came_first, check_format_of, format_of, note_format
+from spanmq_spark.jobs.lake_table import TABLES, folder_of
+from spanmq_spark.jobs.manifests.store import Manifest
+from spanmq_spark.jobs.parquet import Written
+from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, by_block, union, within
+
+KIND: Final = "ducklake"
+# The names of files of exports begin with it; those that DuckDB writes do not.
+PREFIX: Final = "spanmq-"
+
+
+class Standing(Enum):
+    """The relation of the catalogue, the database and the files; see above."""
+
+    NEW = "neither has noted an export"
+    WELL = "each has what the others have"
+    BEHIND = "the lake lacks files that its catalogue names"
+    OTHER = "the catalogue and the database have noted different exports"
+    FOREIGN = "the catalogue is of another queue or database"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a queue's table.
+
+    `noted` is the newest export by the catalogue, and `recorded` the number of that by the database: the same one if
+    `is_recorded`. The lake has been refused since `refused_at`. `missing` are files that the catalogue names and the
+    lake lacks.
+    """
+
+    queue: str
+    table: str
+    source: str
+    standing: Standing
+    noted: Noted | None
+    recorded: int | None
+    is_recorded: bool
+    refused_at: Any
+    ids: Ranges
+    files: tuple[DataFile, ...]
+    missing: tuple[DataFile, ...]
+
+    @property
+    def number(self) -> int:
+        """The number of the newest export."""
+        return self.noted.number if self.noted is not None else 0
+
+    @property
+    def count(self) -> int:
+        """The number of rows that were exported."""
+        return self.noted.n if self.noted is not None else 0
+
+    @property
+    def since(self) -> str:
+        """Rows that were archived before this time are in the lake; empty: not known."""
+        return self.noted.since if self.noted is not None else ""
+
+    @property
+    def compared_at(self) -> float:
+        """The seconds since 1970 at which all ids were compared with the database's."""
+        return self.noted.compared_at if self.noted is not None else 0.0
+
+    @property
+    def position(self) -> str | None:
+        """The position of the newest export."""
+        return self.noted.position if self.noted is not None else None
+
+    def ids_in(self, blocks: Iterable[int]) -> Ranges:
+        """Return the ids in some blocks of ids."""
+        ends = [(block << BLOCK_BITS, ((block + 1) << BLOCK_BITS) - 1) for block in set(blocks)]
+        return union([], [ids for first, last in ends for ids in within(self.ids, first, last)])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The only run on a queue's table, through the session that has its lock."""
+
+    catalogue: Catalogue
+    exported: State
+
+    def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
+        """Return what files will be written for; nothing notes them before they count."""
+        queue, table = self.exported.queue, self.exported.table
+        check_format_of(self.catalogue.lake, table, format, note_format(self.catalogue.lake, table, format))
+        token = f"{PREFIX}{uuid.uuid4().hex}"
+        return Manifest(self.exported.number + 1, queue, source, [], [], 0, 0, table, format, token=token)
+
+    def commit(
+        self, manifest: Manifest, files: Sequence[Written], witnesses: Sequence[str], seen: Seen
+    ) -> None:
+        """Add the files to the catalogue, and note the export, by one transaction."""
+        before, catalogue = self.exported, self.catalogue
+        new = [new_file(catalogue.lake, catalogue.table, manifest.queue, each) for each in files]
+        with catalogue.server.connection.transaction():
+            catalogue.create()
+            blocks = sorted(by_block(manifest.ids))
+            ids = union(before.ids_in(blocks), manifest.ids)
+            count = before.count + manifest.count
+            noted = Noted(manifest.number, manifest.source, "", count, seen.since, seen.compared_at)
+            note_newest(catalogue, before, noted, (ids, blocks), witnesses, follows=before.position)
+            catalogue.add(new, f"spanmq export {manifest.number} of queue {manifest.queue}")
+        # Of attempts of tasks that did not count.
+        for name in catalogue.lake.sizes(folder_of(manifest.table, manifest.queue)):
+            if name.rpartition("/")[2].startswith(manifest.token) and name not in manifest.files:
+                catalogue.lake.delete(name)
+
+    def drop(self, manifest: Manifest) -> None:
+        """Do nothing: an export into a DuckLake has no draft."""
+
+    def note(self, seen: Seen) -> None:
+        """Note what was seen; without any export, that retention waits for the lake."""
+        queue, server = self.exported.queue, self.catalogue.server
+        with server.connection.transaction():
+            noted = self.catalogue.noted(queue) if self.catalogue.exists() else None
+            if noted is not None:
+                self.catalogue.note(
+                    queue, replace(noted, since=seen.since, compared_at=seen.compared_at), noted.position
+                )
+            elif self.exported.recorded is None:
+                nothing: tuple[Ranges, list[int]] = [], []
+                call = calls.note_export(
+                    queue, self.catalogue.lake.uri, self.exported.table, *nothing, (0, None)
+                )
+                server.admin.run(call)
+
+
+def note_newest(
+    catalogue: Catalogue,
+    before: State,
+    noted: Noted,
+    ids: tuple[Ranges, list[int] | None],
+    witnesses: Sequence[str] = (),
+    *,
+    follows: str | None,
+) -> None:
+    """Note an export with its ids, of all or of some blocks, in the catalogue and the database.
+
+    It is for the transaction that adds the files.
+
+    Raises PositionUnknownError for a database that lacks what the export `follows`, or a witness, and PipelineError
+    where another run came first.
+    """
+    queue, server = before.queue, catalogue.server
+    position = server.admin.run(calls.note_position(queue, follows, witnesses))
+    newest = noted.number, position
+    server.admin.run(calls.note_export(queue, catalogue.lake.uri, catalogue.table.name, *ids, newest))
+    if not catalogue.note(queue, replace(noted, position=position), before.position):
+        raise came_first(catalogue.lake, queue)
+
+
+@contextlib.contextmanager
+def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Run]:
+    """Be the only run on a queue's table for a block; raises what `check` and run.alone() raise."""
+    check_format_of(lake, table, KIND, format_of(lake, table))
+    with alone(dsn, lake, queue, table) as server:
+        catalogue = Catalogue(server, lake, TABLES[table])
+        state = read_state(catalogue, queue)
+        check(catalogue, state)
+        yield Run(catalogue, state)
+
+
+def look(dsn: str, lake: Lake, queue: str, table: str) -> State:
+    """Return what is known of a queue's table; raises what `check` raises, and changes nothing."""
+    with rows.connected(dsn) as server:
+        catalogue = Catalogue(server, lake, TABLES[table])
+        state = read_state(catalogue, queue)
+        check(catalogue, state, is_dry_run=True)
+        return state
+
+
+def read_state(catalogue: Catalogue, queue: str) -> State:
+    """Return what is known of a queue's table."""
+    server, lake, table = catalogue.server, catalogue.lake, catalogue.table.name
+    is_there = catalogue.exists()
+    noted = catalogue.noted(queue) if is_there else None
+    found = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
+    _, number, token, refused_at = found or (lake.uri, None, None, None)
+    files = tuple(catalogue.files_named(queue)) if is_there else ()
+    missing = tuple(missing_files(lake, files))
+    source = rows.identity(server, queue)
+    return State(
+        queue=queue,
+        table=table,
+        source=source,
+        standing=_standing(noted, (number or 0, token), source, files, missing),
+        noted=noted,
+        recorded=number,
+        is_recorded=_newest(noted) == (number or 0, token),
+        refused_at=refused_at,
+        ids=server.admin.run(calls.exported_ids(queue, lake.uri, table)),
+        files=files,
+        missing=missing,
+    )
+
+
+def _standing(
+    noted: Noted | None,
+    recorded: tuple[int, str | None],
+    source: str,
+    files: Sequence[DataFile],
+    missing: Sequence[DataFile],
+) -> Standing:
+    if noted is not None and noted.source != source:
+        return Standing.FOREIGN
+    if _newest(noted) != recorded:
+        return Standing.OTHER
+    if noted is None:
+        return Standing.NEW
+    newest = max((each.snapshot for each in files), default=0)
+    return Standing.BEHIND if any(each.snapshot == newest for each in missing) else Standing.WELL
+
+
+def _newest(noted: Noted | None) -> tuple[int, str | None]:
+    return (0, None) if noted is None else (noted.number, noted.position)
+
+
+def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False) -> Iterator[DataFile]:
+    """Yield the files that the lake lacks: of all of them, or of those in the folders of the newest snapshot's."""
+    newest = max((each.snapshot for each in files), default=0)
+    folders = {each.name.rpartition("/")[0] for each in files if is_all or each.snapshot == newest}
+    names = {folder: lake.beside(folder) for folder in folders}
+    for each in files:
+        folder, _, name = each.name.rpartition("/")
+        if folder in names and name not in names[folder]:
+            yield each
+
+
+def check(catalogue: Catalogue, state: State, *, is_dry_run: bool = False) -> None:
+    """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
+
+    Raises PipelineError for a lake of another queue of the same name.
+    """
+    lake, queue = catalogue.lake, state.queue
+    hint = "spanmq pipeline restored shows what is missing, and goes on. Or use another folder."
+    if state.standing is Standing.FOREIGN:
+        raise PipelineError(
+            f"{lake.uri} holds another queue of the name {queue}",
+            hint="It is of another database, or was dropped and created again: use another folder. If its"
+            " database was moved with all it has: spanmq pipeline moved.",
+            queue=queue,
+        )
+    if state.refused_at is not None:
+        raise PositionUnknownError(
+            f"{lake.uri} has been refused since {state.refused_at}", hint=hint, queue=queue
+        )
+    if state.standing in (Standing.NEW, Standing.WELL):
+        return
+    if not is_dry_run:
+        catalogue.server.admin.run(calls.refuse_export(queue, lake.uri, state.table))
+    if state.standing is Standing.BEHIND:
+        raise PositionUnknownError(
+            f"{lake.uri} lacks files of queue {queue} that its catalogue names, such as {state.missing[0].name}",
+            hint=hint,
+            queue=queue,
+        )
+    raise PositionUnknownError(
+        f"the catalogue of {lake.uri} has export {state.number} of queue {queue} as its newest, and the database has"
+        f" noted {state.recorded or 0}",
+        hint=hint,
+        queue=queue,
+    )

@@ -1,0 +1,290 @@
+"""Iceberg tables: tasks write the files, and one commit of PyIceberg makes them rows.
+
+With it goes the number of the manifest, as a property of the table: whether a commit took place before a kill
+can be asked afterwards. The catalogue is the one that PyIceberg's configuration has as `spanmq`, else tables
+in the database of the queues.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from psycopg.conninfo import conninfo_to_dict
+
+from spanmq.errors import ExtraNotInstalledError, PipelineError
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
+from spanmq_spark.jobs.manifests.store import Committed, Manifest, files_of, write_draft
+from spanmq_spark.jobs.ranges import Ranges
+from spanmq_spark.jobs.table_format import ManifestFormat
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+
+CATALOG: Final = "spanmq"
+METADATA: Final = ".metadata.json"
+# A commit writes the list of all snapshots and manifests anew, so both stay short. What is taken off the list of
+# snapshots stays in the folder for a week: a database that is restored has the catalogue of its time.
+SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
+AGE: Final = "history.expire.max-snapshot-age-ms"
+POLICY: Final = {
+    SNAPSHOTS: "10",
+    AGE: str(timedelta(days=7) // timedelta(milliseconds=1)),
+    "write.metadata.previous-versions-max": "10",
+    "commit.manifest.min-count-to-merge": "2",
+    "commit.manifest.target-size-bytes": str(256 << 10),
+    # Files have no statistics of it.
+    "write.metadata.metrics.column.body": "none",
+}
+# The commits between two looks for what nothing needs, and between two that join manifests. With its own setting
+# PyIceberg writes a large one again at each commit as soon as it is nearly full.
+EXPIRE_EVERY: Final = 100
+MERGE_EVERY: Final = 20
+MERGES: Final = "commit.manifest-merge.enabled"
+
+
+class IcebergFormat(ManifestFormat):
+    """An Iceberg table, partitioned by queue and day; its namespace is the name of the lake's folder."""
+
+    __slots__ = ()
+    not_compacted: ClassVar[str] = "Use the procedure rewrite_data_files of Iceberg for Spark."
+
+    @property
+    def file_schema(self) -> pyarrow.Schema:
+        """The columns of files, which have the partitions, too."""
+        return TABLES[self.table].schema_with_day
+
+    def committed(self, manifest: Manifest) -> Committed:
+        """Return what the table's properties have of the newest commits."""
+        with self._catalog() as catalog:
+            return _committed(self._found(catalog), manifest)
+
+    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+        """Add files to the table, which is created if need be."""
+        if manifest.has_rows:
+            write_draft(self.lake, manifest)
+        with self._catalog() as catalog:
+            table = self._found(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
+            transaction = self._created(catalog) if table is None else table.transaction()
+            if files:
+                # Their names have the token of this run: no table can have them already.
+                names = [self._path(each.name) for each in files]
+                transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
+                transaction.add_files(names, check_duplicate_files=False)
+                _forget_snapshots(transaction)
+            transaction.set_properties(_noted(manifest, committed))
+            transaction.commit_transaction()
+        if manifest.number % EXPIRE_EVERY == 0:
+            self.expire()
+
+    def read(self, queue: str | None) -> list[str]:
+        """Return the files that the table has now of a queue; without the database, those of the manifests."""
+        if queue is None or self.dsn is None:
+            return files_of(self.lake, queue, self.table)
+        with self._catalog() as catalog:
+            table = self._found(catalog)
+            if table is None:
+                raise PipelineError(
+                    f"the catalogue has no table {self._name}",
+                    hint="It is in the database of the queues, or what PyIceberg's configuration has as spanmq.",
+                )
+            location = table.location()
+            tasks = list(table.scan(row_filter=_of(queue)).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise PipelineError(
+                f"rows of the table {self._name} were deleted by files of their own",
+                hint="Run Iceberg's procedure rewrite_data_files, with delete-file-threshold 1, before.",
+            )
+        return [f"{self.table}/{task.file.file_path.removeprefix(location + '/')}" for task in tasks]
+
+    def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:  # noqa: ARG002
+        """Delete the rows by one commit."""
+        from pyiceberg import expressions
+
+        write_draft(self.lake, manifest)
+        column = TABLES[self.table].id
+        low: Any = expressions.GreaterThanOrEqual
+        high: Any = expressions.LessThanOrEqual
+        with self._catalog() as catalog:
+            table = self._found(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
+            if table is not None:
+                transaction: Any = table.transaction()
+                for a, b in ids:
+                    between = expressions.And(low(column, a), high(column, b))
+                    _delete(transaction, expressions.And(_of(manifest.queue), between))
+                transaction.set_properties(_noted(manifest, committed))
+                transaction.commit_transaction()
+        return manifest
+
+    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
+        """Delete the rows of the queue, and add those of the files, by one commit."""
+        write_draft(self.lake, manifest)
+        with self._catalog() as catalog:
+            table = self._found(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, replace(manifest, follows=None))
+            transaction: Any = self._created(catalog) if table is None else table.transaction()
+            if table is not None:
+                _delete(transaction, _of(manifest.queue))
+            if files:
+                transaction.add_files([self._path(name) for name in files], check_duplicate_files=False)
+            transaction.set_properties(_noted(manifest, committed))
+            transaction.commit_transaction()
+
+    def reach(self) -> None:
+        """Register the newest metadata that the lake has, if it lacks that of the catalogue."""
+        name = (self.lake.folder, self.table)
+        with self._catalog() as catalog:
+            try:
+                self._found(catalog)
+            except (FileNotFoundError, OSError):
+                found = [
+                    each for each in self.lake.sizes(f"{self.table}/metadata") if each.endswith(METADATA)
+                ]
+                catalog.drop_table(name)
+                if found:
+                    catalog.register_table(name, self._path(max(found)))
+
+    def expire(self) -> None:
+        """Delete files of metadata that the table has not needed for as long as its policy says."""
+        from pyiceberg.table import StaticTable
+
+        with self._catalog() as catalog:
+            table = self._found(catalog)
+            if table is None:
+                return
+            age = int(table.properties.get(AGE, POLICY[AGE]))
+            folder = f"{self.table}/metadata"
+            old = self.lake.written_before(folder, datetime.now(UTC) - timedelta(milliseconds=age))
+            versions = [name for name in old if name.endswith(METADATA)]
+            if not versions:
+                return
+            # A file that is as old, and was needed at any time since, was needed then.
+            last = max(versions, key=lambda name: name.rpartition("/")[2])
+            then = StaticTable.from_metadata(f"{self._location}/{last.removeprefix(f'{self.table}/')}")
+            needed = {last} | {self._in_lake(name) for each in (then, table) for name in _metadata_of(each)}
+            for name in set(old) - needed:
+                self.lake.delete(name)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.lake.folder}.{self.table}"
+
+    @property
+    def _location(self) -> str:
+        uri = self.lake.uri
+        return f"{uri if '://' in uri else Path(uri).as_uri()}/{self.table}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._location}/{name.removeprefix(f'{self.table}/')}"
+
+    def _in_lake(self, name: str) -> str:
+        return f"{self.table}{name.removeprefix(self._location)}"
+
+    def _created(self, catalog: Catalog) -> Any:
+        """Begin a transaction that creates the table."""
+        name = (self.lake.folder, self.table)
+        catalog.create_namespace_if_not_exists(name[:1])
+        schema = TABLES[self.table].schema_with_day
+        transaction = catalog.create_table_transaction(
+            name, schema, location=self._location, properties=POLICY
+        )
+        with transaction.update_spec() as spec:
+            for column in PARTITIONS:
+                spec.add_identity(column)
+        return transaction
+
+    def _found(self, catalog: Catalog) -> Table | None:
+        """Return the table, None without one; raises PipelineError for one that is elsewhere."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            found = catalog.load_table((self.lake.folder, self.table))
+        except NoSuchTableError:
+            return None
+        if found.location() != self._location:
+            raise PipelineError(
+                f"the catalogue has the table {self._name} at {found.location()}, not at {self._location}",
+                hint="Name the folder otherwise: its name is the table's namespace.",
+            )
+        return found
+
+    @contextmanager
+    def _catalog(self) -> Iterator[Catalog]:
+        try:
+            from pyiceberg.catalog import load_catalog
+            from pyiceberg.utils.config import Config
+            from sqlalchemy import URL
+        except ImportError as error:
+            raise ExtraNotInstalledError("PyIceberg is not installed", extra="iceberg") from error
+        settings: dict[str, Any] = {}
+        if not Config().get_catalog_config(CATALOG):
+            query = {key: str(value) for key, value in conninfo_to_dict(self.dsn or "").items()}
+            url = URL.create("postgresql+psycopg", query=query)
+            settings = {"type": "sql", "uri": url.render_as_string(hide_password=False)}
+        with load_catalog(CATALOG, **settings) as catalog:
+            yield catalog
+
+
+def _committed(table: Table | None, manifest: Manifest) -> Committed:
+    if table is None:
+        return Committed()
+    newest = int(table.properties.get(manifest.application, 0))
+    # Releases before 0.2.0 noted the newest alone.
+    return Committed(newest, int(table.properties.get(manifest.application_of_rows, newest)))
+
+
+def _noted(manifest: Manifest, committed: Committed) -> dict[str, str]:
+    """Return what a commit notes of itself."""
+    after = committed.following(manifest)
+    return {manifest.application: str(after.newest), manifest.application_of_rows: str(after.rows)}
+
+
+def _of(queue: str) -> Any:
+    """Return the condition that a row is of a queue."""
+    from pyiceberg import expressions
+
+    equal_to: Any = expressions.EqualTo
+    return equal_to(PARTITIONS[0], queue)
+
+
+def _delete(transaction: Any, condition: Any) -> None:
+    """Delete the rows that meet a condition, if there are any: PyIceberg warns where there are none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Delete operation did not match any records")
+        transaction.delete(condition)
+
+
+def _forget_snapshots(transaction: Any) -> None:
+    """Take all snapshots but the newest ones off the list, and those that a branch or a tag names."""
+    from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+    metadata = transaction.table_metadata
+    named = {each.snapshot_id for each in metadata.refs.values()}
+    keep = int(metadata.properties.get(SNAPSHOTS, POLICY[SNAPSHOTS]))
+    by_age = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    old = [each.snapshot_id for each in by_age[: -max(keep, 1)] if each.snapshot_id not in named]
+    if old:
+        ExpireSnapshots(transaction).by_ids(old).commit()
+
+
+def _metadata_of(table: Any) -> Iterator[str]:
+    """Yield the files of a table's metadata: of this version, and of its snapshots."""
+    yield table.metadata_location
+    yield from (each.statistics_path for each in table.metadata.statistics)
+    for snapshot in table.metadata.snapshots:
+        yield snapshot.manifest_list
+        yield from (each.manifest_path for each in snapshot.manifests(table.io))

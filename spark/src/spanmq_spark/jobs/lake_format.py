@@ -1,0 +1,63 @@
+"""The formats of a lake. Each is one class, in a file of its own; nothing else depends on a format's name.
+
+Three of them commit in the lake, and manifests beside tell what was exported (manifests). The catalogue of a DuckLake
+is in the database of the queues, and so is all that its exports note (ducklake/run.py).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq_spark.jobs.delta import DeltaFormat
+from spanmq_spark.jobs.ducklake.format import DuckLakeFormat
+from spanmq_spark.jobs.iceberg import IcebergFormat
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_lock import format_of
+from spanmq_spark.jobs.plain import PlainFormat
+from spanmq_spark.jobs.table_format import LakeFormat, ManifestFormat
+from spanmq_spark.options import hint_of
+
+BY_MANIFEST: Final[Mapping[str, type[ManifestFormat]]] = {
+    "parquet": PlainFormat,
+    "delta": DeltaFormat,
+    "iceberg": IcebergFormat,
+}
+FORMATS: Final[Mapping[str, type[LakeFormat]]] = {**BY_MANIFEST, "ducklake": DuckLakeFormat}
+
+
+def table_of(kind: str, dsn: str | None, lake: Lake, table: str) -> LakeFormat:
+    """Open a table of a lake; its catalogue, where a format has one, may be in the database of `dsn`."""
+    return FORMATS[kind](dsn, lake, table)
+
+
+def manifest_table(kind: str, dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
+    """Open a table of a format that has manifests."""
+    return BY_MANIFEST[kind](dsn, lake, table)
+
+
+def known_table(dsn: str | None, lake: Lake, table: str) -> LakeFormat:
+    """Open a table of a lake in the format that it has."""
+    return table_of(format_of(lake, table) or "parquet", dsn, lake, table)
+
+
+def known_manifest_table(dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
+    """Open a table of a lake in the format that it has, which has manifests."""
+    return manifest_table(format_of(lake, table) or "parquet", dsn, lake, table)
+
+
+def has_manifests(name: str | None) -> bool:
+    """Return whether exports of a format note what they did in the lake, and not in the database."""
+    return name is None or name in BY_MANIFEST
+
+
+def check_format(name: str) -> None:
+    """Raise InvalidArgumentError, with the nearest name, for a format that does not exist."""
+    if name not in FORMATS:
+        hint = hint_of(name, tuple(FORMATS), f"There are {', '.join(FORMATS)}.")
+        raise InvalidArgumentError(f"a lake has no format {name!r}", hint=hint)
+
+
+def check_compacts(name: str) -> None:
+    """Raise PipelineError for a format whose files spanmq does not join."""
+    if FORMATS[name].not_compacted:
+        raise PipelineError(f"spanmq compacts no tables of format {name}", hint=FORMATS[name].not_compacted)

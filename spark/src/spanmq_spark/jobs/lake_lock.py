@@ -1,0 +1,62 @@
+"""Who may write into a lake: one run at a time on each queue's table, in the format that the table has."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Final
+
+from spanmq.client import Client
+from spanmq.errors import PipelineError
+from spanmq_spark import rows
+from spanmq_spark.jobs.lake import Lake
+
+# The folder of what exports note of themselves.
+FOLDER: Final = "_spanmq"
+# For what a run that was killed a moment ago holds until the server sees its end.
+WAIT_SECONDS: Final = 5.0
+
+
+@contextlib.contextmanager
+def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
+    """Hold the lock of a queue's table in a lake for a block; yield the session that has it.
+
+    Raises PipelineError for a folder that no export made, and where another has the lock.
+    """
+    top = lake.top()
+    if top and FOLDER not in top:
+        raise PipelineError(
+            f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."
+        )
+    with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as server:
+        if server is None:
+            raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
+        yield server
+
+
+def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> None:  # noqa: A002
+    """Raise PipelineError for a format that is not the one of a table."""
+    if known not in (format, None):
+        raise PipelineError(
+            f"the folder {lake.uri} is in use: its table {table} is of format {known}, not {format}",
+            hint="Use another folder, or its format.",
+        )
+
+
+def format_of(lake: Lake, table: str) -> str | None:
+    """Return the format of a table, None where it has none yet."""
+    data = lake.read(f"{FOLDER}/{table}/format")
+    return None if data is None else data.decode()
+
+
+def note_format(lake: Lake, table: str, name: str) -> str:
+    """Set the format of a table unless it has one; return its format."""
+    if (known := format_of(lake, table)) is None:
+        try:
+            lake.create(f"{FOLDER}/{table}/format", name.encode())
+        except FileExistsError:
+            known = format_of(lake, table)
+    return known or name
+
+
+def came_first(lake: Lake, queue: str) -> PipelineError:
+    """Return the error of a run that another has overtaken."""
+    return PipelineError(f"another export of queue {queue} into {lake.uri} came first", queue=queue)

@@ -1,0 +1,50 @@
+"""The findings of a lake's repair: rows that only the lake has, kept in a folder, and ids that are gone."""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_table import LOST, folder_of
+from spanmq_spark.jobs.ranges import Ranges
+
+# The name of a file of the ids that are gone ends with it.
+GONE: Final = ".gone.json"
+# The ranges of ids that a report names.
+RANGES_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTable:
+    """The number of rows of a table that only the lake has, and of those that only the database has.
+
+    `exports` no longer count; the next one writes the rows of the database. `kept` is the folder of those that
+    only the lake has, empty without any. `gone` rows are in neither: the lake had them before it went back, and
+    retention has deleted them since; `gone_ids` are the first ranges of their ids, and a file `.gone.json` beside the
+    kept rows has all.
+    """
+
+    table: str
+    only_in_lake: int
+    only_in_database: int
+    exports: int
+    kept: str
+    gone: int
+    gone_ids: str
+
+
+def folder_of_lost(table: str, queue: str, number: int) -> str:
+    """Return the folder of the rows that a repair keeps, which is the export of this number."""
+    return f"{LOST}/{folder_of(table, queue)}/restore={number:08}"
+
+
+def write_gone(lake: Lake, folder: str, token: str, gone: Ranges) -> None:
+    """Write the ids that are gone into a file: whoever reads the report may be killed before that."""
+    if gone:
+        lake.put(f"{folder}/{token}{GONE}", json.dumps(gone).encode())
+
+
+def first_of(ids: Ranges) -> str:
+    """Write the first ranges of ids for a report."""
+    shown = ", ".join(f"{a}-{b}" for a, b in ids[:RANGES_MAX])
+    return shown + (", …" if len(ids) > RANGES_MAX else "")

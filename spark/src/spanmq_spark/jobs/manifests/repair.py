@@ -1,0 +1,299 @@
+"""A repair of a lake with manifests: it goes on with a database, or a table, that was set back to an earlier time.
+
+The rows that only the lake has are kept in a folder of their own, and the table has what exports up to the newest one
+that the database knows have written; the next export writes the rest. A manifest notes all of it (state.py).
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from enum import Enum
+from hashlib import md5
+
+import pyarrow
+
+from spanmq.client import Client
+from spanmq.errors import PipelineError
+from spanmq_spark import calls, rows
+from spanmq_spark.jobs import parquet
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_format import known_manifest_table
+from spanmq_spark.jobs.lake_lock import format_of
+from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable, folder_of
+from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
+from spanmq_spark.jobs.manifests.run import Run, run_on
+from spanmq_spark.jobs.manifests.state import Standing, State, accept, read_state, state_of
+from spanmq_spark.jobs.manifests.store import (
+    Committed,
+    Exported,
+    Manifest,
+    files_of,
+    read_exported,
+    read_manifests,
+    taking,
+    write_manifest,
+)
+from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
+from spanmq_spark.reader import extent_of
+
+
+class _Table(Enum):
+    """What the table of a lake has, by its newest commit that changed rows."""
+
+    WHOLE = "all that the manifests have"
+    BACK = "what it shall have: its catalogue went back with the database"
+    OTHER = "anything else: it is made anew"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """The `exports` of a table that the database does not know: their ids, and the files that may have their rows.
+
+    `last` is the number of the newest export that it knows, under the token `position`; `base` are the files of those
+    up to it. The table has used the numbers up to `taken`, and has `in_table`.
+    """
+
+    state: State
+    table: LakeTable
+    last: int
+    position: str | None
+    ids: Ranges
+    files: list[str]
+    base: list[str]
+    exports: int
+    taken: int
+    in_table: _Table
+
+    @property
+    def lake(self) -> Lake:
+        """The lake."""
+        return self.state.lake
+
+    @property
+    def exported(self) -> Exported:
+        """What the lake has."""
+        return self.state.exported
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is to be done."""
+        return self.state.standing is Standing.WELL and self.in_table is _Table.WHOLE
+
+
+def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
+    """Return whether an export of a queue's table was noted."""
+    return not read_state(dsn, lake, queue, table).is_empty
+
+
+def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -> RestoredTable | None:
+    """Continue with what the database knows; return what differed, None where nothing did."""
+    if is_dry_run:
+        lost = _find(dsn, read_state(dsn, lake, queue, table), is_dry_run=True)
+        return None if lost.is_well else _write(dsn, lost, None)
+    with run_on(dsn, lake, queue, table, is_repair=True) as run:
+        return _replace(dsn, _find(dsn, state_of(dsn, lake, run.exported)), run)
+
+
+def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
+    """Connect a lake to the database in which its queue is now; return whether it was of another, or refused.
+
+    Raises PositionUnknownError if one of both lacks what the other has.
+    """
+    with run_on(dsn, lake, queue, table, is_repair=True) as run:
+        state = state_of(dsn, lake, run.exported)
+        if state.is_empty or (run.exported.source == state.source and state.refused_at is None):
+            return False
+        if state.standing is not Standing.WELL:
+            raise state.error("One was restored to an earlier time, or is another: spanmq pipeline restored.")
+        if run.exported.source != state.source:
+            run.count(run.begin(state.source, format_of(lake, table) or "parquet"))
+        accept(dsn, lake, run.exported)
+        return True
+
+
+def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
+    """Find what a lake has since the newest export that the database knows, and what its table has."""
+    lake, exported = state.lake, state.exported
+    queue, table = exported.queue, exported.table
+    manifests = read_manifests(lake, queue, table)
+    last = exported.number
+    if state.database_lacks:
+        with rows.connected(dsn) as server:
+            tokens = [each.position for each in manifests]
+            known = server.admin.run(calls.known_positions(queue, tokens))
+        last = max((each.number for each in manifests if each.position in known), default=0)
+    in_lake = known_manifest_table(dsn, lake, table)
+    with_rows = [each for each in manifests if each.has_rows]
+    commits = Committed()
+    try:
+        if with_rows:
+            commits = in_lake.committed(with_rows[-1])
+    except OSError:
+        # A dry run leaves a catalogue as it is whose files went back.
+        if not is_dry_run:
+            raise
+    committed = commits.of(with_rows)
+    shall_have = max((each.commit for each in with_rows if each.number <= last), default=0)
+    in_table = _Table.OTHER
+    if not with_rows or committed == with_rows[-1].commit:
+        in_table = _Table.WHOLE
+    elif committed == shall_have:
+        in_table = _Table.BACK
+    added = union([], [ids for each in manifests for ids in each.ids if each.number > last])
+    ids = without(exported.ids, without(exported.ids, added))
+    sizes = lake.sizes(folder_of(table, queue))
+    old = {name for each in manifests for name in each.files if each.number <= last}
+    named = files_of(lake, queue, table)
+    live = in_lake.read(queue) if in_table is _Table.WHOLE and ids else named
+    base = [name for name in named if name in old]
+    if in_table is _Table.OTHER:
+        _check_base(lake, manifests, base, sizes)
+    return _Lost(
+        state=state,
+        table=TABLES[table],
+        last=last,
+        position=next((each.position for each in manifests if each.number == last), None),
+        ids=ids,
+        files=[name for name in live if name not in old and name in sizes] if ids else [],
+        base=base,
+        exports=sum(each.number > last and each.count > 0 for each in manifests),
+        taken=commits.number,
+        in_table=in_table,
+    )
+
+
+def _check_base(lake: Lake, manifests: list[Manifest], base: list[str], sizes: Mapping[str, int]) -> None:
+    """Raise PipelineError for a table that can't be made anew out of the files of its exports."""
+    missing = [name for name in base if name not in sizes]
+    if missing or any(each.lost and not each.removed for each in manifests):
+        raise PipelineError(
+            f"the table of {lake.uri} lacks exports, and can't be made anew: "
+            + (f"its file {missing[0]} is gone" if missing else "rows of its files were removed by a repair"),
+            hint="Restore a newer copy of the table or its catalogue, or export into another folder.",
+        )
+
+
+def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
+    """Return the lake to the newest export that the database knows, and keep the rest in a folder of its own."""
+    lake, queue, table, exported = lost.lake, lost.exported.queue, lost.table.name, lost.exported
+    source = lost.state.source
+    if lost.is_well:
+        if exported.source != source:
+            raise PipelineError(
+                f"{lake.uri} has nothing of queue {queue} that this database has lost",
+                hint="The database was moved: spanmq pipeline moved.",
+                queue=queue,
+            )
+        accept(dsn, lake, exported)
+        return None
+    kind = format_of(lake, table) or "parquet"
+    while exported.number < lost.taken:
+        # The table went on without the lake.
+        write_manifest(lake, manifest := taking(exported.number + 1, exported, exported.source, kind))
+        exported = exported.followed_by(manifest)
+    run = replace(run, exported=exported)
+    manifest = run.begin(source, kind)
+    report = _write(dsn, lost, manifest)
+    with rows.connected(dsn) as server:
+        is_known = lost.position and server.admin.run(calls.known_positions(queue, [lost.position]))
+        position = server.admin.run(calls.note_position(queue, lost.position if is_known else None))
+    kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
+    # The table goes on from whatever it has.
+    manifest = replace(manifest, position=position, lost=lost.ids, kept=kept, follows=None)
+    in_lake = known_manifest_table(dsn, lake, table)
+    if lost.in_table is not _Table.WHOLE:
+        manifest = replace(manifest, removed=lost.files, remade=lost.in_table is _Table.OTHER)
+    if lost.in_table is _Table.OTHER:
+        in_lake.remake(manifest, lost.base)
+    elif lost.in_table is _Table.BACK:
+        in_lake.commit(manifest, [])
+    elif lost.ids:
+        manifest = in_lake.remove(manifest, lost.files, _spans(lost))
+    run.count(manifest)
+    # Older rows than those since its last export may be missing.
+    accept(dsn, lake, replace(read_exported(lake, queue, table), since=""))
+    return report
+
+
+def _spans(lost: _Lost) -> Ranges:
+    """Return ranges that have the lost ids, and no others that the lake has: as few as possible."""
+    others = without(lost.exported.ids, lost.ids)
+    spans: Ranges = []
+    for first, last in lost.ids:
+        if spans and not without(
+            [(spans[-1][1] + 1, first - 1)], without([(spans[-1][1] + 1, first - 1)], others)
+        ):
+            spans[-1] = (spans[-1][0], last)
+        else:
+            spans.append((first, last))
+    return spans
+
+
+def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
+    """Write the lost rows that the database has not into files of their own; without a manifest, count them."""
+    table, queue = lost.table, lost.exported.queue
+    columns = [each.name for each in table.columns if each.name != PARTITIONS[0]]
+    schema = table.schema.remove(0)
+    only_in_lake = in_both = 0
+    names: dict[str, parquet.Writer] = {}
+    with rows.connected(dsn) as server, ExitStack() as stack:
+        for name in lost.files:
+            for batch in parquet.read(lost.lake, [name], columns):
+                part = batch.filter(
+                    pyarrow.array([has(lost.ids, id_) for id_ in batch.column(table.id).to_pylist()])
+                )
+                is_there = _compare(server, lost, part)
+                in_both += sum(is_there)
+                only = part.filter(pyarrow.array([not each for each in is_there], pyarrow.bool_()))
+                only_in_lake += only.num_rows
+                if manifest is None or not only.num_rows:
+                    continue
+                day = name.split("/")[-2]
+                into = f"{_folder_of_lost(manifest)}/{day}/{manifest.token}-{manifest.number:05}.parquet"
+                if into not in names:
+                    names[into] = stack.enter_context(parquet.Writer.opened(lost.lake, into, schema))
+                names[into].add(only)
+        extent = extent_of(server, queue, table.name)
+        kept = without(lost.exported.ids, lost.ids)
+        others = rows.count_others(server, extent, kept)
+        gone = _gone(server, extent, lost)
+    if manifest is not None:
+        write_gone(lost.lake, _folder_of_lost(manifest), manifest.token, gone)
+    return RestoredTable(
+        table=table.name,
+        only_in_lake=only_in_lake,
+        only_in_database=others - in_both,
+        exports=lost.exports,
+        kept=f"{lost.lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and names else "",
+        gone=size_of(gone),
+        gone_ids=first_of(gone),
+    )
+
+
+def _gone(server: Client, extent: rows.Range, lost: _Lost) -> Ranges:
+    """Return the ids that a lake had when the database noted it last, and that neither has now."""
+    if not lost.state.lake_lacks:
+        return []
+    queue, table = lost.exported.queue, lost.table.name
+    noted = server.admin.run(calls.exported_ids(queue, lost.state.noted_as, table))
+    missing = without(noted, lost.exported.ids)
+    return without(missing, rows.present(server, extent, missing))
+
+
+def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[bool]:
+    """Return of each row whether the database has it: its id, its time and its body."""
+    table = lost.table
+    given = [part.column(name).to_pylist() for name in (table.id, table.at, "body")]
+    if not part.num_rows:
+        return []
+    extent = extent_of(server, lost.exported.queue, table.name)
+    at = next(each.expression for each in table.columns if each.name == table.at)
+    there = rows.sums(server, extent, at, given[0])
+    return [
+        there.get(id_) == (time, md5(body.encode()).hexdigest())
+        for id_, time, body in zip(*given, strict=True)
+    ]
+
+
+def _folder_of_lost(manifest: Manifest) -> str:
+    return folder_of_lost(manifest.table, manifest.queue, manifest.number)

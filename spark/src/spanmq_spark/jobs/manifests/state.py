@@ -1,0 +1,207 @@
+"""What a lake with manifests, its table and its database know of each other, and what an export may do then.
+
+An export goes through these states; a run that begins finds what another one left, and ends it (run.py):
+
+    state       the lake has                        killed here, the next run
+    begun       a draft: the token of the run, and  takes the number by a manifest that adds nothing, so that the other
+                the number of its manifest          can't come back, and deletes its files
+    written     files, whose names have the token   the same
+    noted       nothing more: the database has      the same; the position is of no use
+                noted a position, a random token
+    drafted     the whole manifest, in the draft    the same, unless the table has the commit: then it counts it
+    committed   the commit of the table, which has  writes the manifest out of the draft
+                the manifest's number and token
+    counted     the manifest: its rows are exported deletes what it replaces, writes the summary, drops the draft
+    recorded    a summary, and no draft; and the    -
+                database has ids, number, position
+
+Of plain Parquet the manifest is the commit. Retention deletes what is recorded, and nothing else.
+
+What is newest has one answer, `Standing`, out of three facts, each of which may go back to an earlier time: the lake's
+newest manifest with its position; the number and the position that the database has recorded last; and whether the
+database knows the lake's position.
+
+    the database   the lake has   standing        what is to be done
+    knows it       the recorded   WELL            export the next one
+    does not       the recorded   DATABASE_BACK   refuse; `restored` keeps the rows that only the lake has
+    knows it       an older one   LAKE_BACK       refuse; `restored` exports anew, and names what is gone
+    does not       an older one   BOTH_BACK       refuse; both of it
+    has another identity          is not of source   another folder, or `moved` if it is WELL otherwise
+
+A lake that is refused stays so, by a file and by a mark in the database, until one of these was called. The table, or
+its catalogue, is the fourth that may go back: each commit names the one that it follows, so the next one notices it
+(`Committed` in store.py), and `restored` makes the table anew.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Final
+
+from spanmq.errors import PipelineError, PositionUnknownError
+from spanmq_spark import calls, rows
+from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.lake_lock import FOLDER
+from spanmq_spark.jobs.lake_table import escaped
+from spanmq_spark.jobs.manifests.store import (
+    Exported,
+    changed_by,
+    read_exported,
+    read_manifest,
+    write_exported,
+)
+
+_HINT: Final = (
+    "If this database was restored to an earlier time: spanmq pipeline restored. If it was moved with all it has:"
+    " spanmq pipeline moved. Or use another folder."
+)
+_HINT_OF_LAKE: Final = (
+    "If the lake was set back to an earlier time, or is a copy: spanmq pipeline restored. To begin anew in this folder:"
+    " spanmq pipeline forget-export."
+)
+# The database keeps the tokens of a hundred exports of a lake.
+TOKENS: Final = 100
+
+
+class Standing(Enum):
+    """How a lake and its database stand to each other; see above."""
+
+    WELL = "each has what the other one has"
+    DATABASE_BACK = "the database lacks what the lake has"
+    LAKE_BACK = "the lake lacks what the database has recorded"
+    BOTH_BACK = "each lacks what the other one has"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of a queue's table.
+
+    `source` is the database's identity. It has recorded export `noted` of the lake under the name `noted_as`, or of the
+    one of which it is a copy. The lake has been refused since `refused_at`, a time as text.
+    """
+
+    lake: Lake
+    exported: Exported
+    source: str
+    standing: Standing
+    noted: int
+    noted_as: str
+    refused_at: str | None
+
+    @property
+    def is_of_source(self) -> bool:
+        """Whether the lake is of this database."""
+        return self.exported.source in (self.source, "")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither has an export."""
+        return not self.exported.number and not self.noted
+
+    @property
+    def database_lacks(self) -> bool:
+        """Whether the database lacks what the lake has."""
+        return self.standing in (Standing.DATABASE_BACK, Standing.BOTH_BACK)
+
+    @property
+    def lake_lacks(self) -> bool:
+        """Whether the lake lacks what the database has recorded."""
+        return self.standing in (Standing.LAKE_BACK, Standing.BOTH_BACK)
+
+    def error(self, hint: str = "") -> PositionUnknownError:
+        """Return what is wrong, with this hint or the one for exports."""
+        exported, lake = self.exported, self.lake.uri
+        message = f"{lake} has messages of queue {exported.queue} that this database has lost"
+        if not self.database_lacks:
+            message = (
+                f"{lake} lacks exports of queue {exported.queue} that this database has noted: it has"
+                f" {exported.number} of {self.noted}, or others"
+            )
+        hint = hint or (_HINT if self.database_lacks else _HINT_OF_LAKE)
+        return PositionUnknownError(message, hint=hint, queue=exported.queue)
+
+
+def read_state(dsn: str, lake: Lake, queue: str, table: str) -> State:
+    """Return what is known of a queue's table."""
+    return state_of(dsn, lake, read_exported(lake, queue, table))
+
+
+def state_of(dsn: str, lake: Lake, exported: Exported) -> State:
+    """Return how what a lake has stands to its database."""
+    queue, table, token = exported.queue, exported.table, exported.position
+    with rows.connected(dsn) as server:
+        source = rows.identity(server, queue)
+        knows = not token or bool(server.admin.run(calls.known_positions(queue, [token])))
+        found = server.admin.run(calls.noted_export(queue, lake.uri, table, token))
+    noted_as, number, noted_token, refused_at = found or (lake.uri, None, None, None)
+    noted = number or 0
+    manifest = read_manifest(lake, queue, table, noted) if noted <= exported.number else None
+    # A lake that is older than all tokens is behind by itself.
+    database_lacks = not knows and noted - exported.number < TOKENS
+    lake_lacks = noted > exported.number or (
+        manifest is not None and noted_token is not None and manifest.position != noted_token
+    )
+    if database_lacks:
+        standing = Standing.BOTH_BACK if lake_lacks else Standing.DATABASE_BACK
+    else:
+        standing = Standing.LAKE_BACK if lake_lacks else Standing.WELL
+    data = lake.read(_refusal(exported))
+    refused = json.loads(data)["refused_at"] if data is not None else refused_at
+    text = None if refused is None else str(refused)
+    return State(lake, exported, source, standing, noted, noted_as, text)
+
+
+def check(dsn: str, state: State, *, is_dry_run: bool = False) -> None:
+    """Raise PositionUnknownError, and refuse the lake from now on, unless it and the database have the same.
+
+    Raises PipelineError for a lake of another queue of the same name.
+    """
+    lake, exported = state.lake, state.exported
+    if state.refused_at is not None:
+        raise PositionUnknownError(
+            f"{lake.uri} has been refused since {state.refused_at}",
+            hint=_HINT_OF_LAKE if state.lake_lacks else _HINT,
+            queue=exported.queue,
+        )
+    if not state.is_of_source:
+        raise PipelineError(
+            f"{lake.uri} holds another queue of the name {exported.queue}",
+            hint="It is of another database, or was dropped and created again: use another folder. If its"
+            " database was moved with all it has: spanmq pipeline moved.",
+            queue=exported.queue,
+        )
+    if state.standing is Standing.WELL:
+        return
+    if not is_dry_run:
+        # Retention keeps the archive from now on.
+        with rows.connected(dsn) as server:
+            server.admin.run(calls.refuse_export(exported.queue, lake.uri, exported.table))
+        lake.put(_refusal(exported), json.dumps({"refused_at": datetime.now(UTC).isoformat()}).encode())
+    raise state.error()
+
+
+def accept(dsn: str, lake: Lake, exported: Exported) -> None:
+    """End the refusal of a lake; retention deletes what it has, and nothing else."""
+    record(dsn, exported, is_whole=True)
+    lake.delete(_refusal(exported))
+
+
+def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
+    """Record in the database what the lake has, and its newest export: all, or what changed since the last time."""
+    blocks: list[int] | None = None
+    if not is_whole and exported.noted:
+        numbers = range(exported.noted + 1, exported.number + 1)
+        manifests = [read_manifest(exported.lake, exported.queue, exported.table, n) for n in numbers]
+        blocks = sorted({block for each in manifests if each is not None for block in changed_by(each)})
+    if blocks is None or blocks:
+        ids = exported.ids if blocks is None else exported.ids_in(blocks)
+        newest = exported.number, exported.position or None
+        call = calls.note_export(exported.queue, exported.lake.uri, exported.table, ids, blocks, newest)
+        with rows.connected(dsn) as server:
+            server.admin.run(call)
+    return write_exported(replace(exported, noted=exported.number))
+
+
+def _refusal(exported: Exported) -> str:
+    return f"{FOLDER}/{exported.table}/{escaped(exported.queue)}.refused"

@@ -1,0 +1,102 @@
+"""The readers and writers of the data source, by its options."""
+
+from collections.abc import Mapping
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from spanmq.errors import InvalidArgumentError
+from spanmq_spark.catalog import is_created, merged, table_options, with_options
+from spanmq_spark.column import columns_of, schema_of
+from spanmq_spark.options import Options, read_options
+from spanmq_spark.release import check_streams
+
+
+def schema(given: Mapping[str, str]) -> StructType:
+    """Return the columns that the options select."""
+    columns = schema_of(read_options(given))
+    return with_options(columns, given) if is_created(given) else columns
+
+
+def reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Return the reader of a batch."""
+    from spanmq_spark.reader import Reader
+
+    options = read_options(merged(given, schema, "a batch read"), "a batch read")
+    columns_of(options, schema)
+    if not options.push_filters:
+        return Reader(options, schema)
+    # Spark refuses a reader that takes filters unless its own setting is on.
+    from spanmq_spark.filters import FilteringReader
+
+    return FilteringReader(options, schema)
+
+
+def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """Return the reader of a stream."""
+    check_streams()
+    from spanmq_spark.archive_stream import ArchiveStreamReader
+    from spanmq_spark.queues_stream import QueuesStreamReader
+    from spanmq_spark.reader import is_several
+    from spanmq_spark.stream import StreamReader
+
+    options = read_options(merged(given, schema, "a stream"), "a stream")
+    columns_of(options, schema)
+    if options.table not in ("queue", "archive"):
+        raise InvalidArgumentError(f"a stream reads the table queue or archive, not {options.table}")
+    if is_several(options.queue):
+        return QueuesStreamReader(options, schema)
+    return (ArchiveStreamReader if options.table == "archive" else StreamReader)(options, schema)
+
+
+def writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
+    """Return the writer of a batch, into a queue or a table."""
+    from spanmq_spark.writer import Writer
+
+    if is_table(given):
+        from spanmq_spark.table_sink import TableWriter, read_table_options
+
+        if overwrite:
+            raise InvalidArgumentError("a table can't be overwritten", hint='Write with mode("append").')
+        return TableWriter(read_table_options(given, is_stream=False), schema)
+    if overwrite:
+        raise InvalidArgumentError("a queue can't be overwritten", hint='Write with mode("append").')
+    return Writer(_write_options(given, schema, "a batch write"), schema)
+
+
+def stream_writer(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
+    """Return the writer of a stream, into a queue or a table."""
+    from spanmq_spark.writer import StreamWriter
+
+    if is_table(given):
+        from spanmq_spark.table_sink import TableStreamWriter, read_table_options
+
+        if overwrite:
+            raise InvalidArgumentError(
+                "a table can't be overwritten",
+                hint='Use outputMode("append"), or "update" with the mode upsert.',
+            )
+        return TableStreamWriter(read_table_options(given, is_stream=True), schema)
+    if overwrite:
+        raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
+    return StreamWriter(_write_options(given, schema, "a stream that writes"), schema)
+
+
+def is_table(given: Mapping[str, str]) -> bool:
+    """Return whether a write is into a table of PostgreSQL, not into a queue."""
+    names = {key.lower() for key in given}
+    return "table" in names and "queue" not in names
+
+
+def _write_options(given: Mapping[str, str], schema: StructType, use: str) -> Options:
+    """Check the options of a write, perhaps into a table of the catalogue."""
+    if not any(key.lower() == "queue" for key in given):
+        table = table_options(schema).get("table", "queue")
+        if table != "queue":
+            raise InvalidArgumentError(f"nothing can be inserted into a table that reads {table}")
+    return read_options(merged(given, schema, use), use)

@@ -7,7 +7,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.spanmq-setup
 # The distributions beside spanmq, each in its folder.
-PARTS := spark lab
+PARTS := service spark lab
 SOURCES = $(wildcard src $(PARTS:%=%/src) tests tools bench examples)
 CHECKED = $(wildcard src $(PARTS:%=%/src) tests tools bench)
 GENERATORS = $(wildcard tools/generate_*.py)

@@ -19,12 +19,12 @@ import spanmq.tasks
 import spanmq.testing
 from spanmq import errors
 from spanmq.client.namespace import Namespace
-from spanmq.service import measures
-from spanmq.service.app import TABLES, description
-from spanmq.service.guard import gate
-from spanmq.service.settings import Settings
 from spanmq.worker import event, log
 from spanmq.worker.measures import Measures
+from spanmq_service import measures
+from spanmq_service.app import TABLES, description
+from spanmq_service.guard import gate
+from spanmq_service.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 SQL = ROOT / "src/spanmq/sql/functions"
@@ -205,7 +205,7 @@ def metrics_page() -> Iterator[str]:
 
 
 def http_page() -> Iterator[str]:
-    yield MARK.format(source="routes in src/spanmq/service") + "# HTTP routes\n"
+    yield MARK.format(source="routes in service/src/spanmq_service") + "# HTTP routes\n"
     yield (
         "The routes of the [service](../guides/service.md). `/openapi.json` of a running service describes their\n"
         "bodies and answers, `/docs` shows the same as a page. *Verb* is the verb that\n"

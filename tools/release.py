@@ -23,7 +23,12 @@ ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
 PYTHONS = ["python3.11", "python3.12", "python3.13", "python3.14"]
 # The folder of each distribution, by the name of its package.
-FOLDERS = {"spanmq": ROOT, "spanmq_spark": ROOT / "spark", "spanmq_lab": ROOT / "lab"}
+FOLDERS = {
+    "spanmq": ROOT,
+    "spanmq_service": ROOT / "service",
+    "spanmq_spark": ROOT / "spark",
+    "spanmq_lab": ROOT / "lab",
+}
 TOOLS = ["build>=1.2", "twine>=6", "cyclonedx-bom>=5"]
 
 

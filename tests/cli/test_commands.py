@@ -223,6 +223,7 @@ def test_usual_guess_has_an_error_that_names_what_is_meant(words: str, meant: st
 @pytest.mark.parametrize(
     ("words", "part"),
     [
+        ("serve --without-tokens", "service"),
         ("demo --rows 10", "lab"),
         ("simulate --help", "lab"),
         ("pipeline", "spark"),

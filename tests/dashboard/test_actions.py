@@ -4,7 +4,7 @@ import pytest
 from tests.dashboard import scene
 from tests.dashboard.conftest import FORM_TOKEN, Person, rows
 
-from spanmq.dashboard.app import PAGES
+from spanmq_service.dashboard.app import PAGES
 
 STATE = "select (pgmq.metrics('orders')).total_messages, spanmq.get_policy('orders')::text"
 

@@ -7,8 +7,8 @@ from tests.dashboard import scene
 from tests.dashboard.browser import Browser
 from tests.service.running import Running
 
-from spanmq.dashboard.app import PAGES as ROUTES
-from spanmq.dashboard.queue_head import TABS
+from spanmq_service.dashboard.app import PAGES as ROUTES
+from spanmq_service.dashboard.queue_head import TABS
 
 HOSTILE = quote(scene.HOSTILE_QUEUE, safe="")
 PAGES = {

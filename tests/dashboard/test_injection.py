@@ -11,7 +11,7 @@ from tests.service.hostile import HOSTILE, MARKUP, check_canary, place_canary
 from tests.service.running import service
 
 from spanmq.client import Client
-from spanmq.dashboard.app import PAGES
+from spanmq_service.dashboard.app import PAGES
 
 # Where the others are led to from.
 FIRST = (

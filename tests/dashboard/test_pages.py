@@ -9,8 +9,8 @@ from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
 from tests.service.running import service
 
-from spanmq.dashboard.app import PAGES
-from spanmq.dashboard.figures import SPANS, spans_for
+from spanmq_service.dashboard.app import PAGES
+from spanmq_service.dashboard.figures import SPANS, spans_for
 
 QUEUES = ("orders", "invoices", "mail", "empty", "Reports 2030", scene.HOSTILE_QUEUE)
 SHOWN = [

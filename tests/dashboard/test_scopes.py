@@ -8,11 +8,11 @@ from tests.dashboard import scene
 from tests.dashboard.conftest import FORM_TOKEN, Person, person
 from tests.service.running import Running
 
-from spanmq.dashboard.app import PAGES
-from spanmq.dashboard.dead_letters import FILTERS
-from spanmq.dashboard.page import Page
 from spanmq.model import FailingFilters
-from spanmq.service.guard.caller import CONTENTS
+from spanmq_service.dashboard.app import PAGES
+from spanmq_service.dashboard.dead_letters import FILTERS
+from spanmq_service.dashboard.page import Page
+from spanmq_service.guard.caller import CONTENTS
 
 GUARDED = [page for page in PAGES if page.verb is not None]
 IDS = [f"{page.method} {page.path}" for page in GUARDED]

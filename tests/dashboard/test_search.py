@@ -9,7 +9,7 @@ from tests.dashboard import scene
 from tests.dashboard.conftest import Person, rows
 
 from spanmq.client import Client
-from spanmq.dashboard import search
+from spanmq_service.dashboard import search
 
 
 def found(page: str) -> list[tuple[str, int, str]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _schema() -> OpenApiSchema:
     import schemathesis
 
-    from spanmq.service.app import description
+    from spanmq_service.app import description
 
     # Clients must expect more members in an answer; here one that is not described is a fault.
     strict: dict[str, Any] = copy.deepcopy(description())

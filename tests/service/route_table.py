@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from spanmq.service.app import TABLES
-from spanmq.service.guard.access import Scope
+from spanmq_service.app import TABLES
+from spanmq_service.guard.access import Scope
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from tests.service.described import check_described
 
 from spanmq.cli.log_lines import OneLine
 from spanmq.client import Client
-from spanmq.dashboard import pages
-from spanmq.service.server import Server, make_server
-from spanmq.service.settings import Settings
+from spanmq_service.dashboard import pages
+from spanmq_service.server import Server, make_server
+from spanmq_service.settings import Settings
 
 # To read the machine's certificates takes longer than a request. A test of TLS brings its own.
 TLS = ssl.create_default_context()

@@ -19,10 +19,10 @@ from tests.service.running import Running, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
-from spanmq.service.guard import credentials
-from spanmq.service.guard.admission import address_of
-from spanmq.service.guard.gate import Gate
-from spanmq.service.settings import Settings
+from spanmq_service.guard import credentials
+from spanmq_service.guard.admission import address_of
+from spanmq_service.guard.gate import Gate
+from spanmq_service.settings import Settings
 
 FORM = "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 BUDGET = ("--requests-max", 4, "--anonymous-max", 4, "--trusted-proxies", "127.0.0.1")

@@ -14,7 +14,7 @@ from tests.service.running import Running
 
 from spanmq.client import Client
 from spanmq.model import Policy
-from spanmq.service.app import description
+from spanmq_service.app import description
 
 DESCRIPTION: dict[str, Any] = description()
 
@@ -223,8 +223,8 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
 AT_ONCE = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from spanmq.service.app import TABLES
-from spanmq.service.routes.description import describe
+from spanmq_service.app import TABLES
+from spanmq_service.routes.description import describe
 
 sys.setswitchinterval(1e-6)
 operations = [operation for table in TABLES for operation in table.operations]

@@ -7,10 +7,10 @@ from pathlib import Path
 from tests.documented import DOCS, check_sessions
 from tests.service.running import service, token
 
-import spanmq.service
+import spanmq_service
 
 PAGE = (DOCS / "guides/service.md").read_text("utf-8")
-SOURCES = Path(str(spanmq.service.__file__)).parent
+SOURCES = Path(str(spanmq_service.__file__)).parent
 
 
 def test_commands_of_the_page_print_what_it_shows(database: str, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client.polling import Due
 from spanmq.errors import ConnectionFailedError
 from spanmq.model import Leased, Message
-from spanmq.service import waiting
-from spanmq.service.waiting import QUEUES_MAX, Ahead, Waiting
+from spanmq_service import waiting
+from spanmq_service.waiting import QUEUES_MAX, Ahead, Waiting
 
 # No second look comes within the wait but the one when something falls due.
 NEVER_SECONDS = 3_600.0

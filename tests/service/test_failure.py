@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spanmq import errors
-from spanmq.service.http.failure import STATUS_OF, describe, kind_of
+from spanmq_service.http.failure import STATUS_OF, describe, kind_of
 
 # What no request can meet: faults of the installation, of other programs, or of the service itself.
 ELSEWHERE = {

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from tests.service.running import Running, service
 
-from spanmq.service.http.request_origin import is_named_here
+from spanmq_service.http.request_origin import is_named_here
 
 FOREIGN = (
     *("evil.example", "evil.example:8080", "192.0.2.7", "localhost.evil.example"),

@@ -15,8 +15,8 @@ from tests.cli.program import do
 from tests.service.hostile import HOSTILE, MARKUP, check_canary, place_canary
 from tests.service.running import Running, service
 
-from spanmq.service.app import description
-from spanmq.service.sqs import shape
+from spanmq_service.app import description
+from spanmq_service.sqs import shape
 
 QUEUE = "injected"
 DESCRIPTION: dict[str, Any] = description()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.service import receipt
+from spanmq_service import receipt
 
 IDS = st.integers(0, 2**63 - 1)
 GOOD = receipt.write("orders", 1, 2)

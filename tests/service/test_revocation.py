@@ -17,8 +17,8 @@ from tests.service.running import Running, patient, service, token
 from tests.service.sqs.conftest import client_of
 
 from spanmq.client import AsyncClient, Client
-from spanmq.service.app import TABLES
-from spanmq.service.guard.access_changes import heed_access
+from spanmq_service.app import TABLES
+from spanmq_service.guard.access_changes import heed_access
 
 # Longer than a test may take: what is remembered ends by being forgotten only.
 LONG = ("--token-cache", 3600)

@@ -8,8 +8,8 @@ from tests.cli.program import do
 from tests.service.route_table import ROUTES, Route
 from tests.service.running import Running, service, token
 
-from spanmq.service.app import description
-from spanmq.service.guard.caller import VERBS, Caller
+from spanmq_service.app import description
+from spanmq_service.guard.caller import VERBS, Caller
 
 OPEN = {"/health/live": "says nothing but that the process runs", "/health/ready": "nor this of the queues"}
 IDS = [f"{route.method} {route.path}" for route in ROUTES]

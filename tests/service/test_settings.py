@@ -6,7 +6,7 @@ import pytest
 from tests.cli.program import spanmq
 
 from spanmq.errors import InvalidArgumentError
-from spanmq.service.settings import Settings
+from spanmq_service.settings import Settings
 
 
 @pytest.mark.parametrize(

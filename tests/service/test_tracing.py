@@ -10,8 +10,8 @@ from tests.patience import WAIT_SECONDS
 from tests.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked
 
 from spanmq.client import Client
-from spanmq.service.app import create_app
-from spanmq.service.settings import Settings
+from spanmq_service.app import create_app
+from spanmq_service.settings import Settings
 
 SECOND = FOREIGN.replace("0af7", "1af7")
 

@@ -16,7 +16,7 @@ from tests.service.running import Running, always, service
 
 from spanmq.client import AsyncClient
 from spanmq.model import Message
-from spanmq.service.waiting import Waiting
+from spanmq_service.waiting import Waiting
 
 # Of this database: the services that other tests share are on the same server.
 ON_THE_SERVICE = (

@@ -86,7 +86,7 @@ GATHERING = {
     "spanmq.client.concurrency",
     "spanmq.client.pools",
     "spanmq.cli.parts",
-    "spanmq.dashboard",
+    "spanmq_service.dashboard",
     "spanmq_lab.demo",
 }
 

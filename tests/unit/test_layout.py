@@ -20,6 +20,7 @@ PACKAGE = ROOT / "src/spanmq"
 # The packages of all distributions, and the folders of their sources.
 PACKAGES = {
     "spanmq": ROOT / "src",
+    "spanmq_service": ROOT / "service/src",
     "spanmq_spark": ROOT / "spark/src",
     "spanmq_lab": ROOT / "lab/src",
 }
@@ -35,8 +36,6 @@ UPPER = (
     "django",
     "embedded",
     "push",
-    "service",
-    "dashboard",
 )
 
 # The modules that a distribution may import of another one. No others may, and `spanmq` imports none of the others.
@@ -45,6 +44,10 @@ BORDERS = {
     ("spanmq_lab", "spanmq_spark"): (
         *("spanmq_spark.cause", "spanmq_spark.jobs.backfill", "spanmq_spark.jobs.export"),
         "spanmq_spark.session",
+    ),
+    ("spanmq_service", "spanmq"): (
+        *("cli.parts", "client", "client.calls", "codec.body", "codec.encryption", "codec.exact_json"),
+        *("errors", "model", "tracing", "version"),
     ),
     ("spanmq_spark", "spanmq"): (
         *("cli.parts", "client", "client.calls", "codec.encryption", "codec.exact_json"),
@@ -112,7 +115,7 @@ RULES = {
     "tracing": Rule(ours=("codec", "model", "tracing")),
     "django": Rule(
         packages=DRIVER | {"django"},
-        not_ours=("cli", "testing", "service", "dashboard"),
+        not_ours=("cli", "testing"),
     ),
     "tasks": Rule(
         packages_lazily=frozenset({"pydantic", "pydantic_core", "typing_extensions"}),
@@ -125,10 +128,6 @@ RULES = {
     "worker.measures": Rule(packages=frozenset({"prometheus_client"}), ours=("errors", "worker")),
     "worker.runtime": Rule(packages_lazily=frozenset({"uvloop"}), not_ours=("schema", *UPPER)),
     "worker": Rule(not_ours=("schema", *UPPER)),
-    "cli.service": Rule(
-        packages=DRIVER | {"typer"},
-        not_ours_at_the_top=tuple(each for each in UPPER[1:] if each != "service"),
-    ),
     "cli": Rule(
         packages=DRIVER | {"typer", "rich"},
         packages_lazily=frozenset({"watchfiles"}),
@@ -141,7 +140,7 @@ RULES = {
     "testing.plugin": Rule(
         packages=frozenset({"pytest"}), packages_lazily=DRIVER, not_ours_at_the_top=("*",)
     ),
-    "testing": Rule(packages=DRIVER, not_ours=("cli", "service", "dashboard")),
+    "testing": Rule(packages=DRIVER, not_ours=("cli",)),
     "spanmq_spark.cli": Rule(
         packages=DRIVER | {"typer"},
         packages_lazily=frozenset({"pyspark"}),
@@ -153,12 +152,17 @@ RULES = {
         | {"obstore", "pyiceberg", "sqlalchemy"},
         not_ours=("cli", "spanmq_spark.cli"),
     ),
-    "service": Rule(
-        packages=frozenset({"starlette", "uvicorn", "prometheus_client", "botocore"}) | {"msgspec"},
-        not_ours=upper_without("service"),
+    # The fields of its options are the command's.
+    "spanmq_service.cli": Rule(
+        packages=DRIVER | {"typer"},
+        not_ours_at_the_top=("spanmq_service.dashboard", "spanmq_service.server"),
     ),
-    "dashboard": Rule(
-        packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=upper_without("dashboard", "service")
+    "spanmq_service.dashboard": Rule(
+        packages=frozenset({"starlette", "jinja2", "pygal"}), not_ours=("cli", "spanmq_service.cli")
+    ),
+    "spanmq_service": Rule(
+        packages=frozenset({"starlette", "uvicorn", "prometheus_client", "botocore"}) | {"msgspec"},
+        not_ours=("cli", "spanmq_service.cli", "spanmq_service.dashboard"),
     ),
     "spanmq_lab.cli": Rule(packages=DRIVER | {"typer"}, not_ours_at_the_top=("spanmq_spark",)),
     "spanmq_lab.demo": Rule(packages=DRIVER | {"rich"}, not_ours=("cli", "spanmq_spark")),
@@ -219,7 +223,7 @@ FUNCTION_CALL = re.compile(
     r"\s*select\s.+\sfrom\s+(?:pgmq\.|spanmq\.)?[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL
 )
 
-CHECKED_FOLDERS = ("src", "spark", "lab", "tests", "bench", "tools", "docs", "examples", ".ci")
+CHECKED_FOLDERS = ("src", "service", "spark", "lab", "tests", "bench", "tools", "docs", "examples", ".ci")
 TEXT_SUFFIXES = {".py", ".sql", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".ini", ".cfg", ""}
 # The brackets keep this file from finding itself.
 HOST_PATH = re.compile(r"(?<![\w.~])/(wor[k]|roo[t])\b|/tmp/(brie[f]|pgde[v])|/opt/(pyp[i]|pgde[v]|wheel[s])")
@@ -396,8 +400,8 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("client", "from spanmq import worker"),
         ("client", "def f():\n    from spanmq.cli import main"),
         ("client", "from tests import conftest"),
-        ("service.app", "import spanmq.dashboard"),
-        ("dashboard.dead_letters", "from spanmq_spark.rows import read"),
+        ("spanmq_service.app", "import spanmq_service.dashboard"),
+        ("spanmq_service.dashboard.dead_letters", "from spanmq_spark.rows import read"),
         ("cli.app", "def f():\n    import spanmq_lab.demo"),
         ("spanmq_lab.demo.load", "from spanmq.client.call import Call"),
         ("cli", "from spanmq import embedded"),
@@ -406,7 +410,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("client.environment", "from spanmq.embedded.ready import ready"),
         ("schema.release", "import spanmq"),
         ("schema.release", "from spanmq import __version__"),
-        ("service.waiting", "from spanmq.client._async.listener import AsyncAnnouncement"),
+        ("spanmq_service.waiting", "from spanmq.client._async.listener import AsyncAnnouncement"),
         ("spanmq_spark.stream", "def f():\n    from spanmq.client._sync import listener"),
     ):
         assert len(forbidden_imports(name, source)) == 1, source

@@ -151,7 +151,8 @@ def in_command(noun: str) -> bool:
 
 
 def in_metrics(noun: str) -> bool:
-    texts = [(SOURCE / f"{part}/measures.py").read_text("utf-8") for part in ("service", "worker")]
+    files = (SOURCE / "worker/measures.py", SOURCE.parents[1] / "service/src/spanmq_service/measures.py")
+    texts = [path.read_text("utf-8") for path in files]
     return bool(re.search(rf'"spanmq_{noun}s?[_"{{]', "".join(texts)))
 
 

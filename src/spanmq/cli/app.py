@@ -27,7 +27,7 @@ VERBS: Final = {
     "worker": "work",
     "push": "push",
     "check": "checking",
-    "serve": "service",
+    "serve": "spanmq_service.cli.service",
     "maintain": "maintenance",
     "doctor": "maintenance",
     "top": "maintenance",

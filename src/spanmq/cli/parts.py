@@ -3,6 +3,7 @@
 from spanmq.cli.connect import address, prepared_address
 from spanmq.cli.failure import FAILED, INTERRUPTED, say
 from spanmq.cli.interrupt import Stop
+from spanmq.cli.log_lines import LogLevel, level_named, logging_lines
 from spanmq.cli.option import (
     AsJson,
     Category,
@@ -32,6 +33,7 @@ __all__ = [
     "Dsn",
     "ErrorText",
     "Limit",
+    "LogLevel",
     "MessageIds",
     "Output",
     "QueueName",
@@ -43,6 +45,8 @@ __all__ = [
     "confirm",
     "fields",
     "is_shown",
+    "level_named",
+    "logging_lines",
     "number_of",
     "prepared_address",
     "print_table",

@@ -1,31 +1,68 @@
 """What the other distributions call SQL functions by, and how they read the rows: their way into the client."""
 
+from spanmq.actor import ACTOR
 from spanmq.client import argument
-from spanmq.client.argument import Argument
-from spanmq.client.call import Call, Result, queue_call
+from spanmq.client.argument import Argument, Seconds, optional
+from spanmq.client.call import Call, Result, optional_queue_call, queue_call
+from spanmq.client.concurrency import forget
+from spanmq.client.connection import limit_statements
 from spanmq.client.direct import KeptClient, connect, typed_errors
-from spanmq.client.dsn import with_timeouts
-from spanmq.client.polling import Polling
-from spanmq.client.rows import Rows, json_value, nothing, number, numbers, string
+from spanmq.client.dsn import Timeouts, with_timeouts
+from spanmq.client.functions import UNCHANGED, DedupUntil, OnDuplicate, by_lease
+from spanmq.client.polling import HEARD_SECONDS, LONGEST_SECONDS, Due, Polling
+from spanmq.client.rows import (
+    Rows,
+    first,
+    flag,
+    json_value,
+    listed,
+    made,
+    nothing,
+    number,
+    numbers,
+    string,
+)
+from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.client.silence import ASK_SECONDS, PAUSE_SECONDS_MAX, Question, asked_at
 
 __all__ = [
+    "ACTOR",
     "ASK_SECONDS",
+    "HEARD_SECONDS",
+    "LONGEST_SECONDS",
     "PAUSE_SECONDS_MAX",
+    "PREFIX",
+    "UNCHANGED",
     "Argument",
     "Call",
+    "DedupUntil",
+    "Due",
     "KeptClient",
+    "OnDuplicate",
     "Polling",
     "Question",
     "Result",
     "Rows",
+    "Seconds",
+    "Timeouts",
     "argument",
     "asked_at",
+    "by_lease",
     "connect",
+    "first",
+    "flag",
+    "forget",
+    "hash_of",
     "json_value",
+    "limit_statements",
+    "listed",
+    "made",
+    "new_secret",
     "nothing",
     "number",
     "numbers",
+    "optional",
+    "optional_queue_call",
     "queue_call",
     "string",
     "typed_errors",

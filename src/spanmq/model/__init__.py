@@ -63,6 +63,17 @@ from spanmq.model.queue import (
 from spanmq.model.shard_map import ROUTINGS, Routing, ShardMap
 from spanmq.model.stream import PipelineRun, Receiver
 
+# isort: split
+# For the other distributions, and not public.
+from spanmq.model.attention import REASONS as REASONS
+from spanmq.model.attention import duration as duration
+from spanmq.model.attention import hindrance as hindrance
+from spanmq.model.cause import Cause as Cause
+from spanmq.model.cause import causes_of as causes_of
+from spanmq.model.message import obstacle as obstacle
+from spanmq.model.policy import SETTING_WORDS as SETTING_WORDS
+from spanmq.model.queue import folded as folded
+
 __all__ = [
     "GROUP_HEADER",
     "ROUTINGS",

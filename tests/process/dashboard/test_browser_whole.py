@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tests.process.dashboard import test_browser, test_browser_acts
 
-from spanmq.dashboard.app import PAGES
+from spanmq_service.dashboard.app import PAGES
 
 DONE_IN: dict[Callable[..., None], tuple[str, ...]] = {
     test_browser.test_everything_that_can_be_done_is_done_once: (

@@ -18,7 +18,7 @@ from tests.service.running import patient, service, service_process
 from tests.service.test_waiting import POLL_SECONDS, WAIT_MAX, received, waiters
 
 from spanmq.client import Client
-from spanmq.service.settings import Settings
+from spanmq_service.settings import Settings
 
 USUAL = 1_024
 # A pipe takes 64 kB; each of these is a line of some eighty bytes.

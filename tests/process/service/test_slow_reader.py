@@ -14,7 +14,7 @@ from tests.patience import WAIT_SECONDS
 from tests.service.running import service, service_process
 from tests.service.test_limits import rest
 
-from spanmq.service.server import BYTES_MIN, SlowReader
+from spanmq_service.server import BYTES_MIN, SlowReader
 
 READ_SECONDS = 10
 SIZE = 12_000_000

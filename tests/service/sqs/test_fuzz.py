@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spanmq.service.sqs import shape
+from spanmq_service.sqs import shape
 
 SCALARS = st.one_of(
     st.none(),

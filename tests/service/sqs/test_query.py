@@ -9,7 +9,7 @@ from tests.cli.program import wait_until
 from tests.service.running import Running
 from tests.service.sqs.test_signature import query, texts
 
-from spanmq.service.sqs.endpoint import ACTIONS
+from spanmq_service.sqs.endpoint import ACTIONS
 
 
 class Asking:

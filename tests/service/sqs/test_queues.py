@@ -8,8 +8,8 @@ from botocore.exceptions import ClientError
 from tests.cli.program import ask, do
 from tests.service.sqs.conftest import Make, refused
 
-from spanmq.service.sqs import shape
-from spanmq.service.sqs.endpoint import ACTIONS
+from spanmq_service.sqs import shape
+from spanmq_service.sqs.endpoint import ACTIONS
 
 
 def attributes(sqs: Any, url: str) -> dict[str, str]:

@@ -12,9 +12,9 @@ from botocore.credentials import Credentials
 from tests.cli.program import ask, do, records
 from tests.service.running import Running
 
-from spanmq.service import receipt
-from spanmq.service.guard.caller import VERBS
-from spanmq.service.sqs.endpoint import ACTIONS
+from spanmq_service import receipt
+from spanmq_service.guard.caller import VERBS
+from spanmq_service.sqs.endpoint import ACTIONS
 
 MINE, THEIRS = "scoped", "scoped-theirs"
 # Held by no lease: nothing is settled by it.

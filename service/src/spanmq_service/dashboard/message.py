@@ -1,0 +1,76 @@
+"""The page of one message: its state, its failures, and its dead letters. What ends or returns it has its preview."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from spanmq.model import Message
+from spanmq_service.dashboard.page import Page, go, show
+from spanmq_service.dashboard.visit import RefusedError, Visit
+from spanmq_service.dashboard.wording import PAGE_BYTES_MAX, address
+
+MEANINGS: Final = {
+    "pending": "It is not hidden.",
+    "processing": "It is leased by a receiver.",
+    "delayed": "It is hidden until its time.",
+    "failed": "It failed, and is retried after its backoff.",
+    "dead": "The message is a dead letter. It can be redriven or discarded.",
+    "completed": "It was acked, archived or deleted.",
+    "cancelled": "It was cancelled.",
+    "expired": "It expired before it was handled, and was dropped as the policy says.",
+    "discarded": "It was a dead letter, and was discarded.",
+    "unknown": "It was never sent, or was purged, or ended long ago.",
+}
+# The states whose meaning says it all, or whose page has a section of its own.
+ENDED: Final = ("dead", "completed", "cancelled", "expired", "discarded")
+NOTICES: Final = {
+    "shown": "The message is visible now.",
+    "late": "Nothing was changed: the message is leased, or it has left the queue.",
+}
+
+
+async def answer(visit: Visit) -> Response:
+    """Show a message by its id."""
+    queue, message_id = visit.queue, visit.number("id", -1)
+    if message_id < 0:
+        raise RefusedError(400, "Which message?", "The URL has no id of a message.")
+    client = visit.backend.client
+    state = await client.inspect.state(queue, message_id)
+    reasons = [] if state in ENDED else await client.inspect.explain(queue, message_id)
+    before = max(message_id - 1, 0)
+    waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
+    archived = await client.inspect.archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
+    return show(
+        visit,
+        "message.html",
+        queue=queue,
+        message_id=message_id,
+        state=state,
+        meaning=MEANINGS[state],
+        reasons=reasons,
+        message=_of(message_id, [*waiting, *archived]),
+        failures=await client.inspect.failures(queue, message_id),
+        notice=NOTICES.get(visit.text("done")),
+        deaths=await client.dead_letters.show(queue, message_id, body_bytes_max=PAGE_BYTES_MAX),
+    )
+
+
+async def deliver(visit: Visit) -> Response:
+    """Make a hidden message visible, if no receiver holds it."""
+    await visit.form()
+    message_id, client = visit.number("id", -1), visit.backend.client
+    is_hidden = await client.inspect.state(visit.queue, message_id) in ("delayed", "failed")
+    if is_hidden:
+        await client.set_vt(visit.queue, message_id, 0)
+    done = "shown" if is_hidden else "late"
+    return go(address("/message", queue=visit.queue, id=message_id, done=done))
+
+
+def _of(message_id: int, found: list[Message]) -> Message | None:
+    return next((each for each in found if each.message_id == message_id), None)
+
+
+PAGES: Final = (
+    Page("/message", answer, of_queue=True),
+    Page("/message/deliver", deliver, "manage", of_queue=True, method="POST"),
+)

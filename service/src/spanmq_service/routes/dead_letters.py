@@ -1,0 +1,183 @@
+"""Routes of dead letters: list, redrive and delete them."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta
+from msgspec.structs import asdict
+from starlette.responses import Response
+
+from spanmq.client.calls import UNCHANGED
+from spanmq.model import DeadLetter, DeadLetterCount, Redriven
+from spanmq_service.backend import Backend
+from spanmq_service.http.json_text import reply
+from spanmq_service.routes.parts import (
+    Body,
+    BodyBytesMax,
+    Given,
+    MayLook,
+    MayManage,
+    Moment,
+    QueueName,
+    Removed,
+    Seconds,
+    SeesSome,
+    answer,
+)
+from spanmq_service.routes.table import Table
+
+routes = Table("dead letters")
+
+Rate = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class Filters(Given, kw_only=True):
+    """Selects dead letters; a filter that is missing matches any.
+
+    `error` is a regular expression, `where` a JSON path that the body meets.
+    """
+
+    category: Annotated[str, Meta(max_length=20)] | None = None
+    error: Annotated[str, Meta(max_length=500)] | None = None
+    error_class: Annotated[str, Meta(max_length=500)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    payload: dict[str, Any] | None = None
+    where: Annotated[str, Meta(max_length=2_000)] | None = None
+    dead_letter_ids: (
+        Annotated[list[Annotated[int, Meta(ge=0, le=2**63 - 1)]], Meta(max_length=10_000)] | None
+    ) = None
+
+
+class Sought(Filters):
+    """Selects dead letters, and the page of them: those after an id."""
+
+    redriven: bool | None = False
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    body_bytes_max: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    newest_first: bool = False
+
+
+class Redrive(Filters):
+    """Selects the dead letters to redrive, how their bodies change, and how fast they become visible.
+
+    Without a `delay` the first becomes visible after the `redrive_delay` of the queue's policy. `patch` is a JSON
+    Patch (RFC 6902, without `copy`): it is for all that match or none, at most `limit`. With `dry_run` the first
+    ten have their bodies `before` and `after` it.
+    """
+
+    patch: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=100)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    rate: Rate | None = None
+    delay: Seconds | None = None
+    dry_run: bool = False
+
+
+class Discard(Filters):
+    """Selects the dead letters to delete."""
+
+    redriven: bool | None = False
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
+    dry_run: bool = False
+
+
+class Repaired(Given, kw_only=True):
+    """Seconds until the message is visible (default: the policy's `redrive_delay`), and its new body or headers."""
+
+    body: Body = UNSET
+    headers: dict[str, Any] | None = None
+    delay: Seconds | None = None
+
+
+Counts = answer("DeadLetterCounts", counts=list[DeadLetterCount])
+DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
+
+
+@routes.get("/dead-letters", answer=Counts)
+async def count_all_dead_letters(backend: Backend, caller: SeesSome) -> Response:
+    """Count the dead letters, by queue and category."""
+    return reply(counts=caller.seen(await backend.client.dead_letters.count()))
+
+
+@routes.get("/queues/{queue}/dead-letters", answer=Counts)
+async def count_dead_letters(queue: QueueName, backend: Backend, _: MayLook) -> Response:
+    """Count the dead letters of a queue, by category."""
+    return reply(counts=await backend.client.dead_letters.count(queue))
+
+
+@routes.get("/queues/{queue}/messages/{message_id}/dead-letters", answer=DeadLetters)
+async def dead_letters_of(
+    queue: QueueName,
+    message_id: Annotated[int, Meta(ge=0, le=2**63 - 1)],
+    backend: Backend,
+    _: MayLook,
+    body_bytes_max: BodyBytesMax = None,
+) -> Response:
+    """Return the dead letters that a message became, the first one first."""
+    found = await backend.client.dead_letters.show(queue, message_id, body_bytes_max=body_bytes_max)
+    return reply(dead_letters=found)
+
+
+@routes.post("/queues/{queue}/dead-letters/search", answer=DeadLetters)
+async def dead_letters(
+    queue: QueueName, backend: Backend, caller: MayLook, sought: Sought | None = None
+) -> Response:
+    """List dead letters, in the order in which they were added; the next page begins after the last id."""
+    filters = asdict(sought or Sought())
+    async with backend.patterns.searching(caller, filters) as client:
+        found = await client.dead_letters.list(queue, **filters)
+    return reply(dead_letters=found)
+
+
+@routes.post(
+    "/queues/{queue}/dead-letters/redrive",
+    answer=answer("RedrivenMessages", results=list[Redriven]),
+    errors=(409,),
+)
+async def redrive(
+    queue: QueueName, backend: Backend, caller: MayManage, which: Redrive | None = None
+) -> Response:
+    """Redrive dead letters to their queue, each at most once; with a patch all that match or none.
+
+    A dry run with a patch, and any filter but `since`, `until` and `dead_letter_ids`, also requires `look`.
+    """
+    which = which or Redrive()
+    settings = asdict(which)
+    caller.check_choice(queue, settings, is_shown=which.patch is not None and which.dry_run)
+    return reply(results=await backend.patterns.redrive(caller, queue, **settings))
+
+
+@routes.post(
+    "/queues/{queue}/dead-letters/{message_id}/redrive",
+    answer=answer("RedrivenMessage", message_id=int),
+    errors=(409,),
+)
+async def redrive_message(
+    queue: QueueName,
+    message_id: Annotated[int, Meta(ge=0, le=2**63 - 1)],
+    backend: Backend,
+    _: MayManage,
+    repaired: Repaired | None = None,
+) -> Response:
+    """Redrive one dead letter, repaired if a body or headers are given."""
+    repaired = repaired or Repaired()
+    # A body that is null differs from a missing body.
+    body = UNCHANGED if repaired.body is UNSET else repaired.body
+    return reply(
+        message_id=await backend.client.dead_letters.edit(
+            queue, message_id, body=body, headers=repaired.headers, delay=repaired.delay
+        )
+    )
+
+
+@routes.post("/queues/{queue}/dead-letters/purge", answer=Removed)
+async def purge_dead_letters(
+    queue: QueueName, backend: Backend, caller: MayManage, which: Discard | None = None
+) -> Response:
+    """Delete dead letters; with `dry_run` only count them.
+
+    Any filter but `since`, `until` and `dead_letter_ids` also requires `look`.
+    """
+    settings = asdict(which or Discard())
+    caller.check_choice(queue, settings)
+    return reply(removed=await backend.patterns.discard(caller, queue, **settings))

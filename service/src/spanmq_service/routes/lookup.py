@@ -1,0 +1,258 @@
+"""Routes of messages by their ids: read, trace, remove."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import asdict
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from spanmq.codec.encryption import Unopened
+from spanmq.errors import InvalidBodyError
+from spanmq.model import Change, Explanation, FailingCause, FailingMessage, Failure, Settled, obstacle
+from spanmq_service.backend import Backend
+from spanmq_service.guard.caller import Caller
+from spanmq_service.http.json_text import messages_of, reply
+from spanmq_service.routes.parts import (
+    BodyBytesMax,
+    Given,
+    Id,
+    Limit,
+    MayLook,
+    MayManage,
+    MayReceive,
+    QueueName,
+    ReceivedMessages,
+    SeesSome,
+    answer,
+)
+from spanmq_service.routes.receiving import fitting
+from spanmq_service.routes.table import Table
+
+routes = Table("messages")
+
+MessageId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+After = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Ids(Given, kw_only=True):
+    """The ids of messages."""
+
+    message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)]
+
+
+class Popped(Given, kw_only=True):
+    """How many messages."""
+
+    quantity: Annotated[int, Meta(ge=1, le=1_000)] = 1
+
+
+class FailingFilters(Given, kw_only=True):
+    """Selects failing messages by their cause; a filter that is missing matches any, "" those without."""
+
+    task: Annotated[str, Meta(max_length=500)] | None = None
+    category: Annotated[str, Meta(max_length=20)] | None = None
+    error_class: Annotated[str, Meta(max_length=500)] | None = None
+    error: Annotated[str, Meta(max_length=10_000)] | None = None
+
+
+class FailingSought(FailingFilters):
+    """Selects failing messages, and the page of them: those after an id, in the order of the list."""
+
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    newest_first: bool = False
+
+
+class FailingActed(FailingFilters):
+    """Selects the failing messages to act on."""
+
+    message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
+
+
+FailingCauses = answer("FailingCauses", causes=list[FailingCause])
+Results = answer("OutcomesById", results=list[Settled])
+
+
+@routes.get("/queues/{queue}/messages", answer=ReceivedMessages)
+async def peek(
+    queue: QueueName,
+    backend: Backend,
+    _: MayLook,
+    quantity: Limit = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
+    newest_first: bool = False,
+) -> Response:
+    """Return messages with ids above `after` (`newest_first`: below it), in order, without taking them."""
+    found = await backend.client.peek(
+        queue, quantity=quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
+    )
+    return messages_of(found)
+
+
+@routes.get("/queues/{queue}/archive", answer=ReceivedMessages)
+async def peek_archive(
+    queue: QueueName,
+    backend: Backend,
+    _: MayLook,
+    quantity: Limit = 10,
+    after: After = 0,
+    body_bytes_max: BodyBytesMax = None,
+    newest_first: bool = False,
+) -> Response:
+    """Return archived messages with ids above `after` (`newest_first`: below it), in order."""
+    found = await backend.client.inspect.archive(
+        queue, quantity=quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
+    )
+    return messages_of(found)
+
+
+@routes.get(
+    "/queues/{queue}/messages/{message_id}/state",
+    answer=answer("MessageState", message_id=int, state=str, waits_for=str | None),
+)
+async def state(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
+    """Return the state of a message, such as pending, failed, dead or cancelled.
+
+    A pending one `waits_for` the first reason that `explain` returns for it, if any.
+    """
+    found = await backend.client.inspect.state(queue, message_id)
+    held = obstacle(await backend.client.inspect.explain(queue, message_id)) if found == "pending" else None
+    return reply(message_id=message_id, state=found, waits_for=held.code if held else None)
+
+
+@routes.get(
+    "/queues/{queue}/messages/{message_id}/explain",
+    answer=answer("Explanations", message_id=int, reasons=list[Explanation]),
+)
+async def explain(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
+    """Return why a message is not delivered, the first decided reason first; `visible`: receives return it."""
+    return reply(message_id=message_id, reasons=await backend.client.inspect.explain(queue, message_id))
+
+
+@routes.get(
+    "/queues/{queue}/messages/{message_id}/failures",
+    answer=answer("Failures", message_id=int, failures=list[Failure]),
+)
+async def failures(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
+    """Return the failures of a message, the first one first."""
+    return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
+
+
+@routes.get("/queues/{queue}/changes", answer=answer("Changes", changes=list[Change]))
+async def changes(
+    queue: QueueName,
+    backend: Backend,
+    _: MayLook,
+    limit: Limit = 100,
+    before: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None,
+) -> Response:
+    """List the recorded changes of a queue, the newest first; the next page is before the last id."""
+    return reply(changes=await backend.client.inspect.changes(queue, before=before, limit=limit))
+
+
+@routes.get("/failing", answer=FailingCauses)
+async def failing_everywhere(backend: Backend, caller: SeesSome, limit: Limit = 100) -> Response:
+    """List the causes of failing messages, in all queues that the caller may look at."""
+    return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
+
+
+@routes.get("/queues/{queue}/failing", answer=FailingCauses)
+async def failing(queue: QueueName, backend: Backend, _: MayLook, limit: Limit = 100) -> Response:
+    """List the causes of failing messages, the most frequent first."""
+    return reply(causes=await backend.client.inspect.failing(queue, limit))
+
+
+@routes.post(
+    "/queues/{queue}/failing/search", answer=answer("FailingMessages", messages=list[FailingMessage])
+)
+async def failing_messages(
+    queue: QueueName, backend: Backend, _: MayLook, sought: FailingSought | None = None
+) -> Response:
+    """List messages that wait for another attempt, in order of their ids; the next page begins after the last.
+
+    `newest_first`: the newest one first.
+    """
+    filters: dict[str, Any] = asdict(sought or FailingSought())
+    return reply(messages=await backend.client.inspect.failing_messages(queue, **filters))
+
+
+@routes.post("/queues/{queue}/failing/retry", answer=answer("Retried", retried=int))
+async def retry_failing(
+    queue: QueueName, backend: Backend, caller: MayManage, which: FailingActed | None = None
+) -> Response:
+    """Retry messages now that wait for a later attempt, until it returns 0. With a cause, also requires `look`."""
+    filters = _acted_on(which, caller, queue)
+    return reply(retried=await backend.client.queues.retry_failing(queue, **filters))
+
+
+@routes.post("/queues/{queue}/failing/reject", answer=answer("Rejected", rejected=int))
+async def reject_failing(
+    queue: QueueName, backend: Backend, caller: MayManage, which: FailingActed | None = None
+) -> Response:
+    """Make dead letters of failing messages, until it returns 0. With a cause, also requires `look`."""
+    filters = _acted_on(which, caller, queue)
+    return reply(rejected=await backend.client.queues.reject_failing(queue, **filters))
+
+
+def _acted_on(which: FailingActed | None, caller: Caller, queue: str) -> dict[str, Any]:
+    filters = asdict(which or FailingActed())
+    caller.check_choice(queue, filters)
+    return filters
+
+
+@routes.post("/queues/{queue}/pop", answer=ReceivedMessages)
+async def pop(
+    queue: QueueName,
+    request: Request,
+    backend: Backend,
+    _: MayReceive,
+    wanted: Popped | None = None,
+) -> Response:
+    """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
+    return await fitting(partial(_pop, queue, request, backend), (wanted or Popped()).quantity)
+
+
+async def _pop(queue: str, request: Request, backend: Backend, quantity: int) -> Response:
+    async with backend.client.transaction() as client:
+        messages = await client.pop(queue, quantity)
+        # Checked before the transaction ends: messages that cannot be read or encoded, or whose client has
+        # disconnected, stay in the queue.
+        for message in messages:
+            if isinstance(message.body, Unopened):
+                raise message.body.error
+        try:
+            popped = messages_of(messages)
+        except RecursionError as error:
+            raise InvalidBodyError("a message is nested too deeply to be written", queue=queue) from error
+        if await request.is_disconnected():
+            raise HTTPException(400, "the client has hung up")
+    return popped
+
+
+@routes.post("/queues/{queue}/cancel", answer=Results)
+async def cancel(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) -> Response:
+    """Cancel messages: those that no receiver holds are removed, the workers of others end their handlers."""
+    return reply(results=await backend.client.cancel(queue, ids.message_ids))
+
+
+@routes.post("/queues/{queue}/delete", answer=Results)
+async def delete(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) -> Response:
+    """Delete messages, even those that a receiver holds."""
+    return _by_id(ids, await backend.client.delete(queue, ids.message_ids), "deleted")
+
+
+@routes.post("/queues/{queue}/archive", answer=Results)
+async def archive(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) -> Response:
+    """Move messages to the archive, even those that a receiver holds."""
+    return _by_id(ids, await backend.client.archive(queue, ids.message_ids), "archived")
+
+
+def _by_id(ids: Ids, done: list[int], outcome: str) -> Response:
+    existed = set(done)
+    outcomes = [(each, outcome if each in existed else "unknown") for each in ids.message_ids]
+    return reply(results=[{"message_id": each, "outcome": became} for each, became in outcomes])

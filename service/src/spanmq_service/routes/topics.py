@@ -1,0 +1,175 @@
+"""Routes of topics, which require a token for all queues, and of subscriptions.
+
+A topic sends to all queues with a matching binding, a subscription gets every message of another queue.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import asdict
+from starlette.responses import Response
+
+from spanmq.model import Routed, Subscription, TopicBinding
+from spanmq_service.backend import Backend
+from spanmq_service.guard.access import Scope
+from spanmq_service.guard.caller import Caller
+from spanmq_service.http.json_text import reply
+from spanmq_service.routes.parts import (
+    Body,
+    Existed,
+    Given,
+    Id,
+    MayLook,
+    MayLookAtAll,
+    MayManage,
+    MayManageAll,
+    Moment,
+    QueueName,
+    Seconds,
+    SeesSome,
+    Text,
+    answer,
+)
+from spanmq_service.routes.table import Table
+
+routes = Table("topics")
+subscriptions = Table("queues")
+
+MaySendToAll = Annotated[Caller, Scope("send", "everything")]
+Topic = Annotated[str, Meta(min_length=1, max_length=255)]
+Pattern = Annotated[str, Meta(min_length=1, max_length=255)]
+SubscriptionName = Annotated[str, Meta(min_length=1, max_length=47)]
+
+
+class TopicMessage(Given, kw_only=True):
+    """A message for a topic."""
+
+    body: Body
+    headers: dict[str, Any] | None = None
+    group: Text | None = None
+
+
+class SingleTopicMessage(TopicMessage):
+    """One message for a topic."""
+
+    delay: Seconds | None = None
+
+
+class TopicMessages(Given, kw_only=True):
+    """Messages for a topic, all or none."""
+
+    messages: Annotated[list[TopicMessage], Meta(min_length=1, max_length=1_000)]
+    delay: Seconds | None = None
+
+
+Bindings = answer("TopicBindings", bindings=list[TopicBinding])
+
+
+@routes.post(
+    "/topics/{topic}/messages",
+    status=201,
+    answer=answer("TopicSent", queues=int),
+    errors=(404, 409),
+)
+async def send_topic(
+    topic: Topic, message: SingleTopicMessage, backend: Backend, _: MaySendToAll
+) -> Response:
+    """Send a message to every queue with a pattern that matches."""
+    return reply(201, queues=await backend.client.topics.send(topic, **asdict(message)))
+
+
+@routes.post(
+    "/topics/{topic}/messages/batch",
+    status=201,
+    answer=answer("TopicBatchSent", results=list[Routed]),
+    errors=(404, 409),
+)
+async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Backend, _: MaySendToAll) -> Response:
+    """Send messages to every queue with a pattern that matches, all or none."""
+    sent = await backend.client.topics.send_batch(
+        topic,
+        [message.body for message in batch.messages],
+        headers=[message.headers for message in batch.messages],
+        group=[message.group for message in batch.messages],
+        delay=batch.delay,
+    )
+    return reply(201, results=sent)
+
+
+@routes.get("/topics/{topic}/routing", answer=Bindings)
+async def try_routing(topic: Topic, backend: Backend, _: MayLookAtAll) -> Response:
+    """List the bindings that match a topic; sends nothing."""
+    return reply(bindings=await backend.client.topics.match(topic))
+
+
+@routes.get("/bindings", answer=Bindings)
+async def list_all_topic_bindings(backend: Backend, _: MayLookAtAll) -> Response:
+    """List all bindings."""
+    return reply(bindings=await backend.client.topics.list())
+
+
+@routes.get("/queues/{queue}/bindings", answer=Bindings)
+async def list_topic_bindings(queue: QueueName, backend: Backend, _: MayLook) -> Response:
+    """List the bindings of a queue."""
+    return reply(bindings=await backend.client.topics.list(queue))
+
+
+@routes.put(
+    "/queues/{queue}/bindings/{pattern}",
+    answer=answer("Bound", queue=str, pattern=str),
+    errors=(409,),
+)
+async def bind_topic(queue: QueueName, pattern: Pattern, backend: Backend, _: MayManageAll) -> Response:
+    """Bind a queue to the topics that match a pattern."""
+    await backend.client.topics.bind(pattern, queue)
+    return reply(queue=queue, pattern=pattern)
+
+
+@routes.delete("/queues/{queue}/bindings/{pattern}", answer=Existed)
+async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Backend, _: MayManageAll) -> Response:
+    """Remove a binding."""
+    return reply(existed=await backend.client.topics.unbind(pattern, queue))
+
+
+class Subscribed(Given, kw_only=True):
+    """With `waiting`, the queue also gets unsettled messages; with `since` or `since_id`, those from there on."""
+
+    waiting: bool = False
+    since: Moment | None = None
+    since_id: Id | None = None
+
+
+Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
+
+
+@subscriptions.get("/subscriptions", answer=Subscriptions)
+async def list_all_subscriptions(backend: Backend, caller: SeesSome) -> Response:
+    """List the subscriptions of queues that the token may look at."""
+    seen = caller.seen(await backend.client.subscriptions.list())
+    return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
+
+
+@subscriptions.get("/queues/{queue}/subscriptions", answer=Subscriptions)
+async def list_subscriptions(queue: QueueName, backend: Backend, caller: MayLook) -> Response:
+    """List the subscriptions of a queue that the token may look at."""
+    found = await backend.client.subscriptions.list(queue)
+    return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
+
+
+@subscriptions.put(
+    "/queues/{queue}/subscriptions/{name}",
+    answer=answer("NewSubscription", queue=str, subscription=str),
+    errors=(409,),
+)
+async def create_subscription(
+    queue: QueueName,
+    name: SubscriptionName,
+    backend: Backend,
+    caller: MayManage,
+    given: Subscribed | None = None,
+) -> Response:
+    """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
+    caller.check("manage", name)
+    given = given or Subscribed()
+    await backend.client.subscriptions.create(name, queue, **asdict(given))
+    return reply(queue=queue, subscription=name)

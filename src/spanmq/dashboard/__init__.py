@@ -1,5 +1,0 @@
-"""Pages for people: how queues are, and what became of a message. `spanmq serve` shows them."""
-
-from spanmq.dashboard.app import pages
-
-__all__ = ["pages"]

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,18 +11,20 @@ import typer
 from typer.core import TyperGroup
 
 from spanmq.cli.failure import OK, USAGE, UsageError, in_json, reported, say, wants_json
+from spanmq.doors import DOORS
 from spanmq.version import __version__
 
 if TYPE_CHECKING:
-    from spanmq.cli.verbs import Commands, Function
+    from spanmq.cli.verbs import Function
 
-# Each command of one word, and the module that has it in `commands`. In the order of help.
+# Each command of one word, and the module that has it in `commands`, none if it is in spanmq.doors. In the order of
+# help.
 VERBS: Final = {
     "send": "sending",
     "receive": "settling",
     "ack": "settling",
     "nack": "settling",
-    "why": "messages",
+    "why": "",
     "worker": "work",
     "push": "push",
     "check": "checking",
@@ -35,23 +38,23 @@ VERBS: Final = {
     "simulate": "simulation",
     "version": "schema",
 }
-# Each noun, the module and the name there of its commands, and what help says about it.
+# Each noun, the module and the name there of its commands by hand, and what help says about it.
 NOUNS: Final = {
     "queue": ("queues", "queue", "Create, list, measure, pause and drop queues."),
     "message": ("messages", "message", "Show, settle and read messages, also by PGMQ's calls."),
     "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
-    "batch": ("results", "batch", "Batches of tasks, and what they send at their end."),
-    "task": ("results", "task", "Kinds of tasks: how many were done and failed, and how long they took."),
+    "batch": ("", "", "Batches of tasks, and what they send at their end."),
+    "task": ("", "", "Kinds of tasks: how many were done and failed, and how long they took."),
     "result": ("results", "result", "Results of tasks."),
-    "schedule": ("schedules", "schedule", "Send messages at recurring times."),
-    "signal": ("signals", "signal", "Signals for which messages wait."),
+    "schedule": ("", "", "Send messages at recurring times."),
+    "signal": ("", "", "Signals for which messages wait."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
-    "notification": ("topics", "notification", "Notify listeners of new messages."),
+    "notification": ("", "", "Notify listeners of new messages."),
     "policy": ("policies", "policy", "How a queue delivers: attempts, backoff, order, limits."),
     "category": ("policies", "category", "Categories of failures: their rules, and their retries."),
     "grant": ("access", "grant", "Rights of database roles on queues."),
-    "token": ("access", "token", "Tokens for callers of the HTTP service."),
+    "token": ("", "", "Tokens for callers of the HTTP service."),
     "key": ("access", "key", "Access keys for callers of the SQS protocol."),
     "encryption": ("encryption", "encryption", "The keys of encrypted bodies."),
     "shard": ("shards", "shard", "One logical queue over several queues."),
@@ -243,14 +246,14 @@ def in_our_words(words: list[str]) -> list[str]:
 
 
 def _verb(name: str) -> Any:
-    return _command(name, _commands(VERBS[name], "commands").functions[name])
+    return _command(name, _functions("", VERBS[name], "commands")[name])
 
 
 def _noun(noun: str) -> Group:
     module, attribute, summary = NOUNS[noun]
     commands: Any = Lazy(
-        lambda: _commands(module, attribute).functions,
-        lambda name: _command(name, _commands(module, attribute).functions[name]),
+        lambda: _functions(noun, module, attribute),
+        lambda name: _command(name, _functions(noun, module, attribute)[name]),
     )
     return Group(
         name=noun,
@@ -262,9 +265,20 @@ def _noun(noun: str) -> Group:
     )
 
 
-def _commands(module: str, attribute: str) -> "Commands":
-    commands: Commands = getattr(import_module(f"spanmq.cli.{module}"), attribute)
-    return commands
+@cache
+def _functions(noun: str, module: str, attribute: str) -> dict[str, Callable[..., None]]:
+    """Return the functions of a noun's commands by name: those of a module, and those that spanmq.doors describes."""
+    functions: dict[str, Callable[..., None]] = {}
+    if module:
+        functions |= getattr(import_module(f"spanmq.cli.{module}"), attribute).functions
+    # The methods are imported only for a noun that needs them.
+    if (noun or not module) and any(
+        door.name.rpartition(" ")[0] == noun and door.shell is not None for door in DOORS
+    ):
+        from spanmq.cli.doors import derived
+
+        functions |= derived(noun)
+    return {name: functions[name] for name in sorted(functions)}
 
 
 def _command(name: str, function: "Function") -> Any:

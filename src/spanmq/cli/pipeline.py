@@ -8,15 +8,14 @@ import typer
 from spanmq.cli.connect import address
 from spanmq.cli.interrupt import Stop
 from spanmq.cli.job import Master, running
-from spanmq.cli.option import AsJson, DryRun, Dsn, Limit, QueueName, SomeQueue, Yes, confirm, time_option
-from spanmq.cli.output import Done, Output, fields
+from spanmq.cli.option import AsJson, DryRun, Dsn, QueueName, Yes, confirm, time_option
+from spanmq.cli.output import Output, fields
 from spanmq.cli.progress import awaited
 from spanmq.cli.verbs import Commands
 from spanmq.codec.encryption import KEYS_VARIABLE
 from spanmq.errors import EncryptionError
 
 if TYPE_CHECKING:
-    from spanmq.client import Client
     from spanmq.spark.jobs.export import ExportReport
 
 pipeline = Commands()
@@ -435,37 +434,6 @@ def dead_letters(
             output.records(report.changes)
         verb = ("would have " if dry_run else "") + ("redriven" if redrive else "deleted")
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
-
-
-@pipeline.verb("runs", empty="no job has run")
-def list_runs(
-    client: "Client",
-    queue: SomeQueue = None,
-    before: Annotated[int | None, typer.Option(help="Only runs with an id below this one.")] = None,
-    limit: Limit = 100,
-) -> Any:
-    """List the runs of jobs, the newest first.
-
-    A run that has not reported for two minutes is lost: it was killed, or its machine stopped.
-
-    $ spanmq pipeline runs orders
-    """
-    return client.admin.pipeline_runs.list(queue, before=before, limit=limit)
-
-
-@pipeline.verb()
-def forget_export(
-    client: "Client",
-    queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The whole path of its folder.")],
-) -> Done:
-    """Make the retention of a queue's archive independent of a lake.
-
-    $ spanmq pipeline forget-export orders /data/lake
-    """
-    forgotten = client.admin.receivers.forget_export(queue, lake)
-    sentence = f"retention no longer waits for {lake}" if forgotten else f"no export into {lake} is recorded"
-    return Done(sentence, {"queue": queue, "lake": lake, "forgotten": forgotten})
 
 
 def _settings(given: list[str]) -> dict[str, str]:

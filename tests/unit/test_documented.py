@@ -16,8 +16,7 @@ from tests.service.route_table import ROUTES
 
 import spanmq
 import spanmq.tasks
-from spanmq import errors
-from spanmq.cli import messages
+from spanmq import doors, errors
 from spanmq.client._async import admin
 from spanmq_spark.options import NAMES
 
@@ -163,7 +162,7 @@ def test_docstrings_name_what_is_raised() -> None:
 
 def test_example_of_a_new_verb_uses_names_that_exist() -> None:
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.DOTALL)
-    for example, module in zip(examples, (admin, messages), strict=True):
+    for example, module in zip(examples, (admin, doors), strict=True):
         nodes = [*ast.walk(ast.parse(example))]
         names = {each.id for each in nodes if isinstance(each, ast.Name)}
         local = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -11,19 +12,20 @@ import typer
 from typer.core import TyperGroup
 
 from spanmq.cli.failure import OK, USAGE, UsageError, in_json, reported, say, wants_json
+from spanmq.doors import DOORS
 from spanmq.version import __version__
 
 if TYPE_CHECKING:
-    from spanmq.cli.verbs import Commands, Function
+    from spanmq.cli.verbs import Function
 
-# Each command of one word, and the module that has it in `commands`. In the order of help. A module with a dot is of
-# another distribution.
+# Each command of one word, and the module that has it in `commands`, none if it is in spanmq.doors. In the order of
+# help. A module with a dot is of another distribution.
 VERBS: Final = {
     "send": "sending",
     "receive": "settling",
     "ack": "settling",
     "nack": "settling",
-    "why": "messages",
+    "why": "",
     "worker": "work",
     "push": "push",
     "check": "checking",
@@ -37,23 +39,23 @@ VERBS: Final = {
     "simulate": "spanmq_lab.cli.simulation",
     "version": "schema",
 }
-# Each noun, the module and the name there of its commands, and what help says about it.
+# Each noun, the module and the name there of its commands by hand, and what help says about it.
 NOUNS: Final = {
     "queue": ("queues", "queue", "Create, list, measure, pause and drop queues."),
     "message": ("messages", "message", "Show, settle and read messages, also by PGMQ's calls."),
     "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
-    "batch": ("results", "batch", "Batches of tasks, and what they send at their end."),
-    "task": ("results", "task", "Kinds of tasks: how many were done and failed, and how long they took."),
+    "batch": ("", "", "Batches of tasks, and what they send at their end."),
+    "task": ("", "", "Kinds of tasks: how many were done and failed, and how long they took."),
     "result": ("results", "result", "Results of tasks."),
-    "schedule": ("schedules", "schedule", "Send messages at recurring times."),
-    "signal": ("signals", "signal", "Signals for which messages wait."),
+    "schedule": ("", "", "Send messages at recurring times."),
+    "signal": ("", "", "Signals for which messages wait."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
-    "notification": ("topics", "notification", "Notify listeners of new messages."),
+    "notification": ("", "", "Notify listeners of new messages."),
     "policy": ("policies", "policy", "How a queue delivers: attempts, backoff, order, limits."),
     "category": ("policies", "category", "Categories of failures: their rules, and their retries."),
     "grant": ("access", "grant", "Rights of database roles on queues."),
-    "token": ("access", "token", "Tokens for callers of the HTTP service."),
+    "token": ("", "", "Tokens for callers of the HTTP service."),
     "key": ("access", "key", "Access keys for callers of the SQS protocol."),
     "encryption": ("encryption", "encryption", "The keys of encrypted bodies."),
     "shard": ("shards", "shard", "One logical queue over several queues."),
@@ -166,7 +168,11 @@ class Lazy(Mapping[str, Any]):
 
 
 class Group(TyperGroup):
-    """Commands that are made when they are used."""
+    """Commands that are made when they are used; those that are missing are of `extra`, if that is not installed."""
+
+    def __init__(self, *, extra: str | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._extra = extra
 
     def list_commands(self, _: Any) -> list[str]:
         """Return the names; Typer's own method makes all the commands."""
@@ -176,6 +182,8 @@ class Group(TyperGroup):
         """Return a command; the error for a usual guess names what may be meant."""
         word = args[0]
         if word not in self.commands and not word.startswith("-"):
+            if self._extra is not None:
+                raise _missing(f"{self.name} {word}", self._extra)
             if meant := self._meant(word):
                 ctx.fail(f"No such command {word!r}. Did you mean {' or '.join(map(repr, meant))}?")
             if self.name in NOUNS and not get_close_matches(word, self.commands):
@@ -252,31 +260,42 @@ def _verb(name: str) -> Any:
     module = VERBS[name]
     if (extra := _not_installed(module)) is not None:
         return _unavailable(name, extra)
-    return _command(name, _commands(module, "commands").functions[name])
+    return _command(name, _functions("", module, "commands")[name])
 
 
-def _noun(noun: str) -> Any:
+def _noun(noun: str) -> Group:
     module, attribute, summary = NOUNS[noun]
-    if (extra := _not_installed(module)) is not None:
-        return _unavailable(noun, extra)
+    extra = _not_installed(module)
     commands: Any = Lazy(
-        lambda: _commands(module, attribute).functions,
-        lambda name: _command(name, _commands(module, attribute).functions[name]),
+        lambda: _functions(noun, module, attribute),
+        lambda name: _command(name, _functions(noun, module, attribute)[name]),
     )
     return Group(
         name=noun,
         commands=commands,
-        help=summary,
+        extra=extra,
+        help=summary if extra is None else f"{summary} Some need pip install 'spanmq[{extra}]'.",
         no_args_is_help=True,
         rich_markup_mode=None,
         context_settings=HELP,
     )
 
 
-def _commands(module: str, attribute: str) -> "Commands":
-    path = module if "." in module else f"spanmq.cli.{module}"
-    commands: Commands = getattr(import_module(path), attribute)
-    return commands
+@cache
+def _functions(noun: str, module: str, attribute: str) -> dict[str, Callable[..., None]]:
+    """Return the functions of a noun's commands by name: those of a module, and those that spanmq.doors describes."""
+    functions: dict[str, Callable[..., None]] = {}
+    if module and _not_installed(module) is None:
+        path = module if "." in module else f"spanmq.cli.{module}"
+        functions |= getattr(import_module(path), attribute).functions
+    # The methods are imported only for a noun that needs them.
+    if (noun or not module) and any(
+        door.name.rpartition(" ")[0] == noun and door.shell is not None for door in DOORS
+    ):
+        from spanmq.cli.doors import derived
+
+        functions |= derived(noun)
+    return {name: functions[name] for name in sorted(functions)}
 
 
 def _not_installed(module: str) -> str | None:
@@ -289,14 +308,18 @@ def _unavailable(name: str, extra: str) -> Any:
     """Return a command in place of one that is not installed: whatever its arguments, it says what to install."""
 
     def unavailable() -> None:
-        from spanmq.errors import ExtraNotInstalledError
-
-        raise ExtraNotInstalledError(f"{name} is a command of spanmq-{extra}", extra=extra)
+        raise _missing(name, extra)
 
     unavailable.__doc__ = f"Not installed: pip install 'spanmq[{extra}]'."
     settings = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
     unavailable.__dict__["context_settings"] = settings
     return _command(name, unavailable)
+
+
+def _missing(name: str, extra: str) -> Exception:
+    from spanmq.errors import ExtraNotInstalledError
+
+    return ExtraNotInstalledError(f"{name} is a command of spanmq-{extra}", extra=extra)
 
 
 def _command(name: str, function: "Function") -> Any:

@@ -1,23 +1,20 @@
 """The noun `dead-letter`."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
 from spanmq.cli.option import (
-    BodyBytesMax,
+    DeadLetterOptions,
     DryRun,
     Headers,
     Limit,
     MessageId,
-    NewestFirst,
     QueueName,
-    SomeQueue,
+    Redriven,
     Yes,
     confirm,
-    object_option,
     raw_json,
-    time_option,
 )
 from spanmq.cli.output import Done, Listed, number_of
 from spanmq.cli.verbs import Commands
@@ -28,83 +25,10 @@ if TYPE_CHECKING:
 dead_letter = Commands()
 
 
-def _some(ids: list[int] | None) -> list[int] | None:
-    # Typer makes an empty list of an option that is missing.
-    return ids or None
-
-
-class Filters(TypedDict):
-    """A selection of dead letters."""
-
-    category: Annotated[str | None, typer.Option(help="Only this category.")]
-    error: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only errors that match; a regex.")]
-    error_class: Annotated[str | None, typer.Option(help="Only this class.")]
-    since: Annotated[Any, time_option("Only those that died then or later.")]
-    until: Annotated[Any, time_option("Only those that died before.")]
-    payload: Annotated[Any, object_option("Only those whose body contains this.")]
-    where: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Only those whose body meets this JSON path.")
-    ]
-    dead_letter_ids: Annotated[
-        list[int] | None, typer.Option("--id", callback=_some, help="Only these dead_letter_ids.")
-    ]
-
-
-Redriven = Annotated[bool, typer.Option("--redriven", help="Redriven ones instead of pending ones.")]
 Delay = Annotated[
     float | None,
     typer.Option(help="Seconds until the first can be received; default: the policy's redrive_delay."),
 ]
-COLUMNS: Final = (
-    *("dead_letter_id", "queue", "message_id", "dead_at", "category", "error_class", "error", "attempts"),
-    *("group", "redriven_at", "body"),
-)
-
-
-@dead_letter.verb("list", columns=COLUMNS, empty="no dead letters")
-def list_dead_letters(
-    client: "Client",
-    queue: SomeQueue = None,
-    redriven: Redriven = False,
-    after: Annotated[int, typer.Option(help="Only dead letters behind the one with this id.")] = 0,
-    limit: Limit = 100,
-    body_bytes_max: BodyBytesMax = None,
-    newest_first: NewestFirst = False,
-    **filters: Unpack[Filters],
-) -> Any:
-    """List dead letters in the order in which they died; --json has all fields.
-
-    $ spanmq dead-letter list orders --error timeout --since 2030-01-31T12:00
-    """
-    return client.dead_letters.list(
-        queue,
-        redriven=redriven,
-        after=after,
-        limit=limit,
-        body_bytes_max=body_bytes_max,
-        newest_first=newest_first,
-        **filters,
-    )
-
-
-@dead_letter.verb(columns=COLUMNS, empty="it never became a dead letter")
-def show(
-    client: "Client", queue: QueueName, message_id: MessageId, body_bytes_max: BodyBytesMax = None
-) -> Any:
-    """Show the dead letters that a message became; --json has all fields.
-
-    $ spanmq dead-letter show orders 17
-    """
-    return client.dead_letters.show(queue, message_id, body_bytes_max=body_bytes_max)
-
-
-@dead_letter.verb(empty="no dead letters")
-def count(client: "Client", queue: SomeQueue = None) -> Any:
-    """Count the pending dead letters by queue and category.
-
-    $ spanmq dead-letter count
-    """
-    return client.dead_letters.count(queue)
 
 
 @dead_letter.verb(columns=("message_id", "visible_at", "before", "after", "beside"), empty="no dead letters")
@@ -118,7 +42,7 @@ def redrive(
     rate: Annotated[float | None, typer.Option(help="Number of messages per second.")] = None,
     delay: Delay = None,
     dry_run: DryRun = False,
-    **filters: Unpack[Filters],
+    **filters: Unpack[DeadLetterOptions],
 ) -> Any:
     """Return dead letters to their queue, lowest ids first; none twice.
 
@@ -172,7 +96,7 @@ def discard(
     limit: Limit = 1_000,
     dry_run: DryRun = False,
     yes: Yes = False,
-    **filters: Unpack[Filters],
+    **filters: Unpack[DeadLetterOptions],
 ) -> Done:
     """Delete dead letters for good.
 

@@ -56,24 +56,6 @@ def peek(
     return client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first)
 
 
-@message.verb(columns=MESSAGE_COLUMNS, empty="the archive is empty")
-def peek_archive(
-    client: "Client",
-    queue: QueueName,
-    quantity: Quantity = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
-    newest_first: NewestFirst = False,
-) -> Any:
-    """Show archived messages.
-
-    $ spanmq message peek-archive orders --after 4711
-    """
-    return client.inspect.archive(
-        queue, quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
-    )
-
-
 @message.verb()
 def state(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
     """Show the state of a message, such as pending or dead, and what it waits for.
@@ -94,26 +76,6 @@ def state(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
         return found
     error = ": ".join(filter(None, (failing[0].error_class, failing[0].error)))
     return {**found, "retry_at": failing[0].retry_at, "attempts": failing[0].attempts, "because": error}
-
-
-@commands.verb(columns=("code", "sentence", "until", "call"))
-def why(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
-    """Show why a message is not delivered, the first decided reason first, and what would release it.
-
-    A row `visible` means that receives return it now. --json also has what is in the way.
-
-    $ spanmq why orders 4711
-    """
-    return client.inspect.explain(queue, message_id)
-
-
-@message.verb(empty="it never failed")
-def failures(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
-    """Show the failures of a message, the first one first.
-
-    $ spanmq message failures orders 17
-    """
-    return client.inspect.failures(queue, message_id)
 
 
 @message.verb(empty="no messages")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
 import typer
 
@@ -200,6 +200,150 @@ SomeSettings = Annotated[list[Any] | None, SETTINGS]
 GroupName = Annotated[str | None, typer.Option("--group", help="The group within which order is kept.")]
 Category = Annotated[str | None, typer.Option(help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")]
 ErrorText = Annotated[str | None, typer.Option("--error", help="The text of the error.")]
+CategoryName = Annotated[
+    str, typer.Argument(metavar="CATEGORY", help="TRANSIENT, DEPENDENCY, PERMANENT, BUSINESS or UNKNOWN.")
+]
+ForQueue = Annotated[
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Name of the queue; default: all queues.")
+]
+ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.")]
+Redriven = Annotated[bool, typer.Option("--redriven", help="Redriven ones instead of pending ones.")]
+RoleName = Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database, or public.")]
+QUEUES_HELP: Final = "A queue, or a pattern such as orders-*; may be repeated."
+VERBS_HELP: Final = "send, receive, look or manage; may be repeated."
+VERB_ON_ALL: Any = typer.Argument(
+    metavar="send|receive|look|manage|create|maintain|serve|admin",
+    help="Privilege; the last four: create queues, run maintenance, serve HTTP, handle tokens and keys.",
+)
+WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")]
+
+
+def _some(ids: list[int] | None) -> list[int] | None:
+    # Typer makes an empty list of an option that is missing.
+    return ids or None
+
+
+class DeadLetterOptions(TypedDict):
+    """A selection of dead letters."""
+
+    category: Annotated[str | None, typer.Option(help="Only this category.")]
+    error: Annotated[str | None, typer.Option(metavar="PATTERN", help="Only errors that match; a regex.")]
+    error_class: Annotated[str | None, typer.Option(help="Only this class.")]
+    since: Annotated[Any, time_option("Only those that died then or later.")]
+    until: Annotated[Any, time_option("Only those that died before.")]
+    payload: Annotated[Any, object_option("Only those whose body contains this.")]
+    where: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Only those whose body meets this JSON path.")
+    ]
+    dead_letter_ids: Annotated[
+        list[int] | None, typer.Option("--id", callback=_some, help="Only these dead_letter_ids.")
+    ]
+
+
+class FailingOptions(TypedDict):
+    """A selection of failing messages, by the values that `queue failing` shows."""
+
+    task: Annotated[str | None, typer.Option(help="Only this task.")]
+    category: Annotated[str | None, typer.Option(help="Only this category.")]
+    error_class: Annotated[str | None, typer.Option(help="Only this class.")]
+    error: Annotated[str | None, typer.Option(help="Only this error, as queue failing shows it.")]
+
+
+# The words for parameters of methods with a command in spanmq.doors: those of a noun, of an option (`--queue`), of
+# an argument that may be missing (`[queue]`), or of the name.
+WORDS: Final[dict[str, Any]] = {
+    **{f"dead-letter {name}": word for name, word in DeadLetterOptions.__annotations__.items()},
+    **{f"queue {name}": word for name, word in FailingOptions.__annotations__.items()},
+    "access_key_id": Annotated[str, typer.Argument(metavar="ID", help="The key's id.")],
+    "after": After,
+    "signal after": Annotated[str | None, typer.Option(help="Only names after this one.")],
+    "before": Annotated[int | None, typer.Option(help="Only those with an id below this one.")],
+    "body": Annotated[Any, typer.Argument(metavar="BODY", parser=raw_json, help="JSON.")],
+    "[body]": Annotated[Any, typer.Argument(metavar="[BODY]", parser=raw_json, help="JSON.")],
+    "body_bytes_max": BodyBytesMax,
+    "catch_up": Annotated[
+        bool, typer.Option("--catch-up", help="Send every missed message, not one for all of them.")
+    ],
+    "category": CategoryName,
+    "--category": Category,
+    "cron": Annotated[
+        str, typer.Argument(metavar="CRON", help="A cron expression: '*/5 * * * *' is every five minutes.")
+    ],
+    "error": ErrorText,
+    "category error": Annotated[str | None, typer.Argument(metavar="ERROR", help="The text of the error.")],
+    "error_class": Annotated[str | None, typer.Option(help="Its class, such as TimeoutError.")],
+    "text_pattern": Annotated[
+        str | None,
+        typer.Option("--error", metavar="PATTERN", help="A regular expression that matches the text."),
+    ],
+    "class_pattern": Annotated[
+        str | None,
+        typer.Option("--error-class", metavar="PATTERN", help="A regular expression that matches the class."),
+    ],
+    "group": GroupName,
+    "headers": Headers,
+    "expires": Expires,
+    "follow": Annotated[
+        bool, typer.Option("--follow/--stop", help="Count table grants as verbs; --stop revokes these verbs.")
+    ],
+    "keep_for": Annotated[float, typer.Option(help="Seconds for which it is kept if none waits.")],
+    "kind": Annotated[str, typer.Argument(metavar="TASK", help="The kind of task.")],
+    "lake": Annotated[str, typer.Argument(metavar="LAKE", help="The whole path of its folder.")],
+    "limit": Limit,
+    "message_id": MessageId,
+    "message_ids": MessageIds,
+    "most": Annotated[int, typer.Option(help="Count only queues of at most this many messages.")],
+    "names": Annotated[list[str] | None, typer.Option("--name", help="Only this one; repeatable.")],
+    "category name": Annotated[str, typer.Argument(metavar="NAME", help="The rule.")],
+    "schedule name": Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")],
+    "signal name": Annotated[str, typer.Argument(metavar="NAME", help="The signal.")],
+    "token name": Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
+    "newest_first": NewestFirst,
+    "overlap": Annotated[float, typer.Option(help="Seconds for which the old secret stays valid.")],
+    "pattern": Annotated[
+        str, typer.Argument(metavar="PATTERN", help="Words and dots; * is one word, # any number.")
+    ],
+    "place": Annotated[int, typer.Option(help="Rules with a lower place are applied first.")],
+    "quantity": Quantity,
+    "queue": QueueName,
+    "[queue]": SomeQueue,
+    "--queue": ForQueue,
+    "queues": SomeQueues,
+    "token queues": Annotated[list[str], typer.Option("--queue", "-q", help=QUEUES_HELP)],
+    "token verbs": Annotated[list[str], typer.Option("--verb", "-v", help=VERBS_HELP)],
+    "receiver": ReceiverName,
+    "redriven": Redriven,
+    "role": RoleName,
+    "routing_key": Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    "seconds": Annotated[float, typer.Option(help="Period up to now; three days are kept.")],
+    "task seconds": Annotated[float, typer.Option(help="Period up to now, at most a day.")],
+    "step": Annotated[float, typer.Option(help="Seconds that a row covers.")],
+    "task step": Annotated[float, typer.Option(help="Seconds that a row covers, whole minutes.")],
+    "throttle": Annotated[float, typer.Option(help="Minimum seconds between two notifications.")],
+    "time_zone": Annotated[str, typer.Option(help="The time zone, such as Europe/Berlin.")],
+    "verb": Annotated[
+        str, typer.Argument(metavar="send|bulk|receive|look|manage", help="Privilege on the queue.")
+    ],
+    "verb_on_all": Annotated[str, VERB_ON_ALL],
+    "worker": WorkerName,
+}
+# What stands for arguments in the example of a command.
+EXAMPLES: Final = {
+    "access_key_id": "AKIAEXAMPLE",
+    "lake": "/data/lake",
+    "message_id": "17",
+    "schedule name": "nightly",
+    "token name": "shop",
+    "pattern": "'orders.*'",
+    "queue": "orders",
+    "[queue]": "orders",
+    "receiver": "lake",
+    "role": "shop",
+    "routing_key": "orders.created",
+    "verb": "send",
+    "verb_on_all": "receive",
+    "worker": "web1:917:3f2a01",
+}
 
 
 def refuse_terminal(advice: str) -> None:

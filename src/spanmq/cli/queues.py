@@ -3,15 +3,14 @@
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Final, Unpack
 
 import typer
 
 from spanmq.cli import running_workers
 from spanmq.cli.option import (
-    After,
+    FailingOptions,
     Limit,
-    NewestFirst,
     QueueName,
     SomeQueue,
     SomeQueues,
@@ -21,7 +20,7 @@ from spanmq.cli.option import (
 )
 from spanmq.cli.output import Done, fields, number_of
 from spanmq.cli.progress import awaited
-from spanmq.cli.running_workers import NO_WORKER, STACK_COLUMNS, WORKER_COLUMNS
+from spanmq.cli.running_workers import STACK_COLUMNS
 from spanmq.cli.verbs import Commands
 from spanmq.errors import NotSupportedByUpstreamError
 from spanmq.model.attention import hindrance
@@ -32,14 +31,8 @@ if TYPE_CHECKING:
     from spanmq.model import QueueHealth
 
 queue = Commands()
-queue.verb(columns=WORKER_COLUMNS, empty=NO_WORKER)(running_workers.workers)
-queue.verb()(running_workers.stop_worker)
 queue.verb(columns=STACK_COLUMNS, empty="no handler runs")(running_workers.worker_stack)
 
-SAMPLE_COLUMNS: Final = (
-    *("sampled_at", "sent", "received", "settled", "failed", "dead", "backlog", "in_flight"),
-    "oldest_ready_seconds",
-)
 LIST_COLUMNS: Final = (
     *(
         "name",
@@ -64,30 +57,9 @@ METRICS_COLUMNS: Final = (
     *("queue", "state", "length", "visible_length", "total_messages", "oldest_age_seconds"),
     "newest_age_seconds",
 )
-COUNT_COLUMNS: Final = (
-    *("queue", "state", "is_exact", "backlog", "visible", "in_flight", "delayed", "failed"),
-)
-FAILING_COLUMNS: Final = (
-    *("queue", "task", "count", "error_class", "error", "attempts", "last_failed_at", "retry_at", "example"),
-    *("first_failed_at", "first_message_id", "is_exact"),
-)
-FAILING_MESSAGE_COLUMNS: Final = (
-    *("message_id", "task", "attempts", "first_failed_at", "last_failed_at", "retry_at"),
-    *("error_class", "error"),
-)
 FailingIds = Annotated[
     list[int] | None, typer.Option("--id", help="Only these messages; may be given again.")
 ]
-Seconds = Annotated[float, typer.Option(help="Period up to now; three days are kept.")]
-
-
-class Failing(TypedDict):
-    """A selection of failing messages, by the values that `queue failing` shows."""
-
-    task: Annotated[str | None, typer.Option(help="Only this task.")]
-    category: Annotated[str | None, typer.Option(help="Only this category.")]
-    error_class: Annotated[str | None, typer.Option(help="Only this class.")]
-    error: Annotated[str | None, typer.Option(help="Only this error, as queue failing shows it.")]
 
 
 @queue.verb()
@@ -153,19 +125,6 @@ def metrics(client: "Client", queue: SomeQueue = None) -> Any:
     return _with_states(client, counted, "queue")
 
 
-@queue.verb(columns=COUNT_COLUMNS, empty="no queues")
-def count(
-    client: "Client",
-    queues: SomeQueues = None,
-    most: Annotated[int, typer.Option(help="Count only queues of at most this many messages.")] = 200,
-) -> Any:
-    """Count the messages of queues that hold few; others have no counts. It costs little on any queue.
-
-    $ spanmq queue count
-    """
-    return client.inspect.count(queues or None, most=most)
-
-
 @queue.verb(columns=HEALTH_COLUMNS, empty="no queues")
 def health(client: "Client", queues: SomeQueues = None) -> Any:
     """Show the health of each queue: messages by state, ages, receivers, waiting sessions.
@@ -189,72 +148,13 @@ def attention(client: "Client", queues: SomeQueues = None) -> Any:
     return [{**fields(each), "message": each.words} for each in found]
 
 
-@queue.verb(columns=SAMPLE_COLUMNS, empty="no samples: nothing happened, or nothing calls maintain()")
-def statistics(client: "Client", queue: QueueName, seconds: Seconds = 3600.0) -> Any:
-    """Show the statistics of a queue, a row a minute, as maintain() sampled them.
-
-    $ spanmq queue statistics orders --seconds 7200
-    """
-    return client.health.statistics(queue, seconds=seconds)
-
-
-@queue.verb(columns=("queue", "state", *SAMPLE_COLUMNS), empty="no queues")
-def latest_statistics(client: "Client", queues: SomeQueues = None) -> Any:
-    """Show the last sample of queues; costs the same however many messages wait.
-
-    $ spanmq queue latest-statistics
-    """
-    return client.health.latest(queues or None)
-
-
-@queue.verb()
-def sum_statistics(
-    client: "Client",
-    queues: SomeQueues = None,
-    seconds: Seconds = 3600.0,
-    step: Annotated[float, typer.Option(help="Seconds that a row covers.")] = 60.0,
-) -> Any:
-    """Show sums of the statistics of queues, in steps, until a minute ago.
-
-    $ spanmq queue sum-statistics orders invoices --step 600
-    """
-    return client.health.total(queues or None, seconds=seconds, step=step)
-
-
-@queue.verb(columns=FAILING_COLUMNS, empty="no message waits for another attempt")
-def failing(client: "Client", queue: SomeQueue = None, limit: Limit = 100) -> Any:
-    """Show the causes of failure of the messages that wait for another attempt, the most frequent first.
-
-    $ spanmq queue failing orders
-    """
-    return client.inspect.failing(queue, limit)
-
-
-@queue.verb(columns=FAILING_MESSAGE_COLUMNS, empty="no such message waits for another attempt")
-def failing_messages(
-    client: "Client",
-    queue: QueueName,
-    after: After = 0,
-    limit: Limit = 100,
-    newest_first: NewestFirst = False,
-    **filters: Unpack[Failing],
-) -> Any:
-    """List the messages that wait for another attempt; --json has the tracebacks.
-
-    $ spanmq queue failing-messages orders --error-class KeyError --newest-first
-    """
-    return client.inspect.failing_messages(
-        queue, after=after, limit=limit, newest_first=newest_first, **filters
-    )
-
-
 @queue.verb()
 def retry_failing(
     client: "Client",
     queue: QueueName,
     message_ids: FailingIds = None,
     limit: Limit = 1_000,
-    **filters: Unpack[Failing],
+    **filters: Unpack[FailingOptions],
 ) -> Done:
     """Retry messages now that wait for a later attempt.
 
@@ -274,7 +174,7 @@ def reject_failing(
     message_ids: FailingIds = None,
     limit: Limit = 1_000,
     yes: Yes = False,
-    **filters: Unpack[Failing],
+    **filters: Unpack[FailingOptions],
 ) -> Done:
     """Make dead letters of messages that wait for another attempt.
 
@@ -286,50 +186,6 @@ def reject_failing(
         f"made {number_of(rejected, 'dead letter')} of failing messages",
         {"queue": queue, "rejected": rejected},
     )
-
-
-@queue.verb(
-    columns=("change_id", "changed_at", "role", "actor", "action", "queue", "details"),
-    empty="no change is recorded",
-)
-def changes(
-    client: "Client",
-    queue: SomeQueue = None,
-    before: Annotated[int | None, typer.Option(help="Only changes with an id below this one.")] = None,
-    limit: Limit = 100,
-) -> Any:
-    """Show which role, token or command changed what, the newest change first.
-
-    $ spanmq queue changes orders
-    """
-    return client.inspect.changes(queue, before=before, limit=limit)
-
-
-@queue.verb(empty="no groups")
-def groups(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
-    """List groups and what they wait for, blocked ones first.
-
-    $ spanmq queue groups orders
-    """
-    return client.inspect.groups(queue, limit)
-
-
-@queue.verb(empty="no leases")
-def leases(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
-    """List what receivers hold, the oldest lease first.
-
-    $ spanmq queue leases orders
-    """
-    return client.inspect.leases(queue, limit)
-
-
-@queue.verb(empty="no segments")
-def segments(client: "Client", queue: QueueName, limit: Limit = 100) -> Any:
-    """List the tables of a queue's log, the newest first.
-
-    $ spanmq queue segments orders
-    """
-    return client.inspect.segments(queue, limit)
 
 
 @queue.verb()
@@ -362,48 +218,6 @@ def set_schema(
     is_checked = checked and value is not None
     what = "no schema" if value is None else "a schema that is checked" if is_checked else "a schema"
     return Done(f"queue {queue} has {what}", {"queue": queue, "schema": value, "is_checked": is_checked})
-
-
-@queue.verb()
-def storage(client: "Client", queue: QueueName) -> Any:
-    """Show the disk space of a queue, in bytes; state and WAL are those of all queues.
-
-    $ spanmq queue storage orders
-    """
-    return client.inspect.storage(queue)
-
-
-@queue.verb()
-def pause(client: "Client", queue: QueueName) -> Done:
-    """Pause deliveries until the queue is resumed; messages can still be sent.
-
-    $ spanmq queue pause orders
-    """
-    client.queues.pause(queue)
-    return Done(
-        f"receivers get no messages of {queue} until it is resumed", {"queue": queue, "is_paused": True}
-    )
-
-
-@queue.verb()
-def resume(client: "Client", queue: QueueName) -> Done:
-    """Deliver the messages of a paused queue again.
-
-    $ spanmq queue resume orders
-    """
-    client.queues.resume(queue)
-    return Done(f"receivers get messages of {queue} again", {"queue": queue, "is_paused": False})
-
-
-@queue.verb()
-def close_breaker(client: "Client", queue: QueueName) -> Done:
-    """Close the circuit breakers of the queue's workers, which receive again within about a second.
-
-    $ spanmq queue close-breaker orders
-    """
-    closed = client.queues.close_breaker(queue)
-    sentence = f"closed the circuit breakers of {closed} worker{'' if closed == 1 else 's'} of {queue}"
-    return Done(sentence, {"queue": queue, "closed": closed})
 
 
 @queue.verb()

@@ -6,62 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from spanmq.cli.option import SomeQueue
-from spanmq.cli.output import Done
+from spanmq.cli.option import SomeQueue, WorkerName
 from spanmq.errors import NotFoundError
 
 if TYPE_CHECKING:
     from spanmq.client import Client
     from spanmq.model import RunningHandler
 
-WORKER_COLUMNS: Final = (
-    *(
-        "worker",
-        "queue",
-        "slots",
-        "held",
-        "slow",
-        "breaker_open_until",
-        "breaker_error",
-        "progress",
-        "seen_at",
-    ),
-    *("started_at", "stop_asked_at"),
-)
 STACK_COLUMNS: Final = ("queue", "message_id", "task", "seconds", "stack")
-NO_WORKER: Final = "no worker has reported within a minute"
 # How often an answer of a worker is looked for before it is asked again.
 ANSWER_LOOKS: Final = 25
 ANSWER_LOOK_SECONDS: Final = 0.2
 
 
-def workers(client: "Client", queue: SomeQueue = None) -> Any:
-    """List the workers that run, what they hold, how far their handlers are, and which take unusually long.
-
-    `spanmq worker list` is the same command.
-
-    $ spanmq queue workers orders
-    """
-    return client.health.workers(queue)
-
-
-def stop_worker(
-    client: "Client",
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
-) -> Done:
-    """Ask a worker to stop, as SIGTERM does: it finishes what it handles, releases the rest, and ends.
-
-    It learns so at once, or within 20 seconds without notifications. Its supervisor may start it again.
-
-    $ spanmq queue stop-worker web1:917:3f2a01
-    """
-    queues = client.admin.stop_worker(worker)
-    return Done(f"worker {worker} is asked to stop", {"worker": worker, "queues": queues})
-
-
 def worker_stack(
     client: "Client",
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Its name, as queue workers shows it.")],
+    worker: WorkerName,
     queue: SomeQueue = None,
     seconds: Annotated[float, typer.Option(help="Time to wait for the worker's answer.")] = 30.0,
 ) -> Any:

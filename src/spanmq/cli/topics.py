@@ -1,10 +1,10 @@
 """The nouns `topic`, `subscription` and `notification`: copies and announcements of messages."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from spanmq.cli.option import DryRun, QueueName, SomeQueue, time_option
+from spanmq.cli.option import DryRun, QueueName, time_option
 from spanmq.cli.output import Done, number_of
 from spanmq.cli.sending import send_topic
 from spanmq.cli.verbs import Commands
@@ -14,56 +14,6 @@ if TYPE_CHECKING:
 
 topic = Commands()
 subscription = Commands()
-notification = Commands()
-
-Pattern = Annotated[
-    str, typer.Argument(metavar="PATTERN", help="Words and dots; * is one word, # any number.")
-]
-THROTTLE: Final = typer.Option(help="Minimum seconds between two notifications.")
-BINDING_COLUMNS: Final = ("pattern", "queue", "expression", "bound_at")
-
-
-@topic.verb()
-def bind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
-    """Bind a queue to the topics that match a pattern; does nothing if it is bound already.
-
-    $ spanmq topic bind 'orders.*' orders
-    """
-    client.topics.bind(pattern, queue)
-    return Done(f"{pattern} goes to {queue}", {"pattern": pattern, "queue": queue})
-
-
-@topic.verb()
-def unbind(client: "Client", pattern: Pattern, queue: QueueName) -> Done:
-    """Remove a binding.
-
-    $ spanmq topic unbind 'orders.*' orders
-    """
-    unbound = client.topics.unbind(pattern, queue)
-    sentence = f"{pattern} no longer goes to {queue}" if unbound else f"{pattern} did not go to {queue}"
-    return Done(sentence, {"pattern": pattern, "queue": queue, "unbound": unbound})
-
-
-@topic.verb("list", columns=BINDING_COLUMNS, empty="no bindings")
-def list_bindings(client: "Client", queue: SomeQueue = None) -> Any:
-    """List which topics go to which queues.
-
-    $ spanmq topic list orders
-    """
-    return client.topics.list(queue)
-
-
-@topic.verb(columns=BINDING_COLUMNS, empty="no bindings")
-def match(
-    client: "Client", routing_key: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
-) -> Any:
-    """List the queues that a topic reaches; sends nothing.
-
-    $ spanmq topic match orders.created
-    """
-    return client.topics.match(routing_key)
-
-
 topic.command("send")(send_topic)
 
 
@@ -84,15 +34,6 @@ def create(
     """
     client.subscriptions.create(name, queue, waiting=waiting, since=since, since_id=since_id)
     return Done(f"queue {name} gets every message of queue {queue}", {"subscription": name, "queue": queue})
-
-
-@subscription.verb("list", empty="no subscriptions")
-def list_subscriptions(client: "Client", queue: SomeQueue = None) -> Any:
-    """List the subscriptions of one queue, or of all.
-
-    $ spanmq subscription list orders
-    """
-    return client.subscriptions.list(queue)
 
 
 @subscription.verb(empty="a subscription, whose log is that of its queue")
@@ -154,46 +95,3 @@ def replay(
             "dry_run": dry_run,
         },
     )
-
-
-@notification.verb()
-def enable(client: "Client", queue: QueueName, throttle: Annotated[float, THROTTLE] = 0.25) -> Done:
-    """Notify listeners of new messages, so that waiting receivers wake at once.
-
-    $ spanmq notification enable orders --throttle 1
-    """
-    client.admin.notifications.enable(queue, throttle=throttle)
-    return _notifies(queue, throttle)
-
-
-@notification.verb()
-def update(client: "Client", queue: QueueName, throttle: Annotated[float, THROTTLE]) -> Done:
-    """Change how often a queue notifies.
-
-    $ spanmq notification update orders --throttle 0.5
-    """
-    client.admin.notifications.update(queue, throttle=throttle)
-    return _notifies(queue, throttle)
-
-
-@notification.verb()
-def disable(client: "Client", queue: QueueName) -> Done:
-    """Stop notifying.
-
-    $ spanmq notification disable orders
-    """
-    client.admin.notifications.disable(queue)
-    return Done(f"{queue} notifies no listener", {"queue": queue})
-
-
-@notification.verb("list", empty="no queue notifies listeners")
-def list_notifications(client: "Client") -> Any:
-    """List the queues that notify listeners.
-
-    $ spanmq notification list
-    """
-    return client.admin.notifications.list()
-
-
-def _notifies(queue: str, throttle: float) -> Done:
-    return Done(f"{queue} notifies listeners, at most every {throttle:g} s", {"queue": queue})

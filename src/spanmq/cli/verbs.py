@@ -66,7 +66,7 @@ def _with_client(function: Callable[..., Any], columns: Sequence[str], empty: st
             output.show(function(opened, **arguments), columns=columns, empty=empty)
 
     dsn, as_json, _ = inspect.signature(command).parameters.values()
-    _set_parameters(command, [*_parameters(function)[1:], dsn, as_json])
+    set_parameters(command, [*_parameters(function)[1:], dsn, as_json])
     command.__doc__ = function.__doc__
     return command
 
@@ -84,7 +84,7 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., None]:
         function(**arguments)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
-    _set_parameters(command, _parameters(function))
+    set_parameters(command, _parameters(function))
     return command
 
 
@@ -118,7 +118,7 @@ def _option(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _set_parameters(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+def set_parameters(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
     """Set what Typer takes for the parameters of a function."""
     function.__dict__["__signature__"] = inspect.Signature(parameters)
     function.__annotations__ = {each.name: each.annotation for each in parameters}

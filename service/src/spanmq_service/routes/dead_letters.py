@@ -7,12 +7,12 @@ from msgspec.structs import asdict
 from starlette.responses import Response
 
 from spanmq.client.calls import UNCHANGED
-from spanmq.model import DeadLetter, DeadLetterCount, Redriven
+from spanmq.model import DeadLetter, Redriven
 from spanmq_service.backend import Backend
 from spanmq_service.http.json_text import reply
+from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
     Body,
-    BodyBytesMax,
     Given,
     MayLook,
     MayManage,
@@ -20,7 +20,6 @@ from spanmq_service.routes.parts import (
     QueueName,
     Removed,
     Seconds,
-    SeesSome,
     answer,
 )
 from spanmq_service.routes.table import Table
@@ -89,33 +88,7 @@ class Repaired(Given, kw_only=True):
     delay: Seconds | None = None
 
 
-Counts = answer("DeadLetterCounts", counts=list[DeadLetterCount])
 DeadLetters = answer("DeadLetters", dead_letters=list[DeadLetter])
-
-
-@routes.get("/dead-letters", answer=Counts)
-async def count_all_dead_letters(backend: Backend, caller: SeesSome) -> Response:
-    """Count the dead letters, by queue and category."""
-    return reply(counts=caller.seen(await backend.client.dead_letters.count()))
-
-
-@routes.get("/queues/{queue}/dead-letters", answer=Counts)
-async def count_dead_letters(queue: QueueName, backend: Backend, _: MayLook) -> Response:
-    """Count the dead letters of a queue, by category."""
-    return reply(counts=await backend.client.dead_letters.count(queue))
-
-
-@routes.get("/queues/{queue}/messages/{message_id}/dead-letters", answer=DeadLetters)
-async def dead_letters_of(
-    queue: QueueName,
-    message_id: Annotated[int, Meta(ge=0, le=2**63 - 1)],
-    backend: Backend,
-    _: MayLook,
-    body_bytes_max: BodyBytesMax = None,
-) -> Response:
-    """Return the dead letters that a message became, the first one first."""
-    found = await backend.client.dead_letters.show(queue, message_id, body_bytes_max=body_bytes_max)
-    return reply(dead_letters=found)
 
 
 @routes.post("/queues/{queue}/dead-letters/search", answer=DeadLetters)
@@ -181,3 +154,6 @@ async def purge_dead_letters(
     settings = asdict(which or Discard())
     caller.check_choice(queue, settings)
     return reply(removed=await backend.patterns.discard(caller, queue, **settings))
+
+
+add_doors(routes, "dead-letter")

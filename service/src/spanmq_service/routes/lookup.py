@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.model import Change, Explanation, FailingCause, FailingMessage, Failure, Settled, obstacle
+from spanmq.model import FailingCause, FailingMessage, Settled, obstacle
 from spanmq_service.backend import Backend
 from spanmq_service.guard.caller import Caller
 from spanmq_service.http.json_text import messages_of, reply
+from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
-    BodyBytesMax,
     Given,
     Id,
     Limit,
@@ -34,7 +34,6 @@ from spanmq_service.routes.table import Table
 routes = Table("messages")
 
 MessageId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-After = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class Ids(Given, kw_only=True):
@@ -77,40 +76,6 @@ FailingCauses = answer("FailingCauses", causes=list[FailingCause])
 Results = answer("OutcomesById", results=list[Settled])
 
 
-@routes.get("/queues/{queue}/messages", answer=ReceivedMessages)
-async def peek(
-    queue: QueueName,
-    backend: Backend,
-    _: MayLook,
-    quantity: Limit = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
-    newest_first: bool = False,
-) -> Response:
-    """Return messages with ids above `after` (`newest_first`: below it), in order, without taking them."""
-    found = await backend.client.peek(
-        queue, quantity=quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
-    )
-    return messages_of(found)
-
-
-@routes.get("/queues/{queue}/archive", answer=ReceivedMessages)
-async def peek_archive(
-    queue: QueueName,
-    backend: Backend,
-    _: MayLook,
-    quantity: Limit = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
-    newest_first: bool = False,
-) -> Response:
-    """Return archived messages with ids above `after` (`newest_first`: below it), in order."""
-    found = await backend.client.inspect.archive(
-        queue, quantity=quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first
-    )
-    return messages_of(found)
-
-
 @routes.get(
     "/queues/{queue}/messages/{message_id}/state",
     answer=answer("MessageState", message_id=int, state=str, waits_for=str | None),
@@ -125,46 +90,10 @@ async def state(queue: QueueName, message_id: MessageId, backend: Backend, _: Ma
     return reply(message_id=message_id, state=found, waits_for=held.code if held else None)
 
 
-@routes.get(
-    "/queues/{queue}/messages/{message_id}/explain",
-    answer=answer("Explanations", message_id=int, reasons=list[Explanation]),
-)
-async def explain(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
-    """Return why a message is not delivered, the first decided reason first; `visible`: receives return it."""
-    return reply(message_id=message_id, reasons=await backend.client.inspect.explain(queue, message_id))
-
-
-@routes.get(
-    "/queues/{queue}/messages/{message_id}/failures",
-    answer=answer("Failures", message_id=int, failures=list[Failure]),
-)
-async def failures(queue: QueueName, message_id: MessageId, backend: Backend, _: MayLook) -> Response:
-    """Return the failures of a message, the first one first."""
-    return reply(message_id=message_id, failures=await backend.client.inspect.failures(queue, message_id))
-
-
-@routes.get("/queues/{queue}/changes", answer=answer("Changes", changes=list[Change]))
-async def changes(
-    queue: QueueName,
-    backend: Backend,
-    _: MayLook,
-    limit: Limit = 100,
-    before: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None,
-) -> Response:
-    """List the recorded changes of a queue, the newest first; the next page is before the last id."""
-    return reply(changes=await backend.client.inspect.changes(queue, before=before, limit=limit))
-
-
 @routes.get("/failing", answer=FailingCauses)
 async def failing_everywhere(backend: Backend, caller: SeesSome, limit: Limit = 100) -> Response:
     """List the causes of failing messages, in all queues that the caller may look at."""
     return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
-
-
-@routes.get("/queues/{queue}/failing", answer=FailingCauses)
-async def failing(queue: QueueName, backend: Backend, _: MayLook, limit: Limit = 100) -> Response:
-    """List the causes of failing messages, the most frequent first."""
-    return reply(causes=await backend.client.inspect.failing(queue, limit))
 
 
 @routes.post(
@@ -256,3 +185,6 @@ def _by_id(ids: Ids, done: list[int], outcome: str) -> Response:
     existed = set(done)
     outcomes = [(each, outcome if each in existed else "unknown") for each in ids.message_ids]
     return reply(results=[{"message_id": each, "outcome": became} for each, became in outcomes])
+
+
+add_doors(routes, "message", "why")

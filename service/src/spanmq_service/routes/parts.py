@@ -1,7 +1,9 @@
 """The types that the routes' signatures use."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from functools import cache
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, defstruct
 
@@ -66,9 +68,54 @@ class ReceivedMessages(Struct):
 
 def answer(name: str, /, **members: Any) -> type[Struct]:
     """Return the type of an answer for the description: an object with members of these types."""
-    return defstruct(name, list(members.items()))
+    return _answer(name, tuple(members.items()))
+
+
+@cache
+def _answer(name: str, members: tuple[tuple[str, Any], ...]) -> type[Struct]:
+    return defstruct(name, members)
 
 
 Existed = answer("Existed", existed=bool)
 Removed = answer("Removed", removed=int)
 Named = answer("Named", name=str)
+
+Interval = Annotated[str, Meta(max_length=100)] | Annotated[int, Meta(ge=1, le=2**63 - 1)]
+# The types of arguments of methods with a route in spanmq.doors, by their names there.
+WORDS: Final[Mapping[str, Any]] = {
+    "after": Id,
+    "before": Id,
+    "body": Body,
+    "body_bytes_max": BodyBytesMax,
+    "budget": Annotated[int, Meta(ge=1, le=1_000)],
+    "connections": Annotated[int, Meta(ge=1, le=2**31 - 1)],
+    "keep_for": Seconds,
+    "lake": Annotated[str, Meta(max_length=4_000)],
+    "limit": Limit,
+    "message_id": Id,
+    "most": Annotated[int, Meta(ge=1, le=10_000)],
+    "name": Name,
+    "partition_interval": Interval,
+    "pattern": Name,
+    "quantity": Limit,
+    "queue": QueueName,
+    "receiver": Annotated[str, Meta(min_length=1, max_length=200, description="Its label or id.")],
+    "retention_interval": Interval,
+    "rule": Annotated[str, Meta(min_length=1, max_length=100)],
+    "seconds": Annotated[float, Meta(gt=0, le=3e9)],
+    "settled": Id,
+    "step": Annotated[float, Meta(ge=1, le=3e9)],
+    "topic": Name,
+    "worker": Annotated[str, Meta(min_length=1, max_length=1_000)],
+}
+# Those of other arguments, by what stands for the type of the parameter.
+KINDS: Final[Mapping[Any, Any]] = {
+    bool: bool,
+    int: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
+    float: float,
+    str: Text,
+    datetime: Moment,
+    list[int]: Annotated[list[Id], Meta(max_length=1_000)],
+    list[str]: Annotated[list[Text], Meta(max_length=1_000)],
+    Any: dict[str, Any],
+}

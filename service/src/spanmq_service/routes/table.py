@@ -110,12 +110,19 @@ class Table:
         self._prefix = prefix
 
     def add(
-        self, method: str, path: str, *, answer: Any, status: int = 200, errors: tuple[int, ...] = ()
+        self,
+        method: str,
+        path: str,
+        *,
+        answer: Any,
+        status: int = 200,
+        errors: tuple[int, ...] = (),
+        tag: str = "",
     ) -> Callable[[Call], Call]:
         """Add a route that calls the decorated function.
 
         `answer` is the type of its JSON, or `str` for text; `errors` are the statuses that it has beside those
-        that follow from its types.
+        that follow from its types. `tag` stands for the table's.
         """
 
         def added(call: Call) -> Call:
@@ -124,7 +131,7 @@ class Table:
                     method,
                     self._prefix + path,
                     call,
-                    tag=self._tag,
+                    tag=tag or self._tag,
                     answer=answer,
                     status=status,
                     errors=errors,

@@ -9,20 +9,18 @@ from msgspec import Meta
 from msgspec.structs import asdict
 from starlette.responses import Response
 
-from spanmq.model import Routed, Subscription, TopicBinding
+from spanmq.model import Routed, Subscription
 from spanmq_service.backend import Backend
 from spanmq_service.guard.access import Scope
 from spanmq_service.guard.caller import Caller
 from spanmq_service.http.json_text import reply
+from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
     Body,
-    Existed,
     Given,
     Id,
     MayLook,
-    MayLookAtAll,
     MayManage,
-    MayManageAll,
     Moment,
     QueueName,
     Seconds,
@@ -37,7 +35,6 @@ subscriptions = Table("queues")
 
 MaySendToAll = Annotated[Caller, Scope("send", "everything")]
 Topic = Annotated[str, Meta(min_length=1, max_length=255)]
-Pattern = Annotated[str, Meta(min_length=1, max_length=255)]
 SubscriptionName = Annotated[str, Meta(min_length=1, max_length=47)]
 
 
@@ -60,9 +57,6 @@ class TopicMessages(Given, kw_only=True):
 
     messages: Annotated[list[TopicMessage], Meta(min_length=1, max_length=1_000)]
     delay: Seconds | None = None
-
-
-Bindings = answer("TopicBindings", bindings=list[TopicBinding])
 
 
 @routes.post(
@@ -94,41 +88,6 @@ async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Backend,
         delay=batch.delay,
     )
     return reply(201, results=sent)
-
-
-@routes.get("/topics/{topic}/routing", answer=Bindings)
-async def try_routing(topic: Topic, backend: Backend, _: MayLookAtAll) -> Response:
-    """List the bindings that match a topic; sends nothing."""
-    return reply(bindings=await backend.client.topics.match(topic))
-
-
-@routes.get("/bindings", answer=Bindings)
-async def list_all_topic_bindings(backend: Backend, _: MayLookAtAll) -> Response:
-    """List all bindings."""
-    return reply(bindings=await backend.client.topics.list())
-
-
-@routes.get("/queues/{queue}/bindings", answer=Bindings)
-async def list_topic_bindings(queue: QueueName, backend: Backend, _: MayLook) -> Response:
-    """List the bindings of a queue."""
-    return reply(bindings=await backend.client.topics.list(queue))
-
-
-@routes.put(
-    "/queues/{queue}/bindings/{pattern}",
-    answer=answer("Bound", queue=str, pattern=str),
-    errors=(409,),
-)
-async def bind_topic(queue: QueueName, pattern: Pattern, backend: Backend, _: MayManageAll) -> Response:
-    """Bind a queue to the topics that match a pattern."""
-    await backend.client.topics.bind(pattern, queue)
-    return reply(queue=queue, pattern=pattern)
-
-
-@routes.delete("/queues/{queue}/bindings/{pattern}", answer=Existed)
-async def unbind_topic(queue: QueueName, pattern: Pattern, backend: Backend, _: MayManageAll) -> Response:
-    """Remove a binding."""
-    return reply(existed=await backend.client.topics.unbind(pattern, queue))
 
 
 class Subscribed(Given, kw_only=True):
@@ -173,3 +132,6 @@ async def create_subscription(
     given = given or Subscribed()
     await backend.client.subscriptions.create(name, queue, **asdict(given))
     return reply(queue=queue, subscription=name)
+
+
+add_doors(routes, "topic")

@@ -8,13 +8,10 @@ import typer
 from spanmq.cli.parts import (
     AsJson,
     Commands,
-    Done,
     DryRun,
     Dsn,
-    Limit,
     Output,
     QueueName,
-    SomeQueue,
     Stop,
     Yes,
     address,
@@ -28,7 +25,6 @@ from spanmq.errors import EncryptionError
 from spanmq_spark.cli.job import Master, running
 
 if TYPE_CHECKING:
-    from spanmq.client import Client
     from spanmq_spark.jobs.export import ExportReport
 
 pipeline = Commands()
@@ -447,37 +443,6 @@ def dead_letters(
             output.records(report.changes)
         verb = ("would have " if dry_run else "") + ("redriven" if redrive else "deleted")
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
-
-
-@pipeline.verb("runs", empty="no job has run")
-def list_runs(
-    client: "Client",
-    queue: SomeQueue = None,
-    before: Annotated[int | None, typer.Option(help="Only runs with an id below this one.")] = None,
-    limit: Limit = 100,
-) -> Any:
-    """List the runs of jobs, the newest first.
-
-    A run that has not reported for two minutes is lost: it was killed, or its machine stopped.
-
-    $ spanmq pipeline runs orders
-    """
-    return client.admin.pipeline_runs.list(queue, before=before, limit=limit)
-
-
-@pipeline.verb()
-def forget_export(
-    client: "Client",
-    queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="The whole path of its folder.")],
-) -> Done:
-    """Make the retention of a queue's archive independent of a lake.
-
-    $ spanmq pipeline forget-export orders /data/lake
-    """
-    forgotten = client.admin.receivers.forget_export(queue, lake)
-    sentence = f"retention no longer waits for {lake}" if forgotten else f"no export into {lake} is recorded"
-    return Done(sentence, {"queue": queue, "lake": lake, "forgotten": forgotten})
 
 
 def _settings(given: list[str]) -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spanmq.cli.parts import Category, Commands, Done, ErrorText, MessageIds, QueueName, SomeQueue, number_of
+from spanmq.cli.parts import Commands, Done, QueueName, ReceiverName, number_of
 from spanmq.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -14,28 +14,6 @@ if TYPE_CHECKING:
     from spanmq.model import Receiver
 
 receiver = Commands()
-
-ReceiverName = Annotated[str, typer.Argument(metavar="RECEIVER", help="Its label or id.")]
-
-
-@receiver.verb("list", empty="no receivers")
-def list_receivers(client: "Client", queue: SomeQueue = None) -> Any:
-    """List the streams that consume queues, and how many messages each holds.
-
-    $ spanmq receiver list orders
-    """
-    return client.admin.receivers.list(queue)
-
-
-@receiver.verb()
-def adopt(client: "Client", queue: QueueName, receiver: ReceiverName) -> Done:
-    """Allow the next new checkpoint with this label to take its place, with the messages that it holds.
-
-    $ spanmq receiver adopt orders lake
-    """
-    client.admin.receivers.adopt(queue, receiver)
-    sentence = f"the next checkpoint with the label of {receiver} goes on in its place"
-    return Done(sentence, {"queue": queue, "receiver": receiver})
 
 
 @receiver.verb()
@@ -62,24 +40,6 @@ def release(
     released = client.admin.receivers.release(queue, receiver, settled, settled_token=token)
     sentence = f"returned {number_of(released, 'message')} to queue {queue}"
     return Done(sentence, {"queue": queue, "receiver": receiver, "released": released})
-
-
-@receiver.verb()
-def reject(
-    client: "Client",
-    queue: QueueName,
-    receiver: ReceiverName,
-    message_ids: MessageIds,
-    error: ErrorText = None,
-    category: Category = None,
-) -> Done:
-    """Make dead letters of messages that a stream holds and fails on; then start it again.
-
-    $ spanmq receiver reject orders lake 4711 --error "no such customer"
-    """
-    rejected = client.admin.receivers.reject(queue, receiver, message_ids, error, category=category)
-    sentence = f"rejected {number_of(rejected, 'message')} of queue {queue}"
-    return Done(sentence, {"queue": queue, "receiver": receiver, "rejected": rejected})
 
 
 def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> tuple[int | None, str | None]:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from spanmq.client import argument, functions
 from spanmq.client._async.categories import AsyncCategories
-from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import Seconds, optional
 from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.functions import UNCHANGED
@@ -14,6 +13,9 @@ from spanmq.client.namespace import Namespace
 from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
+
+if TYPE_CHECKING:
+    from spanmq.client._async.connection import AsyncLink
 
 
 class AsyncDeadLetters:
@@ -26,7 +28,7 @@ class AsyncDeadLetters:
     # A namespace for each noun.
     categories = Namespace(AsyncCategories)
 
-    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+    def __init__(self, link: "AsyncLink", codec: Codec) -> None:
         self._link = link
         self._codec = codec
         self.categories = AsyncCategories(self._link)
@@ -34,10 +36,10 @@ class AsyncDeadLetters:
     async def show(
         self, queue: str, message_id: int, *, body_bytes_max: int | None = None
     ) -> list[DeadLetter]:
-        """Return the dead letters that the message of a `queue` with this `message_id` became, the first one first.
+        """Return the dead letters that a message became, the first one first.
 
-        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
-        QueueNotFoundError.
+        It is the message of a `queue` with this `message_id`. A body or headers of more than `body_bytes_max` bytes
+        are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError.
         """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
@@ -49,7 +51,7 @@ class AsyncDeadLetters:
         )
 
     async def count(self, queue: str | None = None) -> list[DeadLetterCount]:
-        """Count those of a `queue`, or (None) of all, that were not redriven, by queue and category.
+        """Count the dead letters of a `queue`, or (None) of all, by queue and category: those that were not redriven.
 
         Costs the same whatever their number. Raises QueueNotFoundError.
         """
@@ -150,13 +152,12 @@ class AsyncDeadLetters:
         newest_first: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[DeadLetter]:
-        """List the dead letters of a `queue`, or (None) of all, that match the `filters`, in the order in which they
-        were added, or with `newest_first` the last one first.
+        """List the dead letters of a `queue`, or (None) of all, in the order in which they were added.
 
-        `redriven` False selects those that were not redriven, True those that were, None both. A page ends after
-        `limit`; the next one begins `after` the last `dead_letter_id`. A body or headers of more than `body_bytes_max`
-        bytes are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError, and for all queues
-        MissingPrivilegeError without the right "look" on all.
+        They match the `filters`; with `newest_first` the last one comes first. `redriven` False selects those that
+        were not redriven, True those that were, None both. A page ends after `limit`; the next one begins `after` the
+        last `dead_letter_id`. A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut":
+        bytes}`. Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (
             *functions.dead_letter_filters(self._codec, filters),

@@ -1,10 +1,9 @@
 """The inside of queues, at a bounded cost: `client.inspect`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from spanmq.client import argument, functions
-from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import optional
 from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import changes, explanations, listed, only, string, task_shapes
@@ -25,11 +24,14 @@ from spanmq.model import (
     TaskShape,
 )
 
+if TYPE_CHECKING:
+    from spanmq.client._async.connection import AsyncLink
+
 
 class AsyncInspect:
     """Calls that inspect a queue; their cost does not grow with the number of messages."""
 
-    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+    def __init__(self, link: "AsyncLink", codec: Codec) -> None:
         self._link = link
         self._codec = codec
 
@@ -45,10 +47,10 @@ class AsyncInspect:
         )
 
     async def explain(self, queue: str, message_id: int) -> list[Explanation]:
-        """Return why the message of a `queue` with this `message_id` is not delivered, the first decided first.
+        """Return why a message is not delivered, the first decided reason first, and what would release it.
 
-        A row with the code "visible" means that receives of this moment return it; rows behind that are about the
-        workers of the queue. Raises QueueNotFoundError.
+        It is the message of a `queue` with this `message_id`. A row with the code "visible" means that receives of
+        this moment return it; rows behind that are about the workers of the queue. Raises QueueNotFoundError.
         """
         message = argument.bigint("message_id", message_id).to("msg_id")
         return await self._link.run(queue_call(queue, "explain", explanations, message))
@@ -62,9 +64,9 @@ class AsyncInspect:
         return await self._link.run(functions.look_ahead_all(queues))
 
     async def failures(self, queue: str, message_id: int) -> list[Failure]:
-        """List what went wrong with the message of a `queue` with this `message_id`, the first failure first.
+        """List the failures of a message, the first one first.
 
-        Raises QueueNotFoundError.
+        It is the message of a `queue` with this `message_id`. Raises QueueNotFoundError.
         """
         message = argument.bigint("message_id", message_id).to("msg_id")
         return await self._link.run(queue_call(queue, "failures", listed(Failure), message))
@@ -89,11 +91,11 @@ class AsyncInspect:
         newest_first: bool = False,
         **filters: Unpack[FailingFilters],
     ) -> list[FailingMessage]:
-        """List messages of a `queue` that wait for another attempt, with ids above `after`, in order; at most
-        `limit`.
+        """List the messages of a `queue` that wait for another attempt, in the order of their ids.
 
-        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). `filters` are
-        the fields of FailingFilters. Raises InvalidArgumentError for an unknown one, and QueueNotFoundError.
+        At most `limit`, with ids above `after`. With `newest_first` the newest one comes first, and the ids are below
+        `after` (0: all). Raises InvalidArgumentError for an unknown one, and QueueNotFoundError. `filters` are the
+        fields of FailingFilters.
         """
         arguments = (
             *functions.failing_filters(filters),
@@ -107,11 +109,11 @@ class AsyncInspect:
     async def changes(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[Change]:
-        """List the changes of a `queue`, which may have been dropped, or (None) of all, the newest first.
+        """List which role, token or command changed what in a `queue`, or (None) in any, the newest change first.
 
-        At most `limit`, with ids below `before`, a change's id. Clients, commands, the service and the dashboard
-        record what they change; it is kept for 90 days. Raises InvalidArgumentError for a negative limit,
-        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
+        Changes are kept for 90 days, also those of a queue that was dropped. At most `limit`, with ids below `before`,
+        a change's id. Raises InvalidArgumentError for a negative limit, QueueNotFoundError, and for all queues
+        MissingPrivilegeError without the right "look" on all.
         """
         arguments = (*optional(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return await self._link.run(optional_queue_call(queue, "list_changes", changes, *arguments))
@@ -125,11 +127,10 @@ class AsyncInspect:
         body_bytes_max: int | None = None,
         newest_first: bool = False,
     ) -> list[Message]:
-        """Return up to `quantity` archived messages of a `queue` with ids above `after`, in order.
+        """Return archived messages of a `queue` with ids above `after`, in order, up to `quantity`.
 
-        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or
-        headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
-        QueueNotFoundError.
+        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or headers of
+        more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError.
         """
         codec = self._codec.of(queue)
         return await self._link.run(
@@ -139,25 +140,26 @@ class AsyncInspect:
         )
 
     async def task_shapes(self, queue: str) -> list[TaskShape]:
-        """List with which arguments messages for tasks were sent to a `queue`, as senders have noted it.
+        """List with which arguments messages for tasks were sent to a `queue`, as senders note it about every ten
+        minutes.
 
         Senders are programs with tasks of Python; up to 100 shapes of a role are noted. Raises QueueNotFoundError.
         """
         return await self._link.run(queue_call(queue, "list_task_shapes", task_shapes))
 
     async def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
-        """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.
+        """List what receivers hold of a `queue`, the oldest lease first.
 
-        Raises QueueNotFoundError.
+        At most `limit` leases. Raises QueueNotFoundError.
         """
         most = argument.integer("limit", limit).to("qty")
         return await self._link.run(queue_call(queue, "list_leases", listed(HeldLease), most))
 
     async def groups(self, queue: str, limit: int = 100) -> list[Group]:
-        """List groups of a `queue` and what they wait for, at most `limit`, blocked ones first.
+        """List groups of a `queue` and what they wait for, blocked ones first.
 
-        Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the first 2,000
-        fresh ones. Raises QueueNotFoundError.
+        At most `limit`. Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the
+        first 2,000 fresh ones. Raises QueueNotFoundError.
         """
         read = listed(Group, group="group_key")
         return await self._link.run(
@@ -165,15 +167,18 @@ class AsyncInspect:
         )
 
     async def segments(self, queue: str, limit: int = 100) -> list[Segment]:
-        """List the tables of the log of a `queue`, at most `limit`, the newest first. Raises QueueNotFoundError."""
+        """List the tables of the log of a `queue`, the newest first.
+
+        At most `limit`. Raises QueueNotFoundError.
+        """
         most = argument.integer("limit", limit).to("qty")
         return await self._link.run(queue_call(queue, "list_segments", listed(Segment), most))
 
     async def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
-        """Count the messages of each of these `queues` (None: all) that has at most `most` messages.
+        """Count the messages of queues that hold few, which costs little on any queue.
 
-        Counts of others are None; queues that do not exist are left out. Raises InvalidArgumentError unless `most` is
-        1 to 100,000.
+        Of these `queues` (None: all) those with more than `most` messages have no counts, and those that do not exist
+        are left out. Raises InvalidArgumentError unless `most` is 1 to 100,000.
         """
         arguments = (*functions.queue_names("queues", queues), argument.integer("most", most))
         return await self._link.run(
@@ -181,5 +186,8 @@ class AsyncInspect:
         )
 
     async def storage(self, queue: str) -> QueueStorage:
-        """Return the disk space of a `queue`, in bytes. Raises QueueNotFoundError."""
+        """Return the disk space of a `queue`, in bytes; state and WAL are those of all queues.
+
+        Raises QueueNotFoundError.
+        """
         return await self._link.run(queue_call(queue, "storage", only(QueueStorage)))

@@ -1,15 +1,17 @@
 """Queues: `client.queues`."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from spanmq.client import argument, functions
-from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import optional
 from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.rows import METRICS_COLUMNS, body_schema, flag, listed, nothing, number, only, policy
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import FailingFilters, Policy, PolicyChange, Queue, QueueMetrics, QueueSchema
+
+if TYPE_CHECKING:
+    from spanmq.client._async.connection import AsyncLink
 
 
 class AsyncQueues:
@@ -19,7 +21,7 @@ class AsyncQueues:
     a value that is not valid.
     """
 
-    def __init__(self, link: AsyncLink) -> None:
+    def __init__(self, link: "AsyncLink") -> None:
         self._link = link
 
     async def create(
@@ -30,11 +32,11 @@ class AsyncQueues:
         partition_interval: int | str | None = None,
         retention_interval: int | str | None = None,
     ) -> None:
-        """Create a queue of this `name`; does nothing if it exists.
+        """Create a queue; does nothing if it exists.
 
-        An `unlogged` one is faster; a crash of the server loses its messages. `partition_interval` and
-        `retention_interval` (a count of messages or a time, such as "1 day") make it PGMQ's partitioned kind. Raises
-        InvalidArgumentError for an invalid name, MissingPrivilegeError without the right to create queues.
+        It has this `name`. An `unlogged` one is faster; a crash of the server loses its messages. `partition_interval`
+        and `retention_interval` (a count of messages or a time, such as "1 day") make it PGMQ's partitioned kind.
+        Raises InvalidArgumentError for an invalid name, MissingPrivilegeError without the right to create queues.
         """
         intervals = {"partition_interval": partition_interval, "retention_interval": retention_interval}
         # Default values are not passed: the server's defaults apply.
@@ -56,26 +58,28 @@ class AsyncQueues:
         return await self._link.run(queue_call(queue, "purge_queue", number, native=False))
 
     async def pause(self, queue: str) -> None:
-        """Pause the deliveries of a `queue`; messages can still be sent, and leased ones settled.
+        """Pause the deliveries of a `queue` until it is resumed; messages can still be sent, and leased ones settled.
 
         Raises QueueNotFoundError.
         """
         await self._link.run(queue_call(queue, "pause", nothing))
 
     async def resume(self, queue: str) -> None:
-        """Resume the deliveries of a `queue`. Raises QueueNotFoundError."""
+        """Resume the deliveries of a paused `queue`.
+
+        Raises QueueNotFoundError.
+        """
         await self._link.run(queue_call(queue, "resume", nothing))
 
     async def close_breaker(self, queue: str) -> int:
-        """Close the circuit breakers of all workers of a `queue`; return how many were open.
+        """Close the circuit breakers of all workers of a `queue`, which receive again within about a second.
 
-        The workers receive again within about a second. A breaker opens again if everything still fails.
-        Raises QueueNotFoundError.
+        Return how many were open. A breaker opens again if everything still fails. Raises QueueNotFoundError.
         """
         return await self._link.run(queue_call(queue, "close_breaker", number))
 
     async def metrics(self, queue: str) -> QueueMetrics:
-        """Count the messages of a `queue`. Raises QueueNotFoundError."""
+        """Count the messages of a `queue`, as PGMQ does. Raises QueueNotFoundError."""
         read = only(QueueMetrics, **METRICS_COLUMNS)
         return await self._link.run(queue_call(queue, "metrics", read, native=False))
 
@@ -85,7 +89,10 @@ class AsyncQueues:
         return await self._link.run(optional_queue_call(None, "metrics_all", read, native=False))
 
     async def policy(self, queue: str) -> Policy:
-        """Return the settings of a `queue`, those with their default too. Raises QueueNotFoundError."""
+        """Return the policy of a `queue`: each setting, those with their default too.
+
+        Raises QueueNotFoundError.
+        """
         return await self._link.run(queue_call(queue, "get_policy", policy, shape=Shape.JSON))
 
     async def set_policy(self, queue: str, /, **settings: Unpack[PolicyChange]) -> Policy:

@@ -3,17 +3,19 @@
 import logging
 from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from spanmq.client import argument, functions
 from spanmq.client import cron as cron_expression
-from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import optional
 from spanmq.client.call import Shape, optional_queue_call, queue_call
-from spanmq.client.concurrency import in_thread
 from spanmq.client.rows import Unplanned, flag, nothing, number, schedules, upcoming_schedules
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, NotFoundError
 from spanmq.model import Schedule
+
+if TYPE_CHECKING:
+    from spanmq.client._async.connection import AsyncLink
 
 logger = logging.getLogger("spanmq")
 # Schedules that cannot be planned here are logged once, and left to other clients.
@@ -23,7 +25,7 @@ _logged: set[str] = set()
 class AsyncSchedules:
     """Send messages at recurring times."""
 
-    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+    def __init__(self, link: "AsyncLink", codec: Codec) -> None:
         self._link = link
         self._codec = codec
 
@@ -39,12 +41,12 @@ class AsyncSchedules:
         group: str | None = None,
         catch_up: bool = False,
     ) -> None:
-        """Create the schedule of this `name`, or replace it: it sends a `body` into a `queue` at recurring times.
+        """Create or replace a schedule, which sends a message at recurring times.
 
-        These are the times of `cron`, an expression such as "*/5 * * * *", in a `time_zone`. `headers` and `group`
-        are those of `send`. Times that were missed, while nothing ran maintenance, send one message together, or with
-        `catch_up` one each. Raises InvalidArgumentError for a name, an expression or a time zone that is not valid,
-        InvalidBodyError, and QueueNotFoundError.
+        The schedule of this `name` sends a `body` into a `queue` at the times of `cron`, an expression such as "*/5 *
+        * * *", in a `time_zone`. `headers` and `group` are those of `send`. Times that were missed, while nothing ran
+        maintenance, send one message together, or with `catch_up` one each. Raises InvalidArgumentError for a name, an
+        expression or a time zone that is not valid, InvalidBodyError, and QueueNotFoundError.
         """
         arguments = (
             argument.text("name", name),
@@ -59,32 +61,38 @@ class AsyncSchedules:
         await plan_schedules(self._link)
 
     async def delete(self, name: str) -> bool:
-        """Delete the schedule of this `name`; return whether it existed. Messages that it has sent stay.
+        """Delete a schedule; messages that it has sent stay.
 
-        Raises MissingPrivilegeError without the right "send" on its queue.
+        Return whether one of this `name` existed. Raises MissingPrivilegeError without the right "send" on its queue.
         """
         return await self._link.run(
             optional_queue_call(None, "unschedule", flag, argument.text("name", name))
         )
 
     async def pause(self, name: str) -> None:
-        """Pause the schedule of this `name`: times from now on are skipped. Raises NotFoundError."""
+        """Pause a schedule: it sends nothing until it is resumed.
+
+        The schedule of this `name` skips the times of the pause. Raises NotFoundError.
+        """
         await self._link.run(
             optional_queue_call(None, "pause_schedule", nothing, argument.text("name", name))
         )
 
     async def resume(self, name: str) -> None:
-        """Resume the schedule of this `name`; times within the pause are skipped. Raises NotFoundError."""
+        """Resume a paused schedule from now on.
+
+        The schedule of this `name` has skipped the times of the pause. Raises NotFoundError.
+        """
         await self._link.run(
             optional_queue_call(None, "resume_schedule", nothing, argument.text("name", name))
         )
         await plan_schedules(self._link)
 
     async def run(self, name: str) -> int:
-        """Send the message of the schedule of this `name` once now, and return its id; its times stay as they are.
+        """Send the message of a schedule once now, and return its id; its times stay as they are.
 
-        Also of a paused one. The header `x-spanmq-scheduled-at` has the time of the call. Raises NotFoundError, and
-        what `send` raises.
+        The schedule of this `name` may be paused. The header `x-spanmq-scheduled-at` has the time of the call. Raises
+        NotFoundError, and what `send` raises.
         """
         return await self._link.run(
             optional_queue_call(None, "run_schedule", number, argument.text("name", name))
@@ -97,10 +105,11 @@ class AsyncSchedules:
         names: Iterable[str] | None = None,
         body_bytes_max: int | None = None,
     ) -> list[Schedule]:
-        """List the schedules of these `queues` (None: all) with these `names` (None: any), by name.
+        """List the schedules by name.
 
-        A body that is stored in more than `body_bytes_max` bytes is replaced by {"spanmq.cut": bytes}. Raises
-        InvalidArgumentError for a limit that is not valid.
+        They are those of these `queues` (None: all) with these `names` (None: any). A body that is stored in more than
+        `body_bytes_max` bytes is replaced by {"spanmq.cut": bytes}. Raises InvalidArgumentError for a limit that is
+        not valid.
         """
         arguments = (
             *functions.queue_names("queues", queues),
@@ -113,7 +122,7 @@ class AsyncSchedules:
         )
 
 
-async def plan_schedules(link: AsyncLink) -> float | None:
+async def plan_schedules(link: "AsyncLink") -> float | None:
     """Plan the coming times of all schedules that need it; return the seconds until the next, or None."""
     upcoming = optional_queue_call(None, "upcoming_schedules", upcoming_schedules)
     unplanned, due_in = await link.run(upcoming)
@@ -125,7 +134,9 @@ async def plan_schedules(link: AsyncLink) -> float | None:
     return due_in
 
 
-async def _plan(link: AsyncLink, schedule: Unplanned) -> bool:
+async def _plan(link: "AsyncLink", schedule: Unplanned) -> bool:
+    from spanmq.client.concurrency import in_thread
+
     now = schedule.looked_at
     try:
         # A thousand times of a rare expression may take a moment.

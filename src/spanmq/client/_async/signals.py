@@ -1,20 +1,23 @@
 """Signals: `client.signals`."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from spanmq.client import argument
-from spanmq.client._async.connection import AsyncLink
 from spanmq.client.argument import Seconds, optional
 from spanmq.client.call import queue_call
 from spanmq.client.rows import optional_number, signals, string
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import SignalEntry
 
+if TYPE_CHECKING:
+    from spanmq.client._async.connection import AsyncLink
+
 
 class AsyncSignals:
     """Messages that wait for a signal by its name, and the signals that release them."""
 
-    def __init__(self, link: AsyncLink, codec: Codec) -> None:
+    def __init__(self, link: "AsyncLink", codec: Codec) -> None:
         self._link = link
         self._codec = codec
 
@@ -44,11 +47,12 @@ class AsyncSignals:
         return await self._link.run(queue_call(queue, "wait_for_signal", optional_number, *arguments))
 
     async def send(self, queue: str, name: str, body: object = None, *, keep_for: Seconds = 86_400.0) -> str:
-        """Send the signal `name`, with a `body`, to the message of a `queue` that waits for it.
+        """Send a signal to the message that waits for it; if none does, it is kept for a time.
 
-        Return "released" if one waited, which is sent by this call. Else the signal is kept for `keep_for` seconds,
-        for a wait that begins later: "kept", or "replaced" if one was kept already. Raises InvalidBodyError,
-        InvalidArgumentError for a body of more than 64 KB of JSON, QueueFullError, and QueueNotFoundError.
+        The message of a `queue` that waits for this `name` is sent, with the `body`; else the signal is kept for
+        `keep_for` seconds, for a wait that begins later. Return "released" if one waited, "kept" if none did, and
+        "replaced" if the signal was kept already. Raises InvalidBodyError, InvalidArgumentError for a body of more
+        than 64 KB of JSON, QueueFullError, and QueueNotFoundError.
         """
         arguments = (
             argument.text("name", name),

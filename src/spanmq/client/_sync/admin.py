@@ -1,23 +1,18 @@
 # Generated from src/spanmq/client/_async/admin.py by tools/generate_sync.py: change that file.
 
-"""Calls of operators, the service, workers and jobs: `client.admin`, with a namespace for each noun."""
+"""Calls of operators, the service, workers and jobs: `client.admin`, with a namespace for each noun.
+
+Without the driver: commands read the methods to show their help.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanmq.client import argument, functions
-from spanmq.client._sync.connection import ConnectionLink, Link, PoolLink
 from spanmq.client._sync.grants import Grants
-from spanmq.client._sync.listener import (
-    Announcement,
-    Bell,
-    Listener,
-    announcements_of,
-    hear,
-)
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Call, Result, Shape, optional_queue_call, queue_call
@@ -50,6 +45,10 @@ from spanmq.model import (
     Token,
 )
 
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
+    from spanmq.client._sync.listener import Announcement, Bell, Listener
+
 
 class Tokens:
     """Tokens for callers of the HTTP service. The database has only hashes: a secret is shown once."""
@@ -60,11 +59,11 @@ class Tokens:
     def create(
         self, name: str, *, queues: Iterable[str], verbs: Iterable[str], expires: Delay | None = None
     ) -> str:
-        """Create the token of this `name` and return its secret, which is not stored.
+        """Create a token and return its secret, which is not stored, and cannot be shown again.
 
-        `queues` are patterns of names, in which * stands for any characters; `verbs` are of send, receive, look and
-        manage. `expires` is seconds, a timedelta or the moment itself; None: never. Raises InvalidArgumentError for a
-        name that is taken, an invalid pattern, an unknown verb or a time in the past.
+        It has this `name`. `queues` are patterns of names, in which * stands for any characters; `verbs` are of send,
+        receive, look and manage. `expires` is seconds, a timedelta or the moment itself; None: never. Raises
+        InvalidArgumentError for a name that is taken, an invalid pattern, an unknown verb or a time in the past.
         """
         secret = new_secret()
         arguments = (
@@ -76,10 +75,10 @@ class Tokens:
         return secret
 
     def rotate(self, name: str, *, overlap: Seconds = 0.0) -> str:
-        """Replace the secret of the token of this `name`, and return it; the one before is valid for `overlap`
-        seconds more.
+        """Replace the secret of a token, and return the new one.
 
-        Raises NotFoundError if there is no token of this name.
+        It is the token of this `name`; the secret before is valid for `overlap` seconds more. Raises NotFoundError if
+        there is no token of this name.
         """
         secret = new_secret()
         arguments = (
@@ -92,14 +91,17 @@ class Tokens:
         return secret
 
     def revoke(self, name: str) -> bool:
-        """Revoke the token of this `name`; return whether it existed. Services are notified at once.
+        """Revoke a token; services stop accepting it at once.
 
-        Raises MissingPrivilegeError without the right "admin".
+        Return whether one of this `name` existed. Raises MissingPrivilegeError without the right "admin".
         """
         return self._link.run(optional_queue_call(None, "revoke_token", flag, argument.text("name", name)))
 
     def list(self) -> list[Token]:
-        """List the tokens by name, those that have expired too. Raises MissingPrivilegeError without "admin"."""
+        """List the tokens by name, without their secrets, those that have expired too.
+
+        Raises MissingPrivilegeError without "admin".
+        """
         return self._link.run(optional_queue_call(None, "list_tokens", listed(Token)))
 
 
@@ -132,9 +134,9 @@ class Keys:
         return AccessKey(access_key_id, [*queues], [*verbs], secret=secret)
 
     def revoke(self, access_key_id: str) -> bool:
-        """Revoke the key with this `access_key_id`; return whether it existed. Services are notified at once.
+        """Revoke a key; services stop accepting it at once.
 
-        Raises MissingPrivilegeError without the right "admin".
+        Return whether one with this `access_key_id` existed. Raises MissingPrivilegeError without the right "admin".
         """
         arguments = (argument.text("access_key_id", access_key_id),)
         return self._link.run(optional_queue_call(None, "revoke_access_key", flag, *arguments))
@@ -154,10 +156,11 @@ class Receivers:
         self._link = link
 
     def adopt(self, queue: str, receiver: str) -> None:
-        """Allow the next new checkpoint with the label `receiver` to continue in place of this receiver of a `queue`.
+        """Allow the next new checkpoint with the label of a `receiver` of a `queue` to continue in its place.
 
-        A stream that still runs under it stops with an error. The next stream writes again what that one wrote and did
-        not settle. Raises InvalidArgumentError for an unknown receiver, and QueueNotFoundError.
+        It gets the messages that the receiver holds. A stream that still runs under it stops with an error. The next
+        stream writes again what that one wrote and did not settle. Raises InvalidArgumentError for an unknown
+        receiver, and QueueNotFoundError.
         """
         self._link.run(queue_call(queue, "adopt_receiver", nothing, argument.text("receiver", receiver)))
 
@@ -171,7 +174,7 @@ class Receivers:
     ) -> int:
         """Release what a `receiver` (its label or id) holds of a `queue`; return how many messages.
 
-        First settles the batches up to `settled`, which its checkpoint proves to be done; with the `settled_token`
+        First settles the batches up to `settled`, which its checkpoint proves to be done. With the `settled_token`
         that the checkpoint has of that batch, PositionUnknownError is raised if this database does not know it. A
         stream that still runs under it stops with an error. Raises InvalidArgumentError for an unknown receiver, and
         QueueNotFoundError.
@@ -192,11 +195,12 @@ class Receivers:
         *,
         category: str | None = None,
     ) -> int:
-        """Make dead letters of messages of a `queue` that a `receiver` holds and cannot handle; return how many.
+        """Make dead letters of messages that a stream holds and fails on; then start it again.
 
-        `message_ids` is one id or several; `error` is the reason and `category` its category. A stream that still
-        runs under it stops with an error; started again it continues without them. Raises InvalidArgumentError for an
-        unknown receiver or category, and QueueNotFoundError.
+        The `receiver` of a `queue` holds these `message_ids`, one or several; `error` is the reason and `category` its
+        category. Return how many became dead letters. A stream that still runs under the receiver stops with an error;
+        started again it continues without them. Raises InvalidArgumentError for an unknown receiver or category, and
+        QueueNotFoundError.
         """
         arguments = (
             argument.text("receiver", receiver),
@@ -207,15 +211,15 @@ class Receivers:
         return self._link.run(queue_call(queue, "reject_from_receiver", number, *arguments))
 
     def forget_export(self, queue: str, lake: str) -> bool:
-        """End the wait of a `queue`'s archive for a `lake` that `spanmq pipeline export` wrote into.
+        """Make the retention of a `queue`'s archive independent of a `lake` that `spanmq pipeline export` wrote into.
 
-        False if none of that name is noted: its folder's whole path, as the export resolved it. Raises
-        QueueNotFoundError.
+        Return whether an export into it is noted: its name is its folder's whole path, as the export resolved it.
+        Raises QueueNotFoundError.
         """
         return self._link.run(queue_call(queue, "forget_export", flag, argument.text("lake", lake)))
 
     def list(self, queue: str | None = None) -> list[Receiver]:
-        """List the receivers of a `queue`, or (None) of all, and what each holds.
+        """List the streams that consume a `queue`, or (None) any queue, and how many messages each holds.
 
         Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
@@ -266,8 +270,9 @@ class PipelineRuns:
     ) -> list[PipelineRun]:
         """List the runs of the jobs of a `queue`, or (None) of all, the newest first.
 
-        At most `limit`, with ids below `before`, a run's id. Raises InvalidArgumentError for a limit below 1,
-        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
+        A run that has not reported for two minutes is lost: it was killed, or its machine stopped. At most `limit`,
+        with ids below `before`, a run's id. Raises InvalidArgumentError for a limit below 1, QueueNotFoundError, and
+        for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),
@@ -290,6 +295,9 @@ class Notifications:
         with 0 where the notification names none. It never returns: cancel it. Raises ConnectionFailedError,
         ConnectionLostError, and NotPossibleError for a client over one connection.
         """
+        from spanmq.client._sync.connection import PoolLink
+        from spanmq.client._sync.listener import hear
+
         if not isinstance(self._link, PoolLink):
             raise NotPossibleError("a client over one connection can't listen beside its calls")
         hear(self._link.dedicated, channel, on_ring)
@@ -312,20 +320,23 @@ class Notifications:
 
     def _own_bell(self) -> Bell:
         if self._bell is None:
+            from spanmq.client._sync.connection import ConnectionLink
+            from spanmq.client._sync.listener import Bell
+
             if not isinstance(self._link, ConnectionLink):
                 raise NotPossibleError("only a client over one connection of psycopg can wait on it")
             self._bell = Bell(self._link.connection)
         return self._bell
 
     def enable(self, queue: str, *, throttle: Seconds = 0.25) -> None:
-        """Notify listeners of the new messages of a `queue`, at most once every `throttle` seconds.
+        """Notify listeners of the new messages of a `queue`, so that waiting receivers wake at once.
 
-        Raises QueueNotFoundError.
+        They are notified at most once every `throttle` seconds. Raises QueueNotFoundError.
         """
         self._throttle("enable_notify_insert", queue, throttle)
 
     def update(self, queue: str, *, throttle: Seconds) -> None:
-        """Change to `throttle` seconds how often listeners of a `queue` are notified.
+        """Change how often listeners of a `queue` are notified: at most once every `throttle` seconds.
 
         Raises InvalidArgumentError if they are not, and QueueNotFoundError.
         """
@@ -340,7 +351,10 @@ class Notifications:
         self._link.run(queue_call(queue, function, nothing, *arguments, native=False))
 
     def list(self) -> list[NotifyThrottle]:
-        """List the queues that notify, and how often at most. Raises SchemaMissingError without a schema."""
+        """List the queues that notify listeners, and how often at most.
+
+        Raises SchemaMissingError without a schema.
+        """
         read = listed(NotifyThrottle, queue="queue_name", throttle_ms="throttle_interval_ms")
         return self._link.run(optional_queue_call(None, "list_notify_insert_throttles", read, native=False))
 
@@ -393,9 +407,9 @@ class Admin:
         self._link.check_writable()
 
     def maintain(self, budget: int = 10) -> list[MaintenanceStep]:
-        """Run one bounded step of maintenance, of up to `budget` pieces of work each; call it until it returns [].
+        """Run one bounded step of maintenance, of up to `budget` pieces of work each.
 
-        Raises MissingPrivilegeError without the right "maintain".
+        Raises MissingPrivilegeError without the right "maintain". Call it until it returns [].
         """
         steps = self._link.run(functions.maintain(budget))
         if not steps:
@@ -403,11 +417,11 @@ class Admin:
         return steps
 
     def stop_worker(self, worker: str) -> int:
-        """Ask the workers of the name `worker` to stop as for SIGTERM: they finish what they handle, and end.
+        """Ask a worker to stop as SIGTERM does: it finishes what it handles, releases the rest, and ends.
 
-        They learn so at once where notifications reach them, otherwise within 20 seconds. Returns for how many queues
-        such a worker is listed. Raises NotFoundError if none is, and MissingPrivilegeError without the right "manage"
-        on all queues.
+        It learns so at once where notifications reach it, otherwise within 20 seconds. Its supervisor may start it
+        again. Return for how many queues a worker of the name `worker` is listed. Raises NotFoundError if none is, and
+        MissingPrivilegeError without the right "manage" on all queues.
         """
         call = optional_queue_call(None, "stop_worker", number, argument.text("worker", worker))
         if not (queues := self._link.run(call)):
@@ -473,4 +487,6 @@ class Admin:
 
         For a caller that waits by itself. The event of a client that doesn't listen is never set.
         """
+        from spanmq.client._sync.listener import announcements_of
+
         return announcements_of(self._listener, queue)

@@ -4,20 +4,23 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from spanmq.client import argument
-from spanmq.client._sync.connection import Link
 from spanmq.client.argument import optional
 from spanmq.client.call import Call, Shape, queue_call
 from spanmq.client.rows import batches, number
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
 
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
+
 
 class Batches:
     """Messages that are sent when all messages of a batch are settled."""
 
-    def __init__(self, link: Link, codec: Codec) -> None:
+    def __init__(self, link: "Link", codec: Codec) -> None:
         self._link = link
         self._codec = codec
 
@@ -51,10 +54,11 @@ class Batches:
         return batch_id
 
     def list(self, queue: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Batch]:
-        """List the batches that send into a `queue`, or (None) into all, the newest first.
+        """List the batches that send into a `queue`, or (None) into all, the newest first; those that ended for seven
+        days.
 
-        At most `limit`, with ids below `before`, a batch's id. Batches that ended are kept for seven days. [] for a
-        queue that does not exist. Raises InvalidArgumentError for a negative limit.
+        At most `limit`, with ids below `before`, a batch's id. Raises InvalidArgumentError for a negative limit. []
+        for a queue that does not exist.
         """
         arguments = (
             argument.integer("limit", limit).to("qty"),

@@ -3,13 +3,15 @@
 """Categories of failures: `client.dead_letters.categories`."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanmq.client import argument, functions
-from spanmq.client._sync.connection import Link
 from spanmq.client.call import Call, Shape, optional_queue_call
 from spanmq.client.rows import category_settings, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
+
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
 
 
 class Categories:
@@ -18,13 +20,13 @@ class Categories:
     Without a `queue` a rule or a policy is one for all queues.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: "Link") -> None:
         self._link = link
 
     def classify(
         self, error: str | None = None, *, error_class: str | None = None, queue: str | None = None
     ) -> str:
-        """Return the category that the rules of a `queue`, and those of all, find for an `error`, a text.
+        """Return the category that an `error`, a text, gets by the rules of a `queue`, or (None) for all queues.
 
         `error_class` is the name of its class. Raises QueueNotFoundError.
         """
@@ -44,12 +46,12 @@ class Categories:
         place: int = 100,
         queue: str | None = None,
     ) -> None:
-        """Create the rule of this `name`, or replace it: errors that match are of the `category`.
+        """Create or replace a rule: errors that match have this `category`.
 
-        `error` and `error_class` are regular expressions, without regard to case, that the error's text and its class
-        must match; None: any. The rule with the lowest `place` that matches decides; those of a `queue` come before
-        those of all. Raises InvalidArgumentError for an unknown category and for a pattern that is not valid, or that
-        could take too long, and QueueNotFoundError.
+        It is the rule of this `name`. `error` and `error_class` are regular expressions, without regard to case, that
+        the error's text and its class must match; None: any. The rule with the lowest `place` that matches decides;
+        those of a `queue` come before those of all. Raises InvalidArgumentError for an unknown category and for a
+        pattern that is not valid, or that could take too long, and QueueNotFoundError.
         """
         arguments = (
             argument.text("name", name),
@@ -61,7 +63,7 @@ class Categories:
         self._link.run(optional_queue_call(queue, "set_category_rule", nothing, *arguments))
 
     def drop_rule(self, name: str, *, queue: str | None = None) -> bool:
-        """Drop the rule of this `name`, of a `queue` or (None) of all; return whether it existed.
+        """Drop the rule of this `name`: of a `queue`, or (None) one for all queues; return whether it existed.
 
         Raises QueueNotFoundError, and for a rule of all MissingPrivilegeError without the right "manage" on all.
         """
@@ -70,7 +72,7 @@ class Categories:
         )
 
     def list_rules(self, queue: str | None = None) -> list[CategoryRule]:
-        """List the rules of a `queue` and those of all queues, in the order in which they are applied.
+        """List the rules in the order in which they are applied: those of all queues, and of a `queue` its own too.
 
         Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
         """
@@ -98,7 +100,7 @@ class Categories:
         )
 
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:
-        """List what each category means, in a `queue` or (None) in general.
+        """List what each category means, in a `queue` or (None) in general: whether to retry, and when.
 
         Raises QueueNotFoundError, and without a queue MissingPrivilegeError without the right "look" on all.
         """

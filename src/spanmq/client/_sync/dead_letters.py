@@ -4,11 +4,10 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from spanmq.client import argument, functions
 from spanmq.client._sync.categories import Categories
-from spanmq.client._sync.connection import Link
 from spanmq.client.argument import Seconds, optional
 from spanmq.client.call import Shape, optional_queue_call, queue_call
 from spanmq.client.functions import UNCHANGED
@@ -16,6 +15,9 @@ from spanmq.client.namespace import Namespace
 from spanmq.client.rows import dead_letters, listed, number, redriven_letters
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import DeadLetter, DeadLetterCount, DeadLetterFilters, Redriven
+
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
 
 
 class DeadLetters:
@@ -28,16 +30,16 @@ class DeadLetters:
     # A namespace for each noun.
     categories = Namespace(Categories)
 
-    def __init__(self, link: Link, codec: Codec) -> None:
+    def __init__(self, link: "Link", codec: Codec) -> None:
         self._link = link
         self._codec = codec
         self.categories = Categories(self._link)
 
     def show(self, queue: str, message_id: int, *, body_bytes_max: int | None = None) -> list[DeadLetter]:
-        """Return the dead letters that the message of a `queue` with this `message_id` became, the first one first.
+        """Return the dead letters that a message became, the first one first.
 
-        A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
-        QueueNotFoundError.
+        It is the message of a `queue` with this `message_id`. A body or headers of more than `body_bytes_max` bytes
+        are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError.
         """
         arguments = (
             argument.bigint("message_id", message_id).to("msg_id"),
@@ -47,7 +49,7 @@ class DeadLetters:
         return self._link.run(queue_call(queue, "dead_letters_of", read, *arguments, shape=Shape.MESSAGES))
 
     def count(self, queue: str | None = None) -> list[DeadLetterCount]:
-        """Count those of a `queue`, or (None) of all, that were not redriven, by queue and category.
+        """Count the dead letters of a `queue`, or (None) of all, by queue and category: those that were not redriven.
 
         Costs the same whatever their number. Raises QueueNotFoundError.
         """
@@ -148,13 +150,12 @@ class DeadLetters:
         newest_first: bool = False,
         **filters: Unpack[DeadLetterFilters],
     ) -> list[DeadLetter]:
-        """List the dead letters of a `queue`, or (None) of all, that match the `filters`, in the order in which they
-        were added, or with `newest_first` the last one first.
+        """List the dead letters of a `queue`, or (None) of all, in the order in which they were added.
 
-        `redriven` False selects those that were not redriven, True those that were, None both. A page ends after
-        `limit`; the next one begins `after` the last `dead_letter_id`. A body or headers of more than `body_bytes_max`
-        bytes are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError, and for all queues
-        MissingPrivilegeError without the right "look" on all.
+        They match the `filters`; with `newest_first` the last one comes first. `redriven` False selects those that
+        were not redriven, True those that were, None both. A page ends after `limit`; the next one begins `after` the
+        last `dead_letter_id`. A body or headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut":
+        bytes}`. Raises QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
         """
         arguments = (
             *functions.dead_letter_filters(self._codec, filters),

@@ -2,36 +2,39 @@
 
 """Rights of roles on queues: `client.admin.grants`."""
 
+from typing import TYPE_CHECKING
+
 from spanmq.client import argument
-from spanmq.client._sync.connection import Link
 from spanmq.client.argument import Argument
 from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import flag, listed, nothing
 from spanmq.model import QueueGrant
 
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
+
 
 class Grants:
     """Grant and revoke what roles of the database may do with queues."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: "Link") -> None:
         self._link = link
 
     def create(self, role: str, queue: str, verb: str) -> None:
-        """Allow a `role` of the database (or "public") to do something with a `queue`.
+        """Allow a `role` of the database (or "public") to send to a `queue`, receive from it, look into it, or manage
+        it.
 
         `verb` is "send", "bulk" (send, also by COPY and from Spark), "receive" (take, settle and look), "look" or
-        "manage" (all but bulk, and grant it to others).
-        Raises MissingPrivilegeError unless you manage the queue, InvalidArgumentError for an unknown role or verb,
-        and QueueNotFoundError.
+        "manage" (all but bulk, and grant it to others). Raises MissingPrivilegeError unless you manage the queue,
+        InvalidArgumentError for an unknown role or verb, and QueueNotFoundError.
         """
         self._link.run(queue_call(queue, "grant_queue", nothing, *_right(role, verb)))
 
     def revoke(self, role: str, queue: str, verb: str) -> bool:
-        """Revoke the right `verb` of a `role` on a `queue`. False: the role still has some of it through another
-        grant.
+        """Revoke a grant: the right `verb` of a `role` on a `queue`.
 
-        Such a grant is to a role of which it is a member, to "public", or on all queues. Raises what `create` raises,
-        and NotPossibleError for the owner.
+        Return whether the role has lost it: part of it may be left by a grant to a role of which it is a member, to
+        "public", or on all queues. Raises what `create` raises, and NotPossibleError for the owner.
         """
         return self._link.run(queue_call(queue, "revoke_queue", flag, *_right(role, verb)))
 
@@ -45,17 +48,18 @@ class Grants:
         self._link.run(optional_queue_call(None, "grant_all", nothing, *_right(role, verb)))
 
     def revoke_all(self, role: str, verb: str) -> None:
-        """Revoke the right `verb` of a `role` on all queues; rights on single queues stay.
+        """Revoke a grant on all queues: the right `verb` of a `role`. Grants on single queues stay.
 
         Raises what `all` raises, and NotPossibleError for the owner.
         """
         self._link.run(optional_queue_call(None, "revoke_all", nothing, *_right(role, verb)))
 
     def follow_tables(self, *, follow: bool = True) -> list[QueueGrant]:
-        """Count privileges on `pgmq.q_<name>` as verbs from now on, or (`follow` False) no longer; list those verbs.
+        """Count table grants on `pgmq.q_<name>` as verbs from now on, and list these verbs.
 
-        For programs written for PGMQ whose roles have table privileges. Later grants and revocations count when this
-        is called again or maintenance runs. Raises MissingPrivilegeError unless you own the schema.
+        With `follow` False they count no longer. For programs written for PGMQ whose roles have table privileges.
+        Later grants and revocations count when this is called again or maintenance runs. Raises MissingPrivilegeError
+        unless you own the schema.
         """
         read = listed(QueueGrant, queue="queue_name")
         return self._link.run(

@@ -4,9 +4,9 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from spanmq.client import argument, functions
-from spanmq.client._sync.connection import Link
 from spanmq.client.argument import Seconds, optional
 from spanmq.client.call import Call, optional_queue_call, queue_call
 from spanmq.client.rows import listed, worker_reports
@@ -22,11 +22,14 @@ from spanmq.model import (
     WorkerReport,
 )
 
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
+
 
 class Health:
     """Calls about all queues, their statistics, and the server."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: "Link") -> None:
         self._link = link
 
     def now(self, queues: Iterable[str] | None = None) -> list[QueueHealth]:
@@ -39,19 +42,19 @@ class Health:
         return self._link.run(optional_queue_call(None, "health", listed(QueueHealth), *arguments))
 
     def statistics(self, queue: str, *, seconds: Seconds = 3600.0) -> list[Sample]:
-        """Return what a `queue` did in the last `seconds`, a sample a minute, oldest first.
+        """Return the statistics of a `queue`, a row a minute, the oldest first, as maintenance sampled them.
 
-        Empty where nothing runs maintenance, which takes the samples and keeps them for three days. Raises
-        InvalidArgumentError unless `seconds` is more than 0, and QueueNotFoundError.
+        They are those of the last `seconds`. Empty where nothing runs maintenance, which keeps the samples for three
+        days. Raises InvalidArgumentError unless `seconds` is more than 0, and QueueNotFoundError.
         """
         arguments = (argument.seconds("seconds", seconds),)
         return self._link.run(queue_call(queue, "statistics", listed(Sample), *arguments))
 
     def latest(self, queues: Iterable[str] | None = None) -> list[LatestStatistics]:
-        """Return the last sample of each of these `queues` (None: all that you may look into).
+        """Return the last sample of each queue, which costs the same however many messages wait.
 
-        Costs the same whatever waits there, where `now` reads every run. Queues that do not exist are left out. Raises
-        InvalidArgumentError for one name in place of a list.
+        Of these `queues` (None: all that you may look into) those that do not exist are left out. Raises
+        InvalidArgumentError for one name in place of a list. `now` reads every run, and is exact.
         """
         arguments = functions.queue_names("queues", queues)
         return self._link.run(
@@ -71,10 +74,10 @@ class Health:
     def total(
         self, queues: Iterable[str] | None = None, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
     ) -> list[StatisticsStep]:
-        """Return what these `queues` (None: all) did together in the last `seconds`, up to a minute ago, oldest
-        first.
+        """Return sums of the statistics of queues, in steps, the oldest first, until a minute ago.
 
-        Each row is about `step` seconds. Raises InvalidArgumentError for seconds that are not valid.
+        They are about these `queues` (None: all) together, in the last `seconds`; each row is about `step` seconds.
+        Raises InvalidArgumentError for seconds that are not valid.
         """
         arguments = (
             *functions.queue_names("queues", queues),
@@ -84,20 +87,21 @@ class Health:
         return self._link.run(optional_queue_call(None, "sum_statistics", listed(StatisticsStep), *arguments))
 
     def workers(self, queue: str | None = None) -> list[WorkerReport]:
-        """List the workers that have reported within a minute, for each of their queues, or for one `queue`.
+        """List the workers that run: what they hold, how far their handlers are, and which take unusually long.
 
-        Each has the progress of its handlers: see `spanmq.progress`. [] for a queue that does not exist. Raises
-        InvalidArgumentError for a name that is not a string.
+        They have reported within a minute. There is a row for each of a worker's queues, or only for one `queue`.
+        Raises InvalidArgumentError for a name that is not a string. [] for a queue that does not exist. A handler
+        reports its progress by `spanmq.progress`.
         """
         arguments = optional(argument.texts, "queues", None if queue is None else [queue])
         found = self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
         return sorted(found, key=lambda each: (each.worker, each.queue))
 
     def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:
-        """List the kinds of tasks that workers handled in the last `seconds`, up to a day, of one `queue` or (None)
-        all.
+        """List kinds of tasks: how many were done and failed, and the seconds that 50 and 95 of 100 took at most.
 
-        Raises InvalidArgumentError for seconds out of range.
+        Workers handled them in the last `seconds`, up to a day, for one `queue` or (None) all. Raises
+        InvalidArgumentError for seconds out of range.
         """
         arguments = (
             argument.seconds("seconds", seconds),
@@ -109,10 +113,11 @@ class Health:
     def task_statistics(
         self, queue: str, kind: str, *, seconds: Seconds = 3600.0, step: Seconds = 60.0
     ) -> list[TaskStep]:
-        """Return what became of the tasks of a `kind` in a `queue` in the last `seconds`, up to a day, oldest first.
+        """Return how often a task was done and failed, and how long it took, a row for each step, the oldest first.
 
-        Each row is `step` seconds, which are whole minutes; the last one ended a minute ago or earlier. Raises
-        InvalidArgumentError for seconds out of range, and QueueNotFoundError.
+        The tasks are of a `kind` in a `queue`, in the last `seconds`, up to a day. Each row is `step` seconds, which
+        are whole minutes; the last one ended a minute ago or earlier. Raises InvalidArgumentError for seconds out of
+        range, and QueueNotFoundError.
         """
         arguments = (
             argument.text("kind", kind),

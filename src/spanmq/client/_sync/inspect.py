@@ -3,10 +3,9 @@
 """The inside of queues, at a bounded cost: `client.inspect`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from spanmq.client import argument, functions
-from spanmq.client._sync.connection import Link
 from spanmq.client.argument import optional
 from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import changes, explanations, listed, only, string, task_shapes
@@ -27,11 +26,14 @@ from spanmq.model import (
     TaskShape,
 )
 
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
+
 
 class Inspect:
     """Calls that inspect a queue; their cost does not grow with the number of messages."""
 
-    def __init__(self, link: Link, codec: Codec) -> None:
+    def __init__(self, link: "Link", codec: Codec) -> None:
         self._link = link
         self._codec = codec
 
@@ -47,10 +49,10 @@ class Inspect:
         )
 
     def explain(self, queue: str, message_id: int) -> list[Explanation]:
-        """Return why the message of a `queue` with this `message_id` is not delivered, the first decided first.
+        """Return why a message is not delivered, the first decided reason first, and what would release it.
 
-        A row with the code "visible" means that receives of this moment return it; rows behind that are about the
-        workers of the queue. Raises QueueNotFoundError.
+        It is the message of a `queue` with this `message_id`. A row with the code "visible" means that receives of
+        this moment return it; rows behind that are about the workers of the queue. Raises QueueNotFoundError.
         """
         message = argument.bigint("message_id", message_id).to("msg_id")
         return self._link.run(queue_call(queue, "explain", explanations, message))
@@ -64,9 +66,9 @@ class Inspect:
         return self._link.run(functions.look_ahead_all(queues))
 
     def failures(self, queue: str, message_id: int) -> list[Failure]:
-        """List what went wrong with the message of a `queue` with this `message_id`, the first failure first.
+        """List the failures of a message, the first one first.
 
-        Raises QueueNotFoundError.
+        It is the message of a `queue` with this `message_id`. Raises QueueNotFoundError.
         """
         message = argument.bigint("message_id", message_id).to("msg_id")
         return self._link.run(queue_call(queue, "failures", listed(Failure), message))
@@ -91,11 +93,11 @@ class Inspect:
         newest_first: bool = False,
         **filters: Unpack[FailingFilters],
     ) -> list[FailingMessage]:
-        """List messages of a `queue` that wait for another attempt, with ids above `after`, in order; at most
-        `limit`.
+        """List the messages of a `queue` that wait for another attempt, in the order of their ids.
 
-        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). `filters` are
-        the fields of FailingFilters. Raises InvalidArgumentError for an unknown one, and QueueNotFoundError.
+        At most `limit`, with ids above `after`. With `newest_first` the newest one comes first, and the ids are below
+        `after` (0: all). Raises InvalidArgumentError for an unknown one, and QueueNotFoundError. `filters` are the
+        fields of FailingFilters.
         """
         arguments = (
             *functions.failing_filters(filters),
@@ -109,11 +111,11 @@ class Inspect:
     def changes(
         self, queue: str | None = None, *, before: int | None = None, limit: int = 100
     ) -> list[Change]:
-        """List the changes of a `queue`, which may have been dropped, or (None) of all, the newest first.
+        """List which role, token or command changed what in a `queue`, or (None) in any, the newest change first.
 
-        At most `limit`, with ids below `before`, a change's id. Clients, commands, the service and the dashboard
-        record what they change; it is kept for 90 days. Raises InvalidArgumentError for a negative limit,
-        QueueNotFoundError, and for all queues MissingPrivilegeError without the right "look" on all.
+        Changes are kept for 90 days, also those of a queue that was dropped. At most `limit`, with ids below `before`,
+        a change's id. Raises InvalidArgumentError for a negative limit, QueueNotFoundError, and for all queues
+        MissingPrivilegeError without the right "look" on all.
         """
         arguments = (*optional(argument.bigint, "before", before), argument.integer("limit", limit).to("qty"))
         return self._link.run(optional_queue_call(queue, "list_changes", changes, *arguments))
@@ -127,11 +129,10 @@ class Inspect:
         body_bytes_max: int | None = None,
         newest_first: bool = False,
     ) -> list[Message]:
-        """Return up to `quantity` archived messages of a `queue` with ids above `after`, in order.
+        """Return archived messages of a `queue` with ids above `after`, in order, up to `quantity`.
 
-        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or
-        headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
-        QueueNotFoundError.
+        With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or headers of
+        more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises QueueNotFoundError.
         """
         codec = self._codec.of(queue)
         return self._link.run(
@@ -141,25 +142,26 @@ class Inspect:
         )
 
     def task_shapes(self, queue: str) -> list[TaskShape]:
-        """List with which arguments messages for tasks were sent to a `queue`, as senders have noted it.
+        """List with which arguments messages for tasks were sent to a `queue`, as senders note it about every ten
+        minutes.
 
         Senders are programs with tasks of Python; up to 100 shapes of a role are noted. Raises QueueNotFoundError.
         """
         return self._link.run(queue_call(queue, "list_task_shapes", task_shapes))
 
     def leases(self, queue: str, limit: int = 100) -> list[HeldLease]:
-        """List what receivers hold of a `queue`, at most `limit` leases, the oldest first.
+        """List what receivers hold of a `queue`, the oldest lease first.
 
-        Raises QueueNotFoundError.
+        At most `limit` leases. Raises QueueNotFoundError.
         """
         most = argument.integer("limit", limit).to("qty")
         return self._link.run(queue_call(queue, "list_leases", listed(HeldLease), most))
 
     def groups(self, queue: str, limit: int = 100) -> list[Group]:
-        """List groups of a `queue` and what they wait for, at most `limit`, blocked ones first.
+        """List groups of a `queue` and what they wait for, blocked ones first.
 
-        Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the first 2,000
-        fresh ones. Raises QueueNotFoundError.
+        At most `limit`. Reads the next 2,000 held runs to become visible, the 2,000 that became visible first, and the
+        first 2,000 fresh ones. Raises QueueNotFoundError.
         """
         read = listed(Group, group="group_key")
         return self._link.run(
@@ -167,19 +169,25 @@ class Inspect:
         )
 
     def segments(self, queue: str, limit: int = 100) -> list[Segment]:
-        """List the tables of the log of a `queue`, at most `limit`, the newest first. Raises QueueNotFoundError."""
+        """List the tables of the log of a `queue`, the newest first.
+
+        At most `limit`. Raises QueueNotFoundError.
+        """
         most = argument.integer("limit", limit).to("qty")
         return self._link.run(queue_call(queue, "list_segments", listed(Segment), most))
 
     def count(self, queues: Iterable[str] | None = None, *, most: int = 200) -> list[QueueCount]:
-        """Count the messages of each of these `queues` (None: all) that has at most `most` messages.
+        """Count the messages of queues that hold few, which costs little on any queue.
 
-        Counts of others are None; queues that do not exist are left out. Raises InvalidArgumentError unless `most` is
-        1 to 100,000.
+        Of these `queues` (None: all) those with more than `most` messages have no counts, and those that do not exist
+        are left out. Raises InvalidArgumentError unless `most` is 1 to 100,000.
         """
         arguments = (*functions.queue_names("queues", queues), argument.integer("most", most))
         return self._link.run(optional_queue_call(None, "count_messages", listed(QueueCount), *arguments))
 
     def storage(self, queue: str) -> QueueStorage:
-        """Return the disk space of a `queue`, in bytes. Raises QueueNotFoundError."""
+        """Return the disk space of a `queue`, in bytes; state and WAL are those of all queues.
+
+        Raises QueueNotFoundError.
+        """
         return self._link.run(queue_call(queue, "storage", only(QueueStorage)))

@@ -4,10 +4,10 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from spanmq import tracing
 from spanmq.client import argument, functions
-from spanmq.client._sync.connection import Link
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import optional_queue_call, queue_call
 from spanmq.client.rows import BINDING_COLUMNS, first, flag, listed, nothing, only
@@ -16,16 +16,19 @@ from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Replayed, ReplayExtent, Routed, Subscription, TopicBinding
 
+if TYPE_CHECKING:
+    from spanmq.client._sync.connection import Link
+
 
 class Topics:
     """Send to every queue that is bound to a topic, and bind queues."""
 
-    def __init__(self, link: Link, codec: Codec) -> None:
+    def __init__(self, link: "Link", codec: Codec) -> None:
         self._link = link
         self._codec = codec
 
     def bind(self, pattern: str, queue: str) -> None:
-        """Route messages of the topics that match a `pattern` to a `queue`; does nothing if it is bound already.
+        """Bind a `queue` to the topics that match a `pattern`; does nothing if it is bound already.
 
         In a pattern, parts are separated by dots; `*` stands for one of them, `#` for any number. Raises
         InvalidArgumentError for an invalid pattern, and QueueNotFoundError.
@@ -42,9 +45,9 @@ class Topics:
         return self._link.run(queue_call(queue, "unbind_topic", flag, bound, native=False))
 
     def match(self, routing_key: str) -> list[TopicBinding]:
-        """List the bindings that a `routing_key` matches, such as "orders.new"; sends nothing.
+        """List the bindings that a topic matches; sends nothing.
 
-        Raises InvalidArgumentError for an invalid key.
+        The topic is the `routing_key`, such as "orders.new". Raises InvalidArgumentError for an invalid key.
         """
         read, key = listed(TopicBinding, **BINDING_COLUMNS), argument.text("routing_key", routing_key)
         return self._link.run(optional_queue_call(None, "test_routing", read, key, native=False))
@@ -94,9 +97,9 @@ class Topics:
             return routed
 
     def list(self, queue: str | None = None) -> list[TopicBinding]:
-        """List the bindings of a `queue`, or (None) of all that you may see; [] for a queue that does not exist.
+        """List which topics go to a `queue`, or (None) to any queue that you may see.
 
-        Raises InvalidArgumentError for a name that is not a string.
+        Raises InvalidArgumentError for a name that is not a string. [] for a queue that does not exist.
         """
         read = listed(TopicBinding, **BINDING_COLUMNS)
         return self._link.run(optional_queue_call(queue, "list_topic_bindings", read, native=False))
@@ -105,7 +108,7 @@ class Topics:
 class Subscriptions:
     """Queues that get every message of another queue; and messages of the past, sent again."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: "Link") -> None:
         self._link = link
 
     def create(

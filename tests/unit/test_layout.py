@@ -46,12 +46,11 @@ BORDERS = {
         "spanmq_spark.session",
     ),
     ("spanmq_service", "spanmq"): (
-        *("cli.parts", "client", "client.calls", "codec.body", "codec.encryption", "codec.exact_json"),
-        *("errors", "model", "tracing", "version"),
+        *("cli.parts", "client", "client.calls", "client.door", "codec", "doors", "errors", "model"),
+        *("tracing", "version"),
     ),
     ("spanmq_spark", "spanmq"): (
-        *("cli.parts", "client", "client.calls", "codec.encryption", "codec.exact_json"),
-        *("errors", "model", "model.cause", "model.queue"),
+        *("cli.parts", "client", "client.calls", "codec", "errors", "model", "model.cause", "model.queue"),
     ),
 }
 BORDER_MODULES_MAX = 10

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from spanmq.client import AsyncClient
 from spanmq.client.calls import Timeouts, forget, with_timeouts
-from spanmq.codec.body import RawJson
-from spanmq.codec.encryption import Encryption
+from spanmq.codec import Encryption, RawJson
 from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq_service.guard.access_changes import heed_access
 from spanmq_service.guard.caller import Caller

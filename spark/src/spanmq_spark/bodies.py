@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, from_json, lit, raise_error, when
 from pyspark.sql.types import StructType
 
-from spanmq.codec.encryption import SEALED_KEY
+from spanmq.codec import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq_spark.reader import queues_named
 from spanmq_spark.rows import connected

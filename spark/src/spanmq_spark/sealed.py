@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pyarrow
 
-from spanmq.codec.encryption import Encryption, Unopened
+from spanmq.codec import Encryption, Unopened
 from spanmq.errors import InvalidBodyError
 from spanmq_spark.options import Options
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StringType, StructType
 
 from spanmq import errors
 from spanmq.client.calls import argument, nothing, number, queue_call
-from spanmq.codec.exact_json import loads
+from spanmq.codec import loads
 from spanmq.model import GROUP_HEADER
 from spanmq_spark import calls, rows
 from spanmq_spark.catalog import table_options

@@ -266,15 +266,17 @@ def _verb(name: str) -> Any:
 def _noun(noun: str) -> Group:
     module, attribute, summary = NOUNS[noun]
     extra = _not_installed(module)
+    # Without the distribution: what spanmq.doors describes.
+    by_hand = "" if extra else module
     commands: Any = Lazy(
-        lambda: _functions(noun, module, attribute),
-        lambda name: _command(name, _functions(noun, module, attribute)[name]),
+        lambda: _functions(noun, by_hand, attribute),
+        lambda name: _command(name, _functions(noun, by_hand, attribute)[name]),
     )
     return Group(
         name=noun,
         commands=commands,
         extra=extra,
-        help=summary if extra is None else f"{summary} Some need pip install 'spanmq[{extra}]'.",
+        help=summary if extra is None else f"{summary[:-1]}; most need pip install 'spanmq[{extra}]'.",
         no_args_is_help=True,
         rich_markup_mode=None,
         context_settings=HELP,
@@ -285,7 +287,7 @@ def _noun(noun: str) -> Group:
 def _functions(noun: str, module: str, attribute: str) -> dict[str, Callable[..., None]]:
     """Return the functions of a noun's commands by name: those of a module, and those that spanmq.doors describes."""
     functions: dict[str, Callable[..., None]] = {}
-    if module and _not_installed(module) is None:
+    if module:
         path = module if "." in module else f"spanmq.cli.{module}"
         functions |= getattr(import_module(path), attribute).functions
     # The methods are imported only for a noun that needs them.

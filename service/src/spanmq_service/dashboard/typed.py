@@ -4,8 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from spanmq.codec.body import RawJson
-from spanmq.codec.exact_json import loads
+from spanmq.codec import RawJson, loads
 from spanmq.errors import InvalidArgumentError
 
 

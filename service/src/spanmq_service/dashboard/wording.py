@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from spanmq.codec.body import RawJson, to_json
+from spanmq.codec import RawJson, to_json
 from spanmq.model import duration
 
 NOTHING: Final = "\N{EN DASH}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from starlette.responses import Response
 
-from spanmq.codec.body import plain_json, to_json
+from spanmq.codec import plain_json, to_json
 from spanmq.model import Message
 from spanmq_service import receipt
 

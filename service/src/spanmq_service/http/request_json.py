@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from spanmq.codec.body import ValidJson
+from spanmq.codec import ValidJson
 from spanmq_service.http.failure import Refusal
 
 # Of a field: its JSON becomes a ValidJson.

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spanmq.codec.encryption import Unopened
+from spanmq.codec import Unopened
 from spanmq.errors import InvalidBodyError
 from spanmq.model import FailingCause, FailingMessage, Settled, obstacle
 from spanmq_service.backend import Backend

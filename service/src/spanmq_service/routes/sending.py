@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from starlette.responses import Response
 
 from spanmq.client.calls import DedupUntil, OnDuplicate
-from spanmq.codec.body import RawJson
+from spanmq.codec import RawJson
 from spanmq.errors import DedupIdReusedError
 from spanmq_service.backend import Backend
 from spanmq_service.guard.caller import Caller

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-from spanmq.codec.body import RawJson
+from spanmq.codec import RawJson
 from spanmq.model import Message
 from spanmq_service.sqs.handle import handle_of
 from spanmq_service.sqs.queue import ACCOUNT

@@ -22,8 +22,7 @@ from spanmq.client.calls import (
     optional_queue_call,
     queue_call,
 )
-from spanmq.codec.body import Codec
-from spanmq.codec.encryption import Encryption
+from spanmq.codec import Codec, Encryption
 from spanmq.model import Message
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.codec.exact_json import Number
+from spanmq.codec import Number
 from spanmq.errors import ExtraNotInstalledError, InvalidArgumentError, PipelineError
 from spanmq_spark.brokers.outgoing import ATTEMPT_HEADER, ID_HEADER, QUEUE_HEADER, Outgoing
 

@@ -9,7 +9,7 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spanmq.codec.exact_json import dumps, loads
+from spanmq.codec import dumps, loads
 from spanmq.errors import PipelineError
 
 # The name of the header with the queue, which every broker carries.

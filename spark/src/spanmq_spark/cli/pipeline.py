@@ -20,7 +20,7 @@ from spanmq.cli.parts import (
     fields,
     time_option,
 )
-from spanmq.codec.encryption import KEYS_VARIABLE
+from spanmq.codec import KEYS_VARIABLE
 from spanmq.errors import EncryptionError
 from spanmq_spark.cli.job import Master, running
 

@@ -12,7 +12,7 @@ from pyarrow import compute
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spanmq.codec.exact_json import dumps, loads
+from spanmq.codec import dumps, loads
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake import Lake, lake_at

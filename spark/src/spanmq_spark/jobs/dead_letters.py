@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from spanmq.client.calls import Call, Rows, argument, queue_call
-from spanmq.codec.encryption import SEALED_KEY
+from spanmq.codec import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
 from spanmq_spark import rows

@@ -3,7 +3,7 @@
 -- The segment that holds an id; a subscription's are those of the log that it shares. Its row is missing only for ids
 -- that no sender has drawn yet.
 create or replace function spanmq_core.segment_of(this_queue int, id bigint) returns spanmq_core.segment
-language plpgsql stable as $$
+language plpgsql stable :pinned as $$
 declare
     this spanmq_core.segment;
 begin

@@ -10,7 +10,7 @@ from uuid import UUID
 from spanmq.client import argument
 from spanmq.client.argument import Argument
 from spanmq.client.call import Call, queue_call
-from spanmq.client.rows import Rows, json_value, nothing, numbers, string
+from spanmq.client.rows import Rows, flag, json_value, nothing, numbers, string
 
 Position = dict[str, Any]
 
@@ -126,6 +126,12 @@ def note_export(
         *argument.optional(argument.uuid, "token", position),
     )
     return queue_call(queue, "note_export", nothing, *arguments)
+
+
+def hold_export(queue: str, lake: str, table: str) -> Call[bool]:
+    """Make the session the only one that exports a table into a lake; return False if another session is."""
+    arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
+    return queue_call(queue, "hold_export", flag, *arguments)
 
 
 def refuse_export(queue: str, lake: str, table: str) -> Call[None]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.sql.queue import Connection, one, rows
+from tests.sql.queue import Connection, column, one, rows
 from tests.sql.rights import RELATIONS, ROLE, calls, fill
 
 # Transactions that stay open: others go on.
@@ -113,14 +113,18 @@ def test_only_a_session_that_may_export_holds_an_export(
 ) -> None:
     first, second = sessions
     hold = "select spanmq.hold_export('jobs', 'lake')"
-    held = "select classid::bigint << 32 | objid::bigint from pg_locks where locktype = 'advisory'"
+    held = (
+        "select classid::bigint << 32 | objid::bigint from pg_locks where locktype = 'advisory' and pid = %s"
+    )
     assert one(first, hold)
-    [(number,)] = rows(second, held)
+    assert one(first, hold)
+    numbers = column(second, held, first.info.backend_pid)
     with psycopg.connect(database, autocommit=True) as theirs:
         # Whatever the lock was, another session has it from now on.
         assert not one(second, hold)
         first.execute("select pg_advisory_unlock_all()")
-        theirs.execute("select pg_advisory_lock(%s)", [number])
+        for number in numbers:
+            theirs.execute("select pg_advisory_lock(%s)", [number])
         assert one(second, hold)
         assert not one(first, hold)
         assert one(first, "select spanmq.hold_export('others', 'lake')")

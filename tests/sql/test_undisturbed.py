@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from tests.sql.queue import Connection, one, rows
+from tests.sql.queue import Connection, column, one, rows
 from tests.sql.rights import RELATIONS, ROLE, calls, fill
 
 # Transactions that stay open: others go on.
@@ -85,6 +85,49 @@ def test_locks_of_a_role_without_rights_stop_no_queue(
             second.execute("select pgmq.create('made'), pgmq.send('made', '1'), pgmq.read('made', 0, 1)")
     finally:
         first.execute(f"drop role {role}".encode())
+
+
+BREAKER = '{"jobs": {"breaker": {"open_for": 60, "opening": 1}}, "others": {"breaker": {"open_for": 60, "opening": 1}}}'
+REPORT = "select * from spanmq.report_worker(%s, 'w', 10, 1, %s::jsonb)"
+
+
+def test_no_command_waits_for_a_report_that_stays_open(sessions: tuple[Connection, Connection]) -> None:
+    """A role that may receive from one queue reports under whatever name, and leaves its transaction open."""
+    first, second = sessions
+    rows(first, REPORT, ["jobs", "others"], BREAKER)
+    with first.transaction():
+        rows(first, REPORT, ["jobs"], BREAKER)
+        assert one(second, "select spanmq.stop_worker('w')") == 2
+        assert [one(second, f"select spanmq.close_breaker('{queue}')") for queue in ("jobs", "others")] == [
+            0,
+            1,
+        ]
+        assert one(second, "select spanmq.ask_stacks('jobs', 'w')")
+        go_on(second)
+    assert (None, "stop") in rows(first, REPORT, ["jobs"], BREAKER)
+    assert (None, "stop") in rows(first, REPORT, ["others"], BREAKER)
+
+
+def test_only_a_session_that_may_export_holds_an_export(
+    sessions: tuple[Connection, Connection], database: str
+) -> None:
+    first, second = sessions
+    hold = "select spanmq.hold_export('jobs', 'lake')"
+    held = (
+        "select classid::bigint << 32 | objid::bigint from pg_locks where locktype = 'advisory' and pid = %s"
+    )
+    assert one(first, hold)
+    assert one(first, hold)
+    numbers = column(second, held, first.info.backend_pid)
+    with psycopg.connect(database, autocommit=True) as theirs:
+        # Whatever the lock was, another session has it from now on.
+        assert not one(second, hold)
+        first.execute("select pg_advisory_unlock_all()")
+        for number in numbers:
+            theirs.execute("select pg_advisory_lock(%s)", [number])
+        assert one(second, hold)
+        assert not one(first, hold)
+        assert one(first, "select spanmq.hold_export('others', 'lake')")
 
 
 # What an owner does to the tables of one queue.

@@ -96,9 +96,12 @@ def test_worker_that_is_asked_to_stop_learns_so_from_its_reports(orders: Queue) 
     assert orders.rows(report, 100) == [(None, "stop")]
     assert orders.rows(report, 100) == [(None, "stop")]
     assert orders.rows("select * from spanmq.report_worker('{orders}', 'b', 100)") == []
-    # One that has begun since has its name, while the report of the one before is listed.
+    # One that has begun since has its name, while the one before still ends.
     assert orders.rows(report, 0) == []
-    assert orders.rows(report, 100) == []
+    assert orders.rows("select distinct stop_asked_at from spanmq.list_workers() where worker = 'a'") == [
+        (None,)
+    ]
+    assert orders.rows(report, 100) == [(None, "stop")]
     orders.rows("update spanmq_core.worker set seen_at = now() - interval '2 minutes'")
     assert orders.value("select spanmq.stop_worker('a')") == 0
 

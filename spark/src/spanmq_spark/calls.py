@@ -12,6 +12,7 @@ from spanmq.client.calls import (
     Call,
     Rows,
     argument,
+    flag,
     json_value,
     nothing,
     numbers,
@@ -133,6 +134,12 @@ def note_export(
         *argument.optional(argument.uuid, "token", position),
     )
     return queue_call(queue, "note_export", nothing, *arguments)
+
+
+def hold_export(queue: str, lake: str, table: str) -> Call[bool]:
+    """Make the session the only one that exports a table into a lake; return False if another session is."""
+    arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
+    return queue_call(queue, "hold_export", flag, *arguments)
 
 
 def refuse_export(queue: str, lake: str, table: str) -> Call[None]:

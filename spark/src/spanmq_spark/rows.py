@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-import psycopg
 import pyarrow
 from psycopg.sql import Identifier
 from pyspark.sql.types import LongType
@@ -69,22 +68,6 @@ def connected(dsn: str) -> Iterator[Client]:
         typed_errors(Client(connection=connection)) as server,
     ):
         yield server
-
-
-@contextlib.contextmanager
-def alone(dsn: str, name: str, seconds: float) -> Iterator[Client | None]:
-    """Hold the advisory lock of a name for a block; yield the session that has it, None if another keeps it."""
-    with connected(dsn) as server:
-        server.connection.execute(f"set lock_timeout = {1000 * seconds:.0f}".encode())
-        try:
-            server.connection.execute(
-                "select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended(%s, 0))", [name]
-            )
-        except psycopg.errors.LockNotAvailable:
-            is_alone = False
-        else:
-            is_alone = True
-        yield server if is_alone else None
 
 
 def has_queue(server: Client, queue: str) -> bool:

@@ -131,6 +131,27 @@ def test_each_statement_has_one_index(database: str) -> None:
         ] == []
 
 
+READ_THROUGH = (
+    "select count(*) from unnest('{queue,bound,policy,segment}'::text[]) name,"
+    " pg_stat_get_xact_numscans(('spanmq_core.' || name)::regclass) scans where scans > 0"
+)
+
+
+@pytest.mark.parametrize(
+    "first", ["spanmq.get_policy('plain')", "spanmq.receiver_open('plain')", "pgmq.send('plain', '1')"]
+)
+def test_functions_find_a_queue_by_its_index_whichever_was_called_first(first: str, database: str) -> None:
+    """A session keeps a plan: one that was made for another caller must be right for all."""
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute("select pgmq.create('plain'), spanmq.set_policy('plain', '{\"max_attempts\": 3}')")
+        session.execute("analyze")
+    with psycopg.connect(database) as session:
+        for call in (first, "pgmq.read('plain', 0, 1)", "pgmq.pop('plain')", first):
+            for _ in range(7):
+                session.execute(f"select count(*) from {call}".encode())
+        assert session.execute(READ_THROUGH).fetchone() == (0,)
+
+
 LOOKS: tuple[LiteralString, ...] = (
     "select * from pgmq.q_plain where msg_id = 3",
     "select * from pgmq.q_plain where msg_id in (2, 3, 5)",

@@ -1,18 +1,21 @@
 """Who may write into a lake: one run at a time on each queue's table, in the format that the table has."""
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Final
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq_spark import rows
+from spanmq_spark.calls import hold_export
 from spanmq_spark.jobs.lake import Lake
 
 # The folder of what exports note of themselves.
 FOLDER: Final = "_spanmq"
 # For what a run that was killed a moment ago holds until the server sees its end.
 WAIT_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 0.1
 
 
 @contextlib.contextmanager
@@ -26,9 +29,12 @@ def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
         raise PipelineError(
             f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."
         )
-    with rows.alone(dsn, f"spanmq lake {lake.uri} {table} {queue}", WAIT_SECONDS) as server:
-        if server is None:
-            raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
+    until = time.monotonic() + WAIT_SECONDS
+    with rows.connected(dsn) as server:
+        while not server.admin.run(hold_export(queue, lake.uri, table)):
+            if time.monotonic() > until:
+                raise PipelineError(f"another export of queue {queue} is writing into {lake.uri}")
+            time.sleep(POLL_SECONDS)
         yield server
 
 

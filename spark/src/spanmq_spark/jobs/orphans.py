@@ -29,7 +29,7 @@ def orphans(dsn: str, queue: str, lake: str | Path, *, delete: bool = False) -> 
     `dsn` is the database that has the catalogue, and `lake` a folder or the URI of an object store. Exports that were
     killed leave such files, and so does a database that was restored to an earlier time. The catalogue of a copy of the
     database may still know them, which is why no export deletes them. Raises PipelineError where an export of the
-    queue is under way, or the lake is of another format.
+    queue is under way, or the lake is of another format, QueueNotFoundError for a queue that does not exist.
     """
     place = lake_at(lake)
     names: list[str] = []

@@ -41,7 +41,7 @@ language sql stable as $$
             receive begin_alone ack +cancel cancelled nack reject release extend hold close_bucket receiver_open
             receiver_claim receiver_ranges
             +adopt_receiver +release_receiver +reject_from_receiver await_messages look_ahead report_worker
-            note_export store_result ack_with_results
+            note_export hold_export store_result ack_with_results
             +refuse_export +forget_export +redrive +redrive_message +purge_dead_letters
             +retry_failing +reject_failing
         '),

@@ -9,3 +9,13 @@ alter table spanmq_core.archive_export_ids add column refused_ids int8multirange
 alter table spanmq_core.bulk_ledger
     add column records_all boolean not null default false,
     add column published_at timestamptz not null default now();
+
+-- The session that may export into a lake: its process, and an advisory lock that it holds as long as it lasts.
+create table spanmq_core.export_session (
+    queue_id int not null,
+    lake text not null,
+    of_table text not null,
+    pid int not null,
+    lock_number bigint not null,
+    primary key (queue_id, of_table, lake)
+);

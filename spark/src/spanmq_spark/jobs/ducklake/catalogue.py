@@ -25,6 +25,13 @@ from spanmq_spark.jobs.lake_table import PARTITIONS, LakeTable
 
 VERSION: Final = "1.0"
 PREFIX: Final = "ducklake_"
+# How a CREATE ends that waited for another session's.
+EXISTS: Final = (
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.DuplicateSchema,
+    psycopg.errors.DuplicateTable,
+    psycopg.errors.DuplicateObject,
+)
 # The place of the last column.
 LAST: Final = 1_000
 # PostgreSQL cuts longer names.
@@ -139,11 +146,13 @@ class Catalogue:
     def create(self) -> None:
         """Create the catalogue unless it exists, and its table, or the columns that the table lacks."""
         if not self.exists():
-            # The first exports of two queues may be at it.
-            lock = "select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%s, 0))"
-            self.server.connection.execute(lock, [f"spanmq {self.name}"])
-            if not self.exists():
-                self._create()
+            try:
+                with self.server.connection.transaction():
+                    self._create()
+            except EXISTS:
+                # The first export of another queue has created it meanwhile.
+                if not self.exists():
+                    raise
         self.lock()
         # Nothing of it changes from now on.
         self._check_table()
@@ -322,7 +331,7 @@ class Catalogue:
                 )
 
     def _has(self, relation: str) -> bool:
-        # Not to_regclass(): what it knew before a wait for an advisory lock, it may answer after it.
+        # Not to_regclass(): what it knew before a wait for another session, it may answer after it.
         query = (
             "select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n"
             " on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s)"

@@ -1,7 +1,7 @@
 """A run on the files of a queue in a lake: one at a time, and what was killed is ended or undone first (state.py).
 
-An advisory lock of the database keeps others out, and ends with the connection. That a run which has lost it
-does no harm is by the numbers of manifests.
+A row of the database keeps others out as long as the connection lasts. That a run which has lost it does no
+harm is by the numbers of manifests.
 """
 
 import contextlib

@@ -127,31 +127,25 @@ end $$;
 create or replace function spanmq_core.discard(this spanmq_core.queue, dead_letter_ids bigint[]) returns bigint
 language plpgsql as $$
 declare
-    gone spanmq_core.revived[];    -- of these the ones that waited, without their bodies
     n bigint;
 begin
-    with deleted as (
-        delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids)
-            returning d.redriven_at, d.dead_letter_id, d.msg_id, d.enqueued_at, d.group_key, d.priority, d.category)
-        select count(*),
-        coalesce(array_agg((e.dead_letter_id, e.msg_id, e.enqueued_at, null, null, e.group_key, e.priority,
-                            e.category)::spanmq_core.revived)
-                                  filter (where e.redriven_at is null), '{}')
-            into n, gone from deleted e;
-    delete from spanmq_core.blocked_group b using unnest(gone) g
-        where g.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(g.group_key, 0)
-        and b.msg_id = g.msg_id;
+    delete from spanmq_core.blocked_group b using spanmq_core.dead_letter d
+        where d.dead_letter_id = any (dead_letter_ids) and d.redriven_at is null and d.group_key is not null
+          and b.queue_id = this.queue_id and b.group_hash = hashtextextended(d.group_key, 0) and b.msg_id = d.msg_id;
     if found then
         perform spanmq_core.wake(this);
     end if;
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, g.category, -count(*)
-        from unnest(gone) g group by g.category;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n)
+        select this.queue_id, d.category, -count(*) from spanmq_core.dead_letter d
+        where d.dead_letter_id = any (dead_letter_ids) and d.redriven_at is null group by d.category;
     -- For state(): these are not completed.
     insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category)
         select this.queue_id, lower(b.ids), b.n, case when upper(b.ids) - lower(b.ids) > b.n then b.ids end, 0,
                clock_timestamp(), 'cancelled', 'DISCARDED'
-        from (select range_agg(int8range(g.msg_id, g.msg_id, '[]')) as ids, count(*) as n from unnest(gone) g
-              group by g.msg_id / 256) b;
+        from (select range_agg(int8range(d.msg_id, d.msg_id, '[]')) as ids, count(*) as n from spanmq_core.dead_letter d
+              where d.dead_letter_id = any (dead_letter_ids) and d.redriven_at is null group by d.msg_id / 256) b;
+    delete from spanmq_core.dead_letter d where d.dead_letter_id = any (dead_letter_ids);
+    get diagnostics n = row_count;
     return n;
 end $$;
 

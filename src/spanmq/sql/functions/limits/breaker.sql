@@ -1,14 +1,19 @@
 -- Circuit breakers of workers: each is decided in its worker, which reports it while it is open (report_worker).
 
 -- Closes the circuit breakers of all workers of a queue: they receive again with their next report, within about a
--- second. Returns the number of open breakers. If messages continue to fail, a breaker opens again.
+-- second. Returns the number of breakers that it closed. One whose report is under way just now stays open: call again.
+-- If messages continue to fail, a breaker opens again.
 create or replace function spanmq_call.close_breaker(queue text) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     n int;
 begin
-    update spanmq_core.breaker b set is_closed = true where b.queue_id = this.queue_id and spanmq_core.is_open(b);
+    -- Waits for no report that is under way, which a role may keep open.
+    update spanmq_core.breaker b set is_closed = true
+        where b.ctid = any (array(select o.ctid from spanmq_core.breaker o
+                                  where o.queue_id = this.queue_id and spanmq_core.is_open(o)
+                                  for update skip locked));
     get diagnostics n = row_count;
     return n;
 end $$;

@@ -3,7 +3,7 @@
 -- The segment that holds an id; a subscription's are those of the log that it shares. Its row is missing only for ids
 -- that no sender has drawn yet.
 create or replace function spanmq_core.segment_of(this_queue int, id bigint) returns spanmq_core.segment
-language plpgsql stable as $$
+language plpgsql stable :pinned as $$
 declare
     this spanmq_core.segment;
 begin
@@ -217,32 +217,20 @@ begin
 end $$;
 
 -- The same for receive(), of messages that it has leased: with the lease, and the slot in which each is: one of `slots`
--- parts of the ids. In the order of msg_id if `sorted`, else in that of the ids.
+-- parts of the ids.
 create or replace function spanmq_core.fetch_leased(
     this_queue int, ids bigint[], until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof spanmq.leased_message
 language plpgsql rows 100 as $$
 declare
-    rows record;
+    per_slot int := ceil(cardinality(ids) / slots::numeric);
 begin
-    select array_agg(l.msg_id) as ids, array_agg(l.attempts) as attempts, max(l.last_read_at) as read_at,
-           min(l.msg_id) as first_id, max(l.msg_id) as last_id
-        into rows
-        from spanmq_core.later l where l.queue_id = this_queue and l.msg_id = any (fetch_leased.ids);
-    if rows.ids is not null then
-        return query execute format(
-            'select l.msg_id, u.attempts, l.enqueued_at, $3, $4, l.message, l.headers, $5,'
-            '       ((w.place - 1) / $6 + 1)::int, u.attempts,'
-            '       l.headers->>''x-pgmq-group'','
-            '       case when u.attempts > 1 then spanmq_core.last_error($9, l.msg_id) end'
-            ' from unnest($1, $2) u (id, attempts)'
-            ' join unnest($7) with ordinality w (id, place) on w.id = u.id'
-            ' cross join lateral (select l.* from spanmq_core.%I l where l.msg_id = u.id offset 0) l'
-            ' order by case when $8 then u.id else w.place end',
-            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
-            using rows.ids, rows.attempts, rows.read_at, until, lease, ceil(cardinality(ids) / slots::numeric)::int,
-                  ids, sorted, this_queue;
-    end if;
+    return query
+        select f.*, lease, ((w.place - 1) / per_slot + 1)::int, f.read_ct, f.headers->>'x-pgmq-group',
+               case when f.read_ct > 1 then spanmq_core.last_error(this_queue, f.msg_id) end
+        from spanmq_core.fetch(this_queue, ids, until, sorted) f
+        join unnest(ids) with ordinality w (id, place) on w.id = f.msg_id
+        order by case when sorted then f.msg_id else w.place end;
 end $$;
 
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz

@@ -62,12 +62,13 @@ begin
                                          limit 1000) few) < 1000
                or exists (select from spanmq_core.worker o
                           where o.queue_id = q.queue_id and o.worker = report_worker.worker)
-            on conflict on constraint worker_pkey do update set seen_at = excluded.seen_at, slots = excluded.slots,
-            held = excluded.held,
-                progress = excluded.progress,
-                slow = excluded.slow,
-                -- Not what was asked of an earlier worker of this name.
-                stop_asked_at = case when w.stop_asked_at > excluded.started_at then w.stop_asked_at end;
+            on conflict on constraint worker_pkey do update
+                set seen_at = excluded.seen_at, slots = excluded.slots, held = excluded.held,
+                    progress = excluded.progress, slow = excluded.slow,
+                    -- One that has begun since that of its name was asked to stop is another one.
+                    started_at = case when excluded.started_at > (
+                        select max(s.asked_at) from spanmq_core.worker_stop s where s.worker = w.worker)
+                        then excluded.started_at else w.started_at end;
     end if;
     if exists (select from jsonb_each(reports) r where r.value ? 'times') then
         -- In order: two workers that report at once must not wait for each other crosswise.
@@ -95,9 +96,10 @@ begin
             where w.queue_id = any (known_ids) and w.worker = report_worker.worker
               and w.stacks_asked_at > greatest(coalesce(w.stacks_at, '-infinity'), at_ - interval '60 seconds')
         union all
+        -- Not what was asked of an earlier worker of this name.
         select null, 'stop' where exists (
-            select from unnest(known_ids) i join spanmq_core.worker w on w.queue_id = i
-            where w.worker = report_worker.worker and w.stop_asked_at is not null);
+            select from spanmq_core.worker_stop s
+            where s.worker = report_worker.worker and s.asked_at > at_ - make_interval(secs => running_for));
 end $$;
 
 -- Asks the workers of this name to stop, as SIGTERM does: they receive no more, finish what they handle, return the
@@ -108,20 +110,20 @@ create or replace function spanmq_call.stop_worker(worker text) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     at_ timestamptz := clock_timestamp();
-    ids int[];
+    ids int[] := array(select w.queue_id from spanmq_core.worker w
+                       where w.worker = stop_worker.worker and w.seen_at > at_ - interval '60 seconds');
 begin
-    with asked as (
-        update spanmq_core.worker w set stop_asked_at = at_
-            -- In the order in which report_worker() locks them.
-            where w.ctid = any (array(select o.ctid from spanmq_core.worker o
-                                      where o.worker = stop_worker.worker and o.seen_at > at_ - interval '60 seconds'
-                                      order by o.queue_id for update))
-            returning w.queue_id)
-        select array_agg(a.queue_id) into ids from asked a;
+    delete from spanmq_core.worker_stop s
+        where s.ctid = any (array(select o.ctid from spanmq_core.worker_stop o
+                                  where not exists (select from spanmq_core.worker w where w.worker = o.worker)
+                                  for update skip locked));
+    if ids <> '{}' then
+        insert into spanmq_core.worker_stop (worker, asked_at) values (worker, at_);
+    end if;
     -- 0: no queue's number. The workers report, and the listeners of other programs register again.
     perform spanmq_core.notify_channel(l.channel, '0')
         from spanmq_core.listener l where l.channel is not null and l.expires_at > at_ and l.queue_ids && ids;
-    return coalesce(cardinality(ids), 0);
+    return cardinality(ids);
 end $$;
 
 create or replace function spanmq_core.are_reports(reports jsonb) returns boolean
@@ -187,14 +189,14 @@ returns table (worker text, queue text, started_at timestamptz, seen_at timestam
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select w.worker, q.name::text, w.started_at, w.seen_at, w.slots, w.held,
         case when b.open_until is not null then greatest(b.open_until, clock_timestamp()) end, w.progress, b.error,
-        w.stop_asked_at, w.slow
+        (select max(s.asked_at) from spanmq_core.worker_stop s
+         where s.worker = w.worker and s.asked_at > w.started_at), w.slow
     from spanmq_core.worker w join spanmq_core.queue q on q.queue_id = w.queue_id
     left join spanmq_core.breaker b on b.queue_id = w.queue_id and b.worker = w.worker
     and spanmq_core.is_open(b)
     where w.seen_at > clock_timestamp() - interval '60 seconds'
       and (queues is null
-           or q.folded_name operator(pg_catalog.=) any
-           (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
+           or q.folded_name = any (array(select lower(n collate "C") from unnest(queues) n)))
     order by w.worker, q.name
 $$;
 
@@ -209,8 +211,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
         from spanmq_core.task_time t join spanmq_core.queue q on q.queue_id = t.queue_id
         where t.minute > clock_timestamp() - make_interval(secs => least(greatest(seconds, 0), 86400))
           and (queues is null
-               or q.folded_name operator(pg_catalog.=) any
-               (array(select pg_catalog.lower(n collate pg_catalog."C") from pg_catalog.unnest(queues) n)))
+               or q.folded_name = any (array(select lower(n collate "C") from unnest(queues) n)))
         group by t.queue_id, t.kind, t.bucket),
     sums as (
         select t.*, sum(t.n) over (partition by t.queue_id, t.kind order by t.bucket) as n_to,

@@ -49,6 +49,36 @@ begin
     perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
+-- Makes this session the only one that exports a table of the queue into a lake, until it ends. Returns false if
+-- another session is that one. Any role may take an advisory lock: only one of the noted process counts, under a
+-- number that no other session knew before. Raises MQ002 for a lake without a name, and another table.
+create or replace function spanmq_call.hold_export(
+    queue text, lake text, of_table text default 'archive'
+) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    this spanmq_core.queue := spanmq_core.find_queue(queue);
+    number bigint := hashtextextended(gen_random_uuid()::text, 0);
+begin
+    perform spanmq_core.raise_if((lake is not null and of_table in ('archive', 'dead_letters')) is not true,
+        format('a lake has a name and a table, got: %s and %s', coalesce(lake, 'null'), coalesce(of_table, 'null')),
+        'The table is archive or dead_letters.');
+    perform spanmq_core.hold_queue(this), pg_try_advisory_lock(number);
+    insert into spanmq_core.export_session as e (queue_id, lake, of_table, pid, lock_number)
+        values (this.queue_id, hold_export.lake, hold_export.of_table, pg_backend_pid(), number)
+        on conflict on constraint export_session_pkey
+            do update set pid = excluded.pid, lock_number = excluded.lock_number
+            where e.pid = pg_backend_pid()
+               or not exists (select from pg_locks l
+                              where l.locktype = 'advisory' and l.pid = e.pid and l.granted and l.objsubid = 1
+                                and l.classid::bigint << 32 | l.objid::bigint = e.lock_number);
+    if found then
+        return true;
+    end if;
+    perform pg_advisory_unlock(number);
+    return false;
+end $$;
+
 -- The newest export of a lake that this database has noted, under the token that `held`, of the lake's newest export,
 -- leads to: of a lake that is unknown here, that of the lake of which it is a copy (noted_as). No row: of neither.
 -- refused_at is since when the lake itself has been refused.

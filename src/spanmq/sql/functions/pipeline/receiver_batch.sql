@@ -93,6 +93,11 @@ begin
         los := array[took.first_id];
         his := array[took.last_id];
         perform spanmq_core.move_bound(this.queue_id, this.ids);
+        if took.attempts = 1 and took.last_id - took.first_id = took.n - 1 then
+            attempts := '{1}';
+            n := took.n;
+            return;
+        end if;
     else
         perform spanmq_core.claim(this, quantity, lease, until, at_, '{}'::jsonb, null::text, null::boolean, null::int,
                                   false);

@@ -95,33 +95,32 @@ begin
 end $$;
 
 -- Locks the segments with ids from after_id + 1 to last_id that the log has, against maintain(), to the end of the
--- transaction, and returns them, ascending. Segments whose messages were all sent outside the times are left out.
+-- transaction, and returns their tables. Segments whose messages were all sent outside the times are left out.
 create or replace function spanmq_core.hold_log(this_queue int, after_id bigint, last_id bigint, since timestamptz,
                                                 until timestamptz)
-returns spanmq_core.segment[]
+returns text[]
 language plpgsql as $$
 declare
     first_id bigint;
-    segments spanmq_core.segment[];
-    segment spanmq_core.segment;
+    log_names text[];
+    log_name text;
 begin
     -- A segment is truncated or swapped once, so a second round is rare.
     for round in 1 .. 10 loop
         first_id := greatest(after_id + 1, spanmq_core.first_kept(this_queue));
-        segments := array(select s from spanmq_core.segment s
-                          where s.queue_id = this_queue and s.hi >= first_id and s.lo <= last_id
-                            and (s.newest_at < since or s.oldest_at >= until) is not true
-                          order by s.lo);
+        log_names := array(select s.log_name from spanmq_core.segment s
+                           where s.queue_id = this_queue and s.hi >= first_id and s.lo <= last_id
+                             and (s.newest_at < since or s.oldest_at >= until) is not true
+                           order by s.lo);
         begin
-            foreach segment in array segments loop
-                execute format('lock table spanmq_core.%I in access share mode', segment.log_name);
+            foreach log_name in array log_names loop
+                perform spanmq_core.lock_log(log_name, 'access share');
             end loop;
             -- A new statement under the locks: these tables are still the log, and have all that they are to have.
             if first_id = greatest(after_id + 1, spanmq_core.first_kept(this_queue))
-               and segments = array(select s from unnest(segments) s where exists (
-                       select from spanmq_core.segment n where n.queue_id = s.queue_id and n.lo = s.lo
-                           and n.log_name = s.log_name)) then
-                return segments;
+               and cardinality(log_names) = (select count(*) from spanmq_core.segment s where s.queue_id = this_queue
+                                             and s.log_name = any (log_names)) then
+                return log_names;
             end if;
         exception when undefined_table then
             -- It was dropped meanwhile.
@@ -209,7 +208,7 @@ declare
     end_id bigint;
     lowest_id bigint;
     first_id bigint;
-    segments spanmq_core.segment[];
+    log_names text[];
     segment spanmq_core.segment;
     ids bigint[];
     groups text[];
@@ -239,11 +238,14 @@ begin
     n := 0;
     -- As any sender: a transaction id before the first message id.
     perform pg_current_xact_id();
-    segments := spanmq_core.hold_log(this.queue_id, after, end_id, since, until);
+    log_names := spanmq_core.hold_log(this.queue_id, after, end_id, since, until);
     -- Under the locks: what the log has now it keeps.
     perform spanmq_core.check_kept(this, since);
     perform spanmq_core.check_kept(this, lowest_id);
-    foreach segment in array segments loop
+    for segment in
+        select * from spanmq_core.segment s where s.queue_id = this.queue_id and s.log_name = any (log_names)
+        order by s.lo
+    loop
         first_id := greatest(segment.lo, after + 1, spanmq_core.first_kept(this.queue_id));
         while first_id <= least(segment.hi, end_id) loop
             -- Planned for what is given: a time or a path that is null costs nothing.
@@ -329,6 +331,7 @@ create or replace function spanmq_core.subscribe_to_past(
 language plpgsql as $$
 declare
     end_id bigint := spanmq_core.drawn_from(parent.ids);
+    log_names text[];
     segment spanmq_core.segment;
     first_id bigint;
 begin
@@ -338,7 +341,11 @@ begin
                                  format('The next one gets the id %s.', end_id + 1));
     perform spanmq_core.check_kept(parent, since);
     perform spanmq_core.check_kept(parent, since_id);
-    foreach segment in array spanmq_core.hold_log(parent.queue_id, coalesce(since_id - 1, 0), end_id, since, null) loop
+    log_names := spanmq_core.hold_log(parent.queue_id, coalesce(since_id - 1, 0), end_id, since, null);
+    for segment in
+        select * from spanmq_core.segment s where s.queue_id = parent.queue_id and s.log_name = any (log_names)
+        order by s.lo
+    loop
         first_id := greatest(segment.lo, since_id, spanmq_core.first_kept(parent.queue_id));
         while first_id <= least(segment.hi, end_id) loop
             -- A message that is delayed there is delayed here, too: messages and their delays are read in one

@@ -2,7 +2,7 @@
 
 -- The policy of a queue; of one that has none of its own the defaults.
 create or replace function spanmq_core.policy_of(this_queue int) returns spanmq_core.policy
-language plpgsql stable as $$
+language plpgsql stable :pinned as $$
 declare
     this spanmq_core.policy;
 begin

@@ -18,7 +18,7 @@
 
 -- The bound of a queue.
 create or replace function spanmq_core.bound_of(this_queue int) returns spanmq_core.bound
-language plpgsql stable as $$
+language plpgsql stable :pinned as $$
 declare
     this spanmq_core.bound;
 begin
@@ -153,10 +153,9 @@ $$;
 
 -- For transactions that are about to write rows of later: if the clock was set back to before the bound or its mark,
 -- the bound is moved back first. The next step might come when the clock has passed the mark again, and not notice.
--- Senders, whose plans are not pinned, call it too. Raises a serialization failure if the clock was set back and the
--- snapshot does not have the newest bound.
+-- Raises a serialization failure if the clock was set back and the snapshot does not have the newest bound.
 create or replace function spanmq_core.heed_clock(this_queue int) returns void
-language plpgsql :pinned as $$
+language plpgsql as $$
 declare
     this spanmq_core.bound;
     now_at timestamptz;

@@ -86,39 +86,43 @@ begin
 end $$;
 
 -- Locks those of these messages that a lease holds, and in an ordered queue, `behind`, what is leased of their groups
--- behind them: in the order of their ids, as every settlement does.
+-- behind them: in the order of their ids, as every settlement does. Ends those that were cancelled, and returns the
+-- others. Raises MQ002 for a lease that is none.
 create or replace function spanmq_core.lock_leased(
     this spanmq_core.queue, msg_ids bigint[], lease bigint, out ids bigint[], out behind bigint[]
 )
 language plpgsql as $$
 declare
-    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
+    bound spanmq_core.bound;
 begin
-    behind := '{}';
+    perform spanmq_core.check_lease(lease, msg_ids);
     if this.has_plain_policy or not (spanmq_core.policy_of(this.queue_id)).ordered then
         ids := spanmq_core.lock_ids(this.queue_id, msg_ids, lease, '{}'::bigint[]);
-        return;
+        behind := '{}';
+    else
+        bound := spanmq_core.bound_of(this.queue_id);
+        behind := array(
+            select f.msg_id
+            from (select u.group_hash, min(u.msg_id) as first_id from spanmq_core.unsettled u
+                  where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) and u.lease_id = lease
+                  group by u.group_hash) g
+            cross join lateral (
+                select l.msg_id from spanmq_core.later l
+                where l.queue_id + 0 = this.queue_id and l.group_hash = g.group_hash and l.group_hash is not null
+                  and l.vt >= bound.due_from and l.lease_id + 0 > 0 and l.msg_id > g.first_id
+                union all
+                select l.msg_id from spanmq_core.later l
+                where g.group_hash is null and l.queue_id + 0 = this.queue_id and l.vt >= bound.due_from
+                  and l.group_hash is null and l.lease_id + 0 > 0 and l.msg_id > g.first_id offset 0) f);
+        ids := spanmq_core.lock_ids(this.queue_id, msg_ids, lease, behind);
+        -- Under the locks: what another session has claimed of a group meanwhile has taken the rest from the lease.
+        select coalesce(array_agg(w.msg_id) filter (where w.is_named), '{}'),
+               coalesce(array_agg(w.msg_id) filter (where not w.is_named and w.msg_id > w.first_id), '{}')
+            into ids, behind
+            from (select n.*, min(n.msg_id) filter (where n.is_named) over (partition by n.group_hash) as first_id
+                  from (select u.msg_id, u.group_hash,
+                               u.msg_id in (select unnest(msg_ids)) and u.lease_id = lease as is_named
+                        from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = any (ids)) n) w;
     end if;
-    behind := array(
-        select f.msg_id
-        from (select u.group_hash, min(u.msg_id) as first_id from spanmq_core.unsettled u
-              where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) and u.lease_id = lease
-              group by u.group_hash) g
-        cross join lateral (
-            select l.msg_id from spanmq_core.later l
-            where l.queue_id + 0 = this.queue_id and l.group_hash = g.group_hash and l.group_hash is not null
-              and l.vt >= bound.due_from and l.lease_id + 0 > 0 and l.msg_id > g.first_id
-            union all
-            select l.msg_id from spanmq_core.later l
-            where g.group_hash is null and l.queue_id + 0 = this.queue_id and l.vt >= bound.due_from
-              and l.group_hash is null and l.lease_id + 0 > 0 and l.msg_id > g.first_id offset 0) f);
-    ids := spanmq_core.lock_ids(this.queue_id, msg_ids, lease, behind);
-    -- Under the locks: what another session has claimed of a group meanwhile has taken the rest from the lease.
-    select coalesce(array_agg(w.msg_id) filter (where w.is_named), '{}'),
-           coalesce(array_agg(w.msg_id) filter (where not w.is_named and w.msg_id > w.first_id), '{}')
-        into ids, behind
-        from (select n.*, min(n.msg_id) filter (where n.is_named) over (partition by n.group_hash) as first_id
-              from (select u.msg_id, u.group_hash,
-                           u.msg_id in (select unnest(msg_ids)) and u.lease_id = lease as is_named
-                    from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = any (ids)) n) w;
+    ids := spanmq_core.end_cancelled(this, ids);
 end $$;

@@ -73,9 +73,10 @@ language sql stable as $$ select pg_catalog.current_setting('transaction_isolati
     'read uncommitted') $$;
 
 -- The queue of that name. Raises 42P01, with PGMQ's text, if it does not exist. Rights are checked by the callers: see
--- rights.sql.
+-- rights.sql. Pinned, as are bound_of(), policy_of() and segment_of(): a plan made for a pinned caller costs more than
+-- reading a small table, so that a caller without pins would plan anew at each call.
 create or replace function spanmq_core.find_queue(queue_name text) returns spanmq_core.queue
-language plpgsql stable as $$
+language plpgsql stable :pinned as $$
 declare
     this spanmq_core.queue;
 begin

@@ -189,25 +189,25 @@ end $$;
 
 -- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises MQ062 for a full one.
 create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, null, null);
 end $$;
 
 create or replace function spanmq_call.send(queue_name text, msg jsonb, headers jsonb) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, null);
 end $$;
 
 create or replace function spanmq_call.send(queue_name text, msg jsonb, delay integer) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
 
 create or replace function spanmq_call.send(queue_name text, msg jsonb, delay timestamptz) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, null, spanmq_core.delayed(delay));
 end $$;
@@ -215,7 +215,7 @@ end $$;
 create or replace function spanmq_call.send(
     queue_name text, msg jsonb, headers jsonb, delay integer
 ) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
@@ -223,14 +223,14 @@ end $$;
 create or replace function spanmq_call.send(
     queue_name text, msg jsonb, headers jsonb, delay timestamptz
 ) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return next spanmq_core.send_one(queue_name, msg, headers, spanmq_core.delayed(delay));
 end $$;
 
 -- Sends a batch, all of it or nothing, and returns the ids in the order of the messages.
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[]) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this record;
     n int := cardinality(msgs);
@@ -277,13 +277,13 @@ begin
 end $$;
 
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers, null));
 end $$;
 
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], delay integer) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query
         select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null,
@@ -291,7 +291,7 @@ begin
 end $$;
 
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], delay timestamptz) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query
         select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null,
@@ -301,7 +301,7 @@ end $$;
 create or replace function spanmq_call.send_batch(
     queue_name text, msgs jsonb[], headers jsonb[], delay integer
 ) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query
         select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers,
@@ -311,7 +311,7 @@ end $$;
 create or replace function spanmq_call.send_batch(
     queue_name text, msgs jsonb[], headers jsonb[], delay timestamptz
 ) returns setof bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
     return query
         select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, headers,

@@ -103,12 +103,10 @@ declare
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
     policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
     rule spanmq_core.category_policy := spanmq_core.category_settings(this.queue_id, reason.category);
-    taken record;
-    ids bigint[];
+    held record;
     dead bigint[] := '{}';
     retrying bigint[];
 begin
-    perform spanmq_core.check_lease(lease_id, msg_ids);
     if retry_in is not null then
         perform spanmq_core.after(retry_in, 'retry_in');
         if retry_in < 0 then
@@ -116,16 +114,15 @@ begin
                 using errcode = 'MQ002', hint = '0 means at once; null means the backoff of the policy.';
         end if;
     end if;
-    taken := spanmq_core.lock_leased(this, msg_ids, lease_id);
-    ids := spanmq_core.end_cancelled(this, taken.ids);
-    if ids <> '{}' then
+    held := spanmq_core.lock_leased(this, msg_ids, lease_id);
+    if held.ids <> '{}' then
         if coalesce(rule.retries, true) or retry_in is not null and category is null then
-            dead := spanmq_core.exhausted(this, ids, coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0,
-                                          true);
+            dead := spanmq_core.exhausted(this, held.ids,
+                                          coalesce(rule.max_attempts, spanmq_core.attempts_of(policy)), 0, true);
         else
-            dead := ids;
+            dead := held.ids;
         end if;
-        retrying := spanmq_core.without(ids, dead);
+        retrying := spanmq_core.without(held.ids, dead);
         if retrying <> '{}' then
             if retry_in is null then
                 perform spanmq_core.give_back(
@@ -143,12 +140,12 @@ begin
                 perform spanmq_core.wake(this);
             end if;
         end if;
-        if taken.behind <> '{}' then
-            perform spanmq_core.show(this, taken.behind, true);
+        if held.behind <> '{}' then
+            perform spanmq_core.show(this, held.behind, true);
         end if;
         perform spanmq_core.bury(this, dead, at_, reason, null::bigint), spanmq_core.end_batches_of(this, dead);
     end if;
-    return query select * from spanmq_core.outcomes(msg_ids, ids, dead, 'retrying');
+    return query select * from spanmq_core.outcomes(msg_ids, held.ids, dead, 'retrying');
 end $$;
 
 -- Makes messages dead letters at once. One row for each distinct id, ascending: dead or stale. Without a category the
@@ -163,25 +160,22 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     reason spanmq_core.reason := spanmq_core.reason_of(this.queue_id, category, error, error_class, traceback, worker);
-    taken record;
-    ids bigint[];
+    held record;
 begin
-    perform spanmq_core.check_lease(lease_id, msg_ids);
     if category is null and reason.category = 'UNKNOWN' then
         reason.category := 'PERMANENT';
     elsif category = 'UNKNOWN' then
         reason.category := spanmq_core.classify_error(this.queue_id, error_class, error);
     end if;
-    taken := spanmq_core.lock_leased(this, msg_ids, lease_id);
-    ids := spanmq_core.end_cancelled(this, taken.ids);
-    if ids <> '{}' then
-        if taken.behind <> '{}' then
-            perform spanmq_core.show(this, taken.behind, true);
+    held := spanmq_core.lock_leased(this, msg_ids, lease_id);
+    if held.ids <> '{}' then
+        if held.behind <> '{}' then
+            perform spanmq_core.show(this, held.behind, true);
         end if;
-        perform spanmq_core.bury(this, ids, clock_timestamp(), reason, null::bigint),
-            spanmq_core.end_batches_of(this, ids);
+        perform spanmq_core.bury(this, held.ids, clock_timestamp(), reason, null::bigint),
+            spanmq_core.end_batches_of(this, held.ids);
     end if;
-    return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'dead');
+    return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'dead');
 end $$;
 
 -- Releases messages that were not handled, as a stopping worker does: they are visible at once, and this delivery does
@@ -193,16 +187,13 @@ create or replace function spanmq_call.release(
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    taken record;
-    ids bigint[];
+    held record;
 begin
-    perform spanmq_core.check_lease(lease_id, msg_ids);
-    taken := spanmq_core.lock_leased(this, msg_ids, lease_id);
-    ids := spanmq_core.end_cancelled(this, taken.ids);
-    if ids <> '{}' then
-        perform spanmq_core.show(this, ids || taken.behind, true);
+    held := spanmq_core.lock_leased(this, msg_ids, lease_id);
+    if held.ids <> '{}' then
+        perform spanmq_core.show(this, held.ids || held.behind, true);
     end if;
-    return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'released');
+    return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'released');
 end $$;
 
 -- Extends a lease to at least `seconds` from now on, and never shortens it. Returns the number of its messages; 0: the

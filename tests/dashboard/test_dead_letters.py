@@ -164,11 +164,10 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
 
 def test_redrive_names_what_stays_beside_another_message(keeper: Person, many: str) -> None:
     with Client(many) as client:
-        pending = {"dedup_id": "one", "dedup_until": "settled"}
-        client.send("mail", "first", priority=9, **pending)
+        client.send("mail", "first", priority=9, dedup_id="one", dedup_until="settled")
         [taken] = client.receive("mail", 1)
         client.reject(taken, "timeout after 30 s", category="TRANSIENT")
-        other = client.send("mail", "second", **pending)
+        other = client.send("mail", "second", dedup_id="one", dedup_until="settled")
         [letter] = client.dead_letters.show("mail", taken.message_id)
     query = "/queue/dead-letters/redrive?queue=mail&category=TRANSIENT"
     preview = keeper.get(query)

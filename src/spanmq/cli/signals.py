@@ -21,12 +21,16 @@ def send(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The signal.")],
     body: Annotated[Any, typer.Argument(metavar="[BODY]", parser=raw_json, help="Its body, as JSON.")] = None,
     keep_for: Annotated[float, typer.Option(help="Seconds for which it is kept if none waits.")] = 86_400.0,
+    timed_out: Annotated[
+        bool, typer.Option("--timed-out", help="End the wait as if its time was over, without a body.")
+    ] = False,
 ) -> Done:
     """Send a signal to the message that waits for it; if none does, it is kept for a time.
 
     $ spanmq signal send orders approved:42 '{"by": "ann"}'
+    $ spanmq signal send orders approved:43 --timed-out
     """
-    outcome = client.signals.send(queue, name, body, keep_for=keep_for)
+    outcome = client.signals.send(queue, name, body, keep_for=keep_for, timed_out=timed_out)
     return Done(f"{name} in {queue}: {outcome}", {"queue": queue, "name": name, "outcome": outcome})
 
 

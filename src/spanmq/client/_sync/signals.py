@@ -50,17 +50,27 @@ class Signals:
         )
         return self._link.run(queue_call(queue, "wait_for_signal", optional_number, *arguments))
 
-    def send(self, queue: str, name: str, body: object = None, *, keep_for: Seconds = 86_400.0) -> str:
+    def send(
+        self,
+        queue: str,
+        name: str,
+        body: object = None,
+        *,
+        keep_for: Seconds = 86_400.0,
+        timed_out: bool = False,
+    ) -> str:
         """Send the signal `name`, with a `body`, to the message of a `queue` that waits for it.
 
         Return "released" if one waited, which is sent by this call. Else the signal is kept for `keep_for` seconds,
-        for a wait that begins later: "kept", or "replaced" if one was kept already. Raises InvalidBodyError,
+        for a wait that begins later: "kept", or "replaced" if one was kept already. With `timed_out` the wait ends as
+        if its time was over, without a body, and nothing is kept: "unknown" if none waits. Raises InvalidBodyError,
         InvalidArgumentError for a body of more than 64 KB of JSON, QueueFullError, and QueueNotFoundError.
         """
         arguments = (
             argument.text("name", name),
             argument.json("body", self._codec.of(queue).encode(body)),
             argument.seconds("keep_for", keep_for),
+            argument.boolean("timed_out", timed_out),
         )
         return self._link.run(queue_call(queue, "signal", string, *arguments))
 

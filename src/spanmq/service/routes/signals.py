@@ -20,12 +20,15 @@ class NewSignal(Given, kw_only=True):
     name: Name
     body: Body = None
     keep_for: Annotated[float, Meta(ge=0, le=3e9)] = 86_400.0
+    timed_out: bool = False
 
 
 @routes.post("/queues/{queue}/signals", answer=answer("SignalSent", outcome=str), errors=(409,))
 async def signal(queue: QueueName, signal: NewSignal, backend: Backend, _: MaySend) -> Response:
     """Send a signal: to the message that waits for it, or to be kept."""
-    outcome = await backend.client.signals.send(queue, signal.name, signal.body, keep_for=signal.keep_for)
+    outcome = await backend.client.signals.send(
+        queue, signal.name, signal.body, keep_for=signal.keep_for, timed_out=signal.timed_out
+    )
     return reply(outcome=outcome)
 
 

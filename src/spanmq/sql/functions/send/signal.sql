@@ -50,9 +50,11 @@ end $$;
 -- Sends the message that waits for the signal of this name, with the body in its header x-spanmq-signal, and returns
 -- 'released'. If none waits, the signal is kept for the next wait, for keep_for seconds: 'kept', or 'replaced' if it
 -- takes the place of one that was kept. Raises MQ002 for a name that is empty or has over 255 bytes and a body of over
--- 64 KB, and what send() raises. Waits for transactions that have used the name.
+-- 64 KB, and what send() raises. Waits for transactions that have used the name. With timed_out it ends the wait as its
+-- time would, without a body, and keeps nothing: 'unknown' if none waits.
 create or replace function spanmq_call.signal(
-    queue text, name text, body jsonb default null, keep_for double precision default 86400
+    queue text, name text, body jsonb default null, keep_for double precision default 86400,
+    timed_out boolean default false
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -64,6 +66,16 @@ begin
     perform spanmq_core.raise_if(octet_length(body::text) > 65536,
         format('the body of a signal must have at most 64 KB, got: %s bytes', octet_length(body::text)),
         'Store it elsewhere, and send its key.');
+    if timed_out then
+        perform spanmq_core.hold_queue(this);
+        select * into known from spanmq_core.signal s
+            where s.queue_id = this.queue_id and s.name = signal.name and s.is_wait for update;
+        if not found then
+            return 'unknown';
+        end if;
+        perform spanmq_core.end_wait(this, known, '{"timed_out": true}');
+        return 'released';
+    end if;
     known := spanmq_core.enter_signal(this, (this.queue_id, name, false, body, null, at_, kept_until, null, null));
     if known.is_wait then
         perform spanmq_core.end_wait(this, known, jsonb_build_object('body', body));

@@ -110,6 +110,10 @@ TARGETS: tuple[Target, ...] = (
     # 1,000 messages at 50 us each; ten claims at 20 ms each.
     *_every("groups/ordered", 50, NATIVE, measure=Measure.VALUE),
     *_every("groups/blocked", 200, NATIVE, measure=Measure.VALUE),
+    *(
+        Target(f"million/{case}", NATIVE, ms, ms, Measure.VALUE)
+        for case, ms in (("explain-ordered", 5), ("explain-plain", 5), ("check", 2_000))
+    ),
     *_every("view/count", 0.6),
     *(each for name in ("max", "id") for each in _every(f"view/{name}", 0.1)),
     *_every("view/page", 0.3),

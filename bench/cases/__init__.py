@@ -12,6 +12,7 @@ from bench.cases import (
     held_back,
     invisible,
     many,
+    million,
     ordered,
     settling,
     snapshot,
@@ -46,6 +47,7 @@ def beside_each_other(plan: Plan) -> tuple[Experiment, ...]:
         *ordered.experiments(plan),
         *held_back.experiments(),
         *subscription.experiments(),
+        *million.experiments(),
         *wake.experiments(plan),
     )
 

@@ -162,6 +162,22 @@ def test_redrive_is_previewed_and_then_done(keeper: Person, many: str) -> None:
     assert rows(many, "select count(*) from spanmq.receive('mail', 100)") == [(20,)]
 
 
+def test_redrive_names_what_stays_beside_another_message(keeper: Person, many: str) -> None:
+    with Client(many) as client:
+        client.send("mail", "first", priority=9, dedup_id="one", dedup_until="settled")
+        [taken] = client.receive("mail", 1)
+        client.reject(taken, "timeout after 30 s", category="TRANSIENT")
+        other = client.send("mail", "second", dedup_id="one", dedup_until="settled")
+        [letter] = client.dead_letters.show("mail", taken.message_id)
+    query = "/queue/dead-letters/redrive?queue=mail&category=TRANSIENT"
+    preview = keeper.get(query)
+    assert "1 would stay" in preview.text
+    assert f'id={other}">{other}</a>' in keeper.get(f"{query}&letters={letter.dead_letter_id}").text
+    done = keeper.post(query, delay="0")
+    assert done.headers["location"].endswith("done=partly&n=20")
+    assert "Others stay: another message" in keeper.get(done.headers["location"]).text
+
+
 PATCH = '[{"op": "add", "path": "/repaired", "value": 1.10}]'
 
 

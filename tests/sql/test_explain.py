@@ -43,6 +43,29 @@ def test_worker_without_a_free_slot_is_busy(jobs: Connection) -> None:
     assert explain(jobs)[1] == ("workers_busy", "All slots of the worker are taken.")
 
 
+def test_message_whose_handler_waits_for_a_signal_shows_the_wait(jobs: Connection) -> None:
+    rows(jobs, "select pgmq.create('mail'), pgmq.send_batch('jobs', '{1,2,3}')")
+    lease = one(jobs, "select max(lease_id) from spanmq.receive('jobs', 3)")
+    park = f"select spanmq.wait_for_signal('mail', %s, '1', 60, null, 'Jobs', %s, {lease})"
+    rows(jobs, park.replace(str(lease), "1"), "a guess", 3)
+    rows(jobs, park, "o'k", 1)
+    # A kept signal whose time is over becomes the wait of that message.
+    rows(jobs, "select spanmq.signal('mail', 'x', keep_for => 0)")
+    rows(jobs, park, "x", 2)
+    rows(jobs, "select spanmq.ack('jobs', %s, '{1,2,3}')", lease)
+    assert explain(jobs, 1) == [
+        ("completed", "It was acked, deleted or popped."),
+        ("waits", 'Its handler has left a message for queue mail, which waits for the signal "o\'k".'),
+    ]
+    call = rows(jobs, "select call from spanmq.explain('jobs', 1) where code = 'waits'")[0][0]
+    assert one(jobs, call) == "released"
+    assert [code for code, _ in explain(jobs, 1)] == ["completed"]
+    assert [[code for code, _ in explain(jobs, each)] for each in (1, 2)] == [
+        ["completed"],
+        ["completed", "waits"],
+    ]
+
+
 def test_priority_decides_what_comes_first(jobs: Connection) -> None:
     for priority in (0, 5, 5):
         rows(jobs, "select spanmq.send_messages('jobs', '{1}', priority => %s)", priority)

@@ -172,6 +172,36 @@ def test_repaired_message_has_the_new_body_and_its_place(race: Race) -> None:
     ]
 
 
+def test_changed_message_goes_into_the_group_that_it_names(race: Race) -> None:
+    race.main.rows(
+        "select spanmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')"
+    )
+    ids = send(race, ["a", "a", "b", "b"])
+    kill(race, [ids[0]])
+    call = "select spanmq.redrive_message('jobs', %s, headers => %s, delay => 0)"
+    assert race.main.value(call, ids[0], '{"x-pgmq-group": "b"}') == ids[0]
+    # Its old group is free, and in the new one it comes by its id.
+    taken = race.main.rows("select msg_id, lease_id from spanmq.receive('jobs', 1)")
+    assert [id_ for id_, _ in taken] == [ids[0]]
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 9)") == [ids[1]]
+    assert race.main.value("select code from spanmq.explain('jobs', %s)", ids[2]) == "behind"
+
+
+def test_patch_of_the_place_of_groups_changes_the_group(race: Race) -> None:
+    race.main.rows(
+        'select spanmq.set_policy(\'jobs\', \'{"group_by": "$.tenant", "max_in_flight_per_group": 1}\')'
+    )
+    bodies = ['{"tenant": "a"}', '{"tenant": "b"}']
+    ids = race.main.column("select pgmq.send_batch('jobs', %s::text[]::jsonb[])", bodies)
+    kill(race, ids[:1])
+    [taken] = race.main.column("select msg_id from spanmq.receive('jobs', 9)")
+    patch = '[{"op": "replace", "path": "/tenant", "value": "b"}]'
+    assert redrive(race.main, f"delay => 0, patch => '{patch}'") == ids[:1]
+    # Its new group is full.
+    assert (taken, race.main.column("select msg_id from spanmq.receive('jobs', 9)")) == (ids[1], [])
+    assert race.main.value("select code from spanmq.explain('jobs', %s)", ids[0]) == "group_full"
+
+
 def test_order_within_groups_is_kept(race: Race) -> None:
     ids = send(race, ["a", "b"] * 5)
     kill(race, ids[1:7])

@@ -57,6 +57,19 @@ def test_wait_whose_time_is_over_is_sent_once_and_a_late_signal_is_forgotten(ord
     assert orders.value("select count(*) from spanmq_core.signal") == 0
 
 
+def test_wait_can_be_ended_before_its_time(orders: Queue) -> None:
+    end = "select spanmq.signal('orders', 'x', timed_out => true)"
+    assert orders.value(end) == "unknown"
+    orders.value(SIGNAL, "x", "1")
+    assert orders.value(end) == "unknown", "a kept signal is no wait"
+    orders.value(WAIT, "x", 60)
+    orders.rows(SENT)
+    orders.value(WAIT, "x", 60)
+    assert orders.value(end) == "released"
+    headers = {"b": 2, "x-spanmq-signal": {"name": "x", "timed_out": True}}
+    assert (orders.rows(SENT), orders.rows(LISTED)) == ([({"a": 1}, headers)], [])
+
+
 def test_message_that_cannot_be_sent_holds_up_no_other(orders: Queue) -> None:
     orders.rows("select pgmq.create('full'), spanmq.set_policy('full', '{\"max_backlog\": 1}')")
     orders.rows("select pgmq.send('full', '1')")

@@ -74,10 +74,17 @@ def test_sentences_say_what_would_fail_and_what_is_fine(
     client.send("orders", "no task")
     client.send("orders", {"task": "ship", "args": {"address": secrets.token_hex(20_000)}})
     client.schedules.create("nightly", "orders", "0 3 * * *", {"task": "invoice", "args": {}})
+    client.signals.park("orders", "x", {"task": "ship", "args": {"adress": "here"}}, wait_for=60)
+    client.signals.park(
+        "orders", "y", {"task": "ship", "args": {"address": secrets.token_hex(20_000)}}, wait_for=60
+    )
+    client.signals.send("orders", "z", "no message")
     checked = new.check()
     end = "would fail" if unknown_task == "fail" else "would wait for a worker that has it"
     assert sorted(said(checked)) == [
         "1 delayed `ship` message has `adress` and no `address`: would fail",
+        "1 parked `ship` message has `adress` and no `address`: would fail",
+        "1 parked message was not read (larger than 16,384 bytes, or encrypted)",
         "1 scheduled `invoice` message has no `number`: would fail",
         "1 waiting `move` message has arguments that do not fit (to: Input should be an object): would fail",
         f"1 waiting message is for task `retired`, which this program does not have: {end}",
@@ -86,9 +93,21 @@ def test_sentences_say_what_would_fail_and_what_is_fine(
         "3 waiting `ship` messages have `adress` and no `address`: would fail",
         "41 waiting `invoice` messages have no `currency`; it has a default: fine",
     ]
-    assert len(said(checked, breaking=True)) == 6
+    assert len(said(checked, breaking=True)) == 7
     assert {each.verdict for each in old.check()} == {"fits", "fails", "unread"}
     old.close()
+
+
+def test_first_messages_that_wait_for_a_signal_are_read(client: Client, database: str) -> None:
+    _, new = old_and_new(database)
+    for number in range(1_001):
+        client.signals.park(
+            "orders", f"{number:04}", {"task": "retired" if number == 1_000 else "ship"}, wait_for=60
+        )
+    assert said(new.check()) == [
+        "1,000 parked `ship` messages have no `address`: would fail",
+        "more than 1,000 messages for orders are parked for a signal: the first ones by name were read",
+    ]
 
 
 def test_dead_letters_would_fail_again_and_break_nothing(client: Client, database: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from inspect import signature
 
 import psycopg
 import pytest
@@ -71,14 +72,17 @@ def test_programs_about_signals_run(
     }
 
 
-def test_programs_about_testing_run(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:
+def test_programs_about_testing_run(
+    spanmq_tasks: Callable[[Tasks], Tasks], spanmq_client: Client, spanmq_database: str
+) -> None:
     scope = run_programs("guides/testing", {"__name__": "test_shop"})
     spanmq_tasks(scope["tasks"])
     tests = [run for name, run in scope.items() if name.startswith("test_")]
+    fixtures = {"spanmq_client": spanmq_client, "spanmq_database": spanmq_database}
     for run in tests:
-        run()
+        run(*(fixtures[name] for name in signature(run).parameters))
         scope["tasks"].clients.client().queues.purge("orders")
-    assert len(tests) == 5
+    assert len(tests) == 9
 
 
 def test_recipes_run(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

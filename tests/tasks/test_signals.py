@@ -46,7 +46,7 @@ def client(client: Client, database: str) -> Iterator[Client]:
 
 async def test_task_that_waits_is_followed_once_by_the_signal(client: Client, database: str) -> None:
     async with working(flows) as outcomes:
-        ask.send(17)
+        asked = ask.send(17)
         ask_plain.send("x")
         assert await outcomes.all(2) == ["acked"] * 2
         waits = client.signals.list("orders") + client.signals.list("mail")
@@ -55,9 +55,16 @@ async def test_task_that_waits_is_followed_once_by_the_signal(client: Client, da
             ("mail", "x", True),
         ]
         assert waits[0].body == {"task": "ship", "args": {"order": 17}}
+        reasons = client.inspect.explain(asked.queue, asked.message_id)
+        assert [(each.code, each.call) for each in reasons] == [
+            ("completed", None),
+            ("waits", "select spanmq.signal('orders', 'approved:17')"),
+        ]
+        assert reasons[1].until == waits[0].until
         with psycopg.connect(database) as connection:
             assert flows.signal("approved:17", {"by": "ann"}, connection=connection) == "released"
             assert done == [], "the signal comes with the commit"
+        assert len(client.inspect.explain(asked.queue, asked.message_id)) == 1
         assert await flows.signal_async("x", b"raw", queue="mail") == "released"
         assert await outcomes.all(2) == ["acked"] * 2
         # A signal that comes first, and a second one before the wait.
@@ -74,9 +81,8 @@ async def test_task_that_waits_is_followed_once_by_the_signal(client: Client, da
 
 
 def test_task_that_waits_in_vain_is_followed_without_a_signal(client: Client) -> None:
-    [wait] = [Wait("x", timeout=0, then=ship_plain)]
     with client.transaction() as transaction:
-        flows.catalog.sender.wait(transaction, wait)
+        transaction.signals.park("mail", "x", {"task": "ship_plain"}, wait_for=0)
     client.admin.maintain()
     assert drain(flows) == 1
     assert done == [(None, True)]

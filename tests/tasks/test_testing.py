@@ -9,17 +9,20 @@ from tests.tasks import shop
 from tests.tasks.shop import Order, tasks
 
 from spanmq import Client, Message, errors
-from spanmq.tasks import GIVEN, Retry, Tasks
+from spanmq.push import Endpoint, push_worker
+from spanmq.tasks import GIVEN, Retry, RetryAfter, Signal, Tasks, Wait
 from spanmq.testing import (
     Clock,
     assert_runs,
     assert_sent,
     assert_visible,
+    assert_waits,
     drain,
     drain_async,
     perform,
     perform_async,
     sent,
+    webhook,
 )
 
 ORDER = Order(number=1, day=date(2026, 1, 2))
@@ -171,3 +174,73 @@ def test_body_of_an_earlier_version_runs_or_is_named() -> None:
     ):
         with pytest.raises(AssertionError, match=reason):
             assert_runs(tasks, body)
+
+
+def test_time_moves_for_waits(spanmq_tasks: Callable[[Tasks], Tasks]) -> None:
+    own = spanmq_tasks(Tasks("orders"))
+    decided: list[Any] = []
+
+    @own.task
+    def ask(name: str, hours: int) -> Wait:
+        return Wait(name, timeout=timedelta(hours=hours), then=decide.call(name))
+
+    @own.task
+    def decide(name: str, *, signal: Signal = GIVEN) -> None:
+        decided.append((name, signal.body, signal.timed_out))
+
+    clock = Clock(own)
+    ask.send("short", 2)
+    ask.send("long", 3)
+    drain(own)
+    clock.advance(timedelta(hours=1))
+    ask.send("late", 2)
+    assert drain(own) == 1
+    assert assert_waits(own, "short").body == {"task": "decide", "args": {"name": "short"}}
+    clock.advance(timedelta(hours=1))
+    assert drain(own) == 1
+    with pytest.raises(AssertionError, match="no task waits for the signal 'short' in orders"):
+        assert_waits(own, "short")
+    own.signal("long", 17)
+    assert own.signal("late", timed_out=True) == "released"
+    assert own.signal("late", timed_out=True) == "unknown"
+    assert drain(own) == 2
+    assert sorted(decided) == [("late", None, True), ("long", 17, False), ("short", None, True)]
+
+
+def test_task_that_asks_for_a_pause_runs_when_the_time_was_moved(
+    spanmq_client: Client, spanmq_tasks: Callable[[Tasks], Tasks]
+) -> None:
+    own = spanmq_tasks(Tasks("orders"))
+    answers = [429, 200]
+
+    @own.task
+    def charge() -> None:
+        if answers.pop(0) == 429:
+            raise RetryAfter(60)
+
+    charge.send()
+    with pytest.raises(RetryAfter):
+        drain(own)
+    assert drain(own) == 0
+    Clock(own).advance(timedelta(seconds=60))
+    assert drain(own) == 1
+    assert (answers, spanmq_client.queues.metrics("orders").length) == ([], 0)
+
+
+def test_webhook_takes_signed_requests_only(spanmq_client: Client, spanmq_database: str) -> None:
+    spanmq_client.queues.create("orders")
+    spanmq_client.send_batch("orders", [{"n": n} for n in range(2)])
+    with webhook() as hook:
+
+        def push(endpoint: Endpoint) -> None:
+            options: Any = {"until_empty": True, "concurrency": 1, "allow": ["127.0.0.0/8"]}
+            push_worker("orders", endpoint, dsn=spanmq_database, **options).run()
+
+        hook.answers = [200, 410]
+        push(hook.endpoint)
+        assert [(each.body, each.status) for each in hook.received] == [({"n": 0}, 200), ({"n": 1}, 410)]
+        assert len(spanmq_client.dead_letters.list("orders")) == 1
+        spanmq_client.send("orders", 3)
+        with webhook() as other:
+            push(Endpoint(hook.url, ["whsec_" + "A" * 44]))
+            assert (hook.refused, len(hook.received), other.received) == (1, 2, [])

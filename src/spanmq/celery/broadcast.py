@@ -20,6 +20,8 @@ from spanmq.model import Message
 LOG_SECONDS: Final = 300.0
 # How long after a message one with a lower id may be committed, and is still read.
 LATE_SECONDS: Final = 2.0
+# The shortest pause between looks.
+GAP_SECONDS: Final = 0.01
 # Messages of one look.
 LOOK_MAX: Final = 1000
 # What the names of logs end with.
@@ -69,6 +71,7 @@ class Cursor:
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
         self.waiting: deque[Message] = deque()
+        self._looked_at = 0.0
 
     def bind(self, client: Client, exchange: str, pattern: str) -> None:
         """Read what is sent to an exchange and matches a pattern, from now on; create the log of the exchange."""
@@ -90,7 +93,10 @@ class Cursor:
 
     def take(self, client: Client, quantity: int) -> list[Message]:
         """Return up to `quantity` messages."""
-        for log, place in self._places.items() if not self.waiting else ():
+        is_due = not self.waiting and monotonic() >= self._looked_at + GAP_SECONDS
+        if is_due:
+            self._looked_at = monotonic()
+        for log, place in self._places.items() if is_due else ():
             messages = client.peek(log, LOOK_MAX, after=place.after)
             news = filter(place.matches, place.news(messages, monotonic()))
             self.waiting += sorted(news, key=lambda message: -options_of(message.body)["priority"])

@@ -36,11 +36,8 @@ class Upkeep:
         self._transport = transport
         self._session: Session = transport.session
         self._pause = min(transport.polling_interval, lease_seconds / 6)
-        # The ids of the messages that each lease holds.
-        self._leases: dict[tuple[str, int | None], set[int]] = {}
         self._extended_at = 0.0
         self._unsettled: list[tuple[Verb, list[Message]]] = []
-        self._lock = threading.Lock()
         self._is_stopped = False
         self.changed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -58,13 +55,6 @@ class Upkeep:
         self.changed.set()
         if self._thread is not None:
             self._thread.join(self._pause + 1.0)
-
-    def hold(self, messages: list[Message]) -> None:
-        """Extend the leases of received messages from now on."""
-        with self._lock:
-            for message in messages:
-                self._leases.setdefault((message.queue, message.lease_id), set()).add(message.message_id)
-        self.begin()
 
     def settle(self, verb: Verb, messages: list[Message]) -> None:
         """Settle messages; if the server does not answer now, later.
@@ -85,12 +75,6 @@ class Upkeep:
             return
         if stale := [each.message_id for each in outcomes if each.outcome == "stale"]:
             logger.warning("lease_lost verb=%s queue=%s message_ids=%r", verb, messages[0].queue, stale)
-        with self._lock:
-            for message in messages:
-                left = self._leases.get(lease := (message.queue, message.lease_id), set())
-                left.discard(message.message_id)
-                if not left:
-                    self._leases.pop(lease, None)
 
     def _run(self) -> None:
         kept = KeptClient(self._session.dsn, application_name="spanmq celery")
@@ -125,16 +109,15 @@ class Upkeep:
     def _extend(self) -> None:
         if monotonic() < self._extended_at + self.lease_seconds / 3:
             return
-        with self._lock:
-            leases = {lease: len(message_ids) for lease, message_ids in self._leases.items()}
-        began_at = monotonic()
-        for (queue, lease_id), count in leases.items():
-            if lease_id is not None and not self._session.client.extend(queue, lease_id, self.lease_seconds):
-                with self._lock:
-                    is_lost = self._leases.pop((queue, lease_id), None) is not None
-                if is_lost:  # and not settled meanwhile
-                    logger.warning("lease_lost queue=%s messages=%d", queue, count)
-        self._extended_at = began_at
+        self._extended_at = monotonic()
+        held = [channel.qos for channel in [*self._transport.channels]]
+        messages = [message for _, unsettled in self._unsettled for message in unsettled]
+        messages += [message for each in held for message in each.stored()]
+        for queue, lease_id in {(message.queue, message.lease_id or 0) for message in messages}:
+            is_held = self._session.client.extend(queue, lease_id, self.lease_seconds)
+            # What was settled meanwhile is not lost.
+            if not is_held and (count := sum(each.forget(queue, lease_id) for each in held)):
+                logger.warning("lease_lost queue=%s messages=%d", queue, count)
 
     def _settle_again(self) -> None:
         again, self._unsettled = self._unsettled, []
@@ -166,10 +149,6 @@ class Held:
         """How many messages the next receive may return."""
         return min(max(self.prefetch_count - len(self._messages), 0), BATCH) if self.prefetch_count else BATCH
 
-    def can_consume(self) -> bool:
-        """Return whether there is room for a message."""
-        return self.room > 0
-
     def append(self, message: Message, tag: str, cursor: Cursor | None) -> None:
         """Hold a message until it is settled; one that came from a log has a cursor."""
         self._messages[tag] = (message, cursor)
@@ -186,11 +165,24 @@ class Held:
         """Return a message that was not delivered to its queue."""
         self._settle("release", delivery_tag)
 
+    def stored(self) -> list[Message]:
+        """Return the messages that have leases; those of logs have none."""
+        return [message for message, cursor in [*self._messages.values()] if cursor is None]
+
+    def forget(self, queue: str, lease_id: int) -> int:
+        """Hold the messages of a lost lease no longer; return their number."""
+        lost = [
+            tag
+            for tag, (message, _) in [*self._messages.items()]
+            if (message.queue, message.lease_id) == (queue, lease_id)
+        ]
+        return sum(self._messages.pop(tag, None) is not None for tag in lost)
+
     def restore_unacked(self) -> None:
         """Return all messages to their queues."""
-        held, self._messages = self._messages, {}
-        if messages := [message for message, cursor in held.values() if cursor is None]:
-            self._transport.upkeep.settle("release", messages)
+        stored, self._messages = self.stored(), {}
+        if stored:
+            self._transport.upkeep.settle("release", stored)
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
         """Return all messages to their queues at the end of the channel.

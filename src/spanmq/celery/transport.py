@@ -18,14 +18,11 @@ from spanmq.celery.envelope import enclosed, key_of, opened, options_of, pattern
 from spanmq.celery.holding import BATCH, Held, Upkeep
 from spanmq.celery.session import Session
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, NotPossibleError, SpanmqError
-from spanmq.version import __version__
 
 # Pauses between looks at queues without news, between looks at logs, and at logs of a connection that has only these.
 POLL_SECONDS: Final = 1.0
 LOG_PAUSE_SECONDS: Final = 0.5
 REPLY_PAUSE_SECONDS: Final = 0.05
-# The shortest pause between looks at logs.
-GAP_SECONDS: Final = 0.01
 # How long a caller without room for messages waits: acks may be due in its own thread.
 FULL_SECONDS: Final = 0.05
 LEASE_SECONDS: Final = 60.0
@@ -154,7 +151,7 @@ class Channel(virtual.Channel):
             if no_ack:
                 client.ack(received)
             else:
-                upkeep.hold(received)
+                upkeep.begin()
         messages = []
         for message in received:
             tag = uuid()
@@ -167,13 +164,11 @@ class Channel(virtual.Channel):
                     self.qos.reject(tag)
         return messages
 
-    def drain_events(
-        self, timeout: float | None = None, callback: Any = None, stored: bool = True, logs: bool = True
-    ) -> int:
-        """Receive messages of `stored` queues or from `logs`, and deliver what has arrived; return how many."""
+    def drain(self, *, logs: bool) -> int:
+        """Receive messages from `logs` or else of stored queues, and deliver what has arrived; return how many."""
         for tag, consumer in [*self.consumers.items()]:
             room = BATCH if consumer.no_ack else self.qos.room
-            if room and (logs if consumer.queue in self.transport.cursors else stored):
+            if room and (consumer.queue in self.transport.cursors) is logs:
                 messages = self.take(consumer.queue, room, consumer.no_ack)
                 self.arrived += [(consumer, message) for message in messages]
                 # Next time the others come first.
@@ -217,18 +212,12 @@ class Transport(virtual.Transport):
         self.cursors: dict[str, Cursor] = {}
         self.has_failed = False
         self._woken = threading.Event()
-        self._log_pause = REPLY_PAUSE_SECONDS
-        self._looked_at = 0.0
         self._loop: Any = None
         self._is_closed = False
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return the address for a person to read; its parameters may have a password, too."""
         return uri if include_password else maybe_sanitize_url(uri.partition("?")[0], mask)
-
-    def driver_version(self) -> str:
-        """Return the version of spanmq."""
-        return __version__
 
     def establish_connection(self) -> Any:
         """Connect; raises ConnectionFailedError if no server answers."""
@@ -247,13 +236,15 @@ class Transport(virtual.Transport):
         deadline = float("inf") if timeout is None else monotonic() + timeout
         self._woken.set()
         while not self._drain():
-            remaining = deadline - monotonic()
+            remaining, pause = deadline - monotonic(), self.polling_interval
+            if self.cursors:
+                pause = LOG_PAUSE_SECONDS if self.queues_with_room() else REPLY_PAUSE_SECONDS
             if not any(channel.qos.room for channel in self.channels if channel.consumers):
                 self._woken.wait(max(min(remaining, FULL_SECONDS), 0.0))
                 raise TimeoutError
             if remaining <= 0:
                 raise TimeoutError
-            self._woken.wait(min(remaining, self._log_pause if self.cursors else self.polling_interval))
+            self._woken.wait(min(remaining, pause))
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         """Deliver messages in an event loop of kombu."""
@@ -279,7 +270,6 @@ class Transport(virtual.Transport):
             raise NotPossibleError("a connection that is part of your transaction only sends")
         if self.queues_with_room():
             self.upkeep.begin()
-            self._log_pause = LOG_PAUSE_SECONDS
         self.wake()
 
     def queues_with_room(self) -> list[str]:
@@ -290,18 +280,15 @@ class Transport(virtual.Transport):
         return [consumer.queue for consumer in consumers if consumer.queue not in self.cursors]
 
     def _drain(self) -> int:
-        """Deliver messages of logs, after a pause or if woken, and then of queues, if woken; return how many."""
+        """Deliver messages of logs, and then those of queues, if woken; return how many."""
         is_woken = self._woken.is_set()
         self._woken.clear()
-        count, pause = 0, GAP_SECONDS if is_woken else self._log_pause
+        channels = [*self.channels]
         try:
             # First, because a command, such as to revoke a task, may have been sent before the task.
-            if monotonic() - self._looked_at >= pause:
-                self._looked_at = monotonic()
-                count += sum(channel.drain_events(stored=False) for channel in [*self.channels])
-            if is_woken:
-                count += sum(channel.drain_events(logs=False) for channel in [*self.channels])
+            count: int = sum(channel.drain(logs=True) for channel in channels)
+            count += sum(channel.drain(logs=False) for channel in channels if is_woken)
+            return count
         except TEMPORARY:
             self.has_failed = True
             raise
-        return count

@@ -309,6 +309,9 @@ WORDS: Final[dict[str, Any]] = {
     "[queue]": SomeQueue,
     "--queue": ForQueue,
     "queues": SomeQueues,
+    "timed_out": Annotated[
+        bool, typer.Option("--timed-out", help="End the wait as if its time was over, without a body.")
+    ],
     "token queues": Annotated[list[str], typer.Option("--queue", "-q", help=QUEUES_HELP)],
     "token verbs": Annotated[list[str], typer.Option("--verb", "-v", help=VERBS_HELP)],
     "receiver": ReceiverName,

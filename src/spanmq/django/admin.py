@@ -98,12 +98,16 @@ class DeadLetterAdmin(RowAdmin):
     def redrive(self, request: Any, letters: Any) -> None:
         """Return the selected dead letters to their queues, to be visible after the delay of each policy."""
         with _acting(request) as client:
-            n = sum(
-                each.beside is None
+            is_left = [
+                each.beside is not None
                 for queue, ids in _by_queue(letters).items()
                 for each in client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids))
-            )
+            ]
+        n = is_left.count(False)
         self.message_user(request, f"Redriven: {n} dead letters are in their queues again.", messages.SUCCESS)
+        if any(is_left):
+            text = f"{len(is_left) - n} stay: another message in the queue has the same dedup id."
+            self.message_user(request, text, messages.WARNING)
 
     @admin.action(permissions=["delete"], description="Delete selected %(verbose_name_plural)s")  # type: ignore[untyped-decorator]
     def delete_selected(self, request: Any, letters: Any) -> Any:

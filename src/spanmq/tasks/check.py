@@ -26,6 +26,7 @@ PAGES: Final = 5
 # Larger bodies are not read.
 BODY_BYTES_MAX: Final = 16_384
 DEAD_LETTERS_MAX: Final = 1_000
+WAITS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +34,9 @@ class QueuedCalls:
     """Messages of a `queue` that this program handles in one way, as the `sentence` says.
 
     They are for `task`, None where that is not known. `place` is where they are: "waiting", "delayed", "scheduled",
-    "dead", or "noted" for what a sender noted and none of the messages shows. `count` is how many were found.
-    `verdict` is "fits", "fits by default" (arguments are missing that have one), "fails" or "unread". `is_breaking`
-    says that they are queued and could not run.
+    "parked" (for a signal), "dead", or "noted" for what a sender noted and none of the messages shows. `count` is how
+    many were found. `verdict` is "fits", "fits by default" (arguments are missing that have one), "fails" or "unread".
+    `is_breaking` says that they are queued and could not run.
     """
 
     queue: str
@@ -106,10 +107,16 @@ async def _check_queue(
     schedules = await client.schedules.list(queues=[queue], body_bytes_max=BODY_BYTES_MAX)
     # A worker of this program sets its own anew.
     bodies += [("scheduled", each.body) for each in schedules if not state_of(each, catalog)]
+    waits = await client.signals.list(
+        queue, only_waits=True, limit=WAITS_MAX + 1, body_bytes_max=BODY_BYTES_MAX
+    )
+    bodies += [("parked", each.body) for each in waits[:WAITS_MAX]]
     fits = Counter((place, fit_of(catalog, queue, body)) for place, body in bodies)
     found = [
         _queued(catalog, queue, place, fit, count) for (place, fit), count in sorted(fits.items(), key=str)
     ]
+    if len(waits) > WAITS_MAX:
+        found.append(_waits_sampled(queue))
     if not sample.is_complete:
         read = {(fit.task, fit.reason) for place, fit in fits if place in ("waiting", "delayed")}
         found.append(_sampled(queue, sample))
@@ -219,6 +226,19 @@ def _sampled(queue: str, sample: Sample) -> QueuedCalls:
         queue=queue, task=None, place="waiting", count=sample.length - len(sample.messages), verdict="unread",
         sentence=sentence, is_breaking=False,
     )  # fmt: skip
+
+
+def _waits_sampled(queue: str) -> QueuedCalls:
+    sentence = f"more than {WAITS_MAX:,} messages for {queue} are parked for a signal: the first ones by name were read"
+    return QueuedCalls(
+        queue=queue,
+        task=None,
+        place="parked",
+        count=1,
+        verdict="unread",
+        sentence=sentence,
+        is_breaking=False,
+    )
 
 
 def _noted(

@@ -281,7 +281,7 @@ class Handling:
             if isinstance(each, BatchCall):
                 self._catalog.sender.send_batch(client, each)
             elif isinstance(each, Wait):
-                self._catalog.sender.wait(client, each)
+                self._catalog.sender.wait(client, each, message)
 
     async def _follow_async(
         self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
@@ -299,7 +299,7 @@ class Handling:
             if isinstance(each, BatchCall):
                 await self._catalog.sender.send_batch_async(client, each)
             elif isinstance(each, Wait):
-                await self._catalog.sender.wait_async(client, each)
+                await self._catalog.sender.wait_async(client, each, message)
 
     async def _call_in_transaction(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery

@@ -13,7 +13,7 @@ from spanmq.client.argument import Seconds
 from spanmq.codec.body import ValidJson
 from spanmq.codec.encryption import Unopened
 from spanmq.errors import InvalidArgumentError, SpanmqError, TaskFailedError
-from spanmq.model import Failure
+from spanmq.model import Failure, Message
 from spanmq.tasks.call import Call, Place
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.results import check_batch, header_of
@@ -233,13 +233,13 @@ class Sender:
         sent: SentBatch = await sends([*batch.calls, batch.then])
         return sent
 
-    def wait(self, client: Client, wait: Wait) -> None:
-        """Have the call of a wait sent when its signal comes."""
-        self.around(lambda calls: [client.signals.park(**parked(wait, calls))])([wait.then])
+    def wait(self, client: Client, wait: Wait, waiter: Message) -> None:
+        """Have the call of a wait, which the task of a message returned, sent when its signal comes."""
+        self.around(lambda calls: [client.signals.park(**parked(wait, waiter, calls))])([wait.then])
 
-    async def wait_async(self, client: AsyncClient, wait: Wait) -> None:
-        """Have the call of a wait sent when its signal comes, from async code."""
-        await self.around(partial(_park, client, wait))([wait.then])
+    async def wait_async(self, client: AsyncClient, wait: Wait, waiter: Message) -> None:
+        """Have the call of a wait sent when its signal comes, from async code; the twin of `wait`."""
+        await self.around(partial(_park, client, wait, waiter))([wait.then])
 
     def _send(self, client: Client, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
@@ -299,11 +299,11 @@ class Sender:
         return [sent[place] for place in range(len(sent))]
 
 
-async def _park(client: AsyncClient, wait: Wait, calls: Iterable[Call]) -> list[int | None]:
-    return [await client.signals.park(**parked(wait, calls))]
+async def _park(client: AsyncClient, wait: Wait, waiter: Message, calls: Iterable[Call]) -> list[int | None]:
+    return [await client.signals.park(**parked(wait, waiter, calls))]
 
 
-def parked(wait: Wait, calls: Iterable[Call]) -> dict[str, Any]:
+def parked(wait: Wait, waiter: Message, calls: Iterable[Call]) -> dict[str, Any]:
     """Return the arguments of `signals.park` for a wait, whose call the middleware may have changed."""
     [then] = calls
     return {
@@ -313,6 +313,8 @@ def parked(wait: Wait, calls: Iterable[Call]) -> dict[str, Any]:
         "wait_for": wait.timeout,
         "headers": then.headers,
         "group": then.group,
+        # Without an id it is a test's.
+        "waiter": waiter if waiter.message_id else None,
     }
 
 

@@ -20,6 +20,7 @@ class SignalOptions(Place, total=False):
 
     queue: str
     keep_for: Seconds
+    timed_out: bool
 
 
 class WithoutArguments(Protocol):
@@ -82,5 +83,5 @@ def signal_of(message: Message, task: str) -> Signal:
 
 def signal_arguments(queue: str, name: str, body: object, options: SignalOptions) -> dict[str, Any]:
     """Return the arguments of `client.signals.send`."""
-    keep_for = {"keep_for": options["keep_for"]} if "keep_for" in options else {}
-    return {"queue": options.get("queue", queue), "name": name, "body": body, **keep_for}
+    arguments: dict[str, Any] = {"queue": queue, "name": name, "body": body}
+    return arguments | {name: options[name] for name in ("queue", "keep_for", "timed_out") if name in options}

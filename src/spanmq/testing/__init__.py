@@ -5,6 +5,7 @@ from spanmq.testing.databases import new_database, wait_until_waiting, with_data
 from spanmq.testing.tasks import (
     Clock,
     assert_sent,
+    assert_waits,
     drain,
     drain_async,
     perform,
@@ -13,12 +14,16 @@ from spanmq.testing.tasks import (
     sent,
     with_resource,
 )
+from spanmq.testing.webhook import PushedMessage, Webhook, webhook
 
 __all__ = [
     "Clock",
+    "PushedMessage",
+    "Webhook",
     "assert_runs",
     "assert_sent",
     "assert_visible",
+    "assert_waits",
     "drain",
     "drain_async",
     "new_database",
@@ -27,6 +32,7 @@ __all__ = [
     "record_progress",
     "sent",
     "wait_until_waiting",
+    "webhook",
     "with_database",
     "with_resource",
 ]

@@ -26,7 +26,7 @@ from spanmq.client import AsyncClient, Client, cron
 from spanmq.client.handled import HANDLED
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
-from spanmq.model import Leased, Message
+from spanmq.model import Leased, Message, SignalEntry
 from spanmq.tasks import Call, Sent, Task, Tasks
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
@@ -149,6 +149,19 @@ def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
     raise AssertionError(f"{task} was not sent with {arguments}; in the queues: {bodies}")
 
 
+def assert_waits(tasks: Tasks, name: str, *, queue: str | None = None) -> SignalEntry:
+    """Return the wait for the signal `name` in a `queue` (None: that of the `tasks`); raises AssertionError for none.
+
+    Its `body` is that of the task that follows, with `task` and `args`; `until` is the time of its timeout.
+    """
+    waits = list(_waits(tasks.catalog, queue or tasks.name))
+    for wait in waits:
+        if wait.name == name:
+            return wait
+    names = [wait.name for wait in waits]
+    raise AssertionError(f"no task waits for the signal {name!r} in {queue or tasks.name}; there are {names}")
+
+
 @contextmanager
 def with_resource(tasks: Tasks, value: Any, kind: Any = None) -> Iterator[None]:
     """Have `tasks` get this `value`, within the block, in place of the resource of type `kind`; None: the value's
@@ -188,19 +201,22 @@ class _Recorder:
 
 
 class Clock:
-    """Moves the time for `tasks`, those of one database: for delays, retries and periodic tasks.
+    """Moves the time for `tasks`, those of one database: for delays, retries, waits for signals and periodic tasks.
 
     The clock of the server stays as it is; what expires, and how long a task is unique, is not moved.
     """
 
     def __init__(self, tasks: Tasks) -> None:
         self._catalog = tasks.catalog
-        self._began_at = self._now = datetime.now(UTC)
+        self._now = datetime.now(UTC)
+        # The times by which it was moved, and when.
+        self._moves: list[tuple[datetime, timedelta]] = []
 
     def advance(self, time: timedelta) -> None:
         """Move the time forward by `time`, a timedelta.
 
-        Messages that become due in this time are due now, and each periodic task is sent for each of its times in it.
+        Messages that become due in this time are due now, waits for signals that end in it have timed out, and each
+        periodic task is sent for each of its times in it.
         Raises what `Client.send` raises, and InvalidArgumentError for an invalid expression of a periodic task.
         """
         client = self._catalog.sender.clients.client()
@@ -208,6 +224,12 @@ class Clock:
         for message in _peek(self._catalog):
             if message.leased_until > now:
                 client.set_vt(message.queue, message.message_id, max(message.leased_until - time, now))
+        self._moves.append((now, time))
+        for queue in self._catalog.queues:
+            for wait in _waits(self._catalog, queue):
+                moved = sum((by for at, by in self._moves if at >= wait.made_at), timedelta())
+                if wait.until <= now + moved:
+                    client.signals.send(queue, wait.name, timed_out=True)
         until = self._now + time
         for name, each in self._catalog.periodic.items():
             times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
@@ -334,6 +356,13 @@ def _peek(catalog: Catalog) -> Iterator[Message]:
         while page := client.peek(queue, PAGE, after=after):
             yield from page
             after = page[-1].message_id
+
+
+def _waits(catalog: Catalog, queue: str) -> Iterator[SignalEntry]:
+    client, after = catalog.sender.clients.of(), None
+    while page := client.signals.list(queue, after=after, limit=PAGE, only_waits=True):
+        yield from page
+        after = page[-1].name
 
 
 class _Session:

@@ -97,7 +97,7 @@ OF_ONE_QUEUE = (
     + """,
     members as (select m.msg_id, m.group_key from all_members m where m.queue_id = {queue_id}),
     found_rows as (
-        select m.msg_id, m.group_key, l.headers, g.log_name, l.tableoid::regclass::text as found_in
+        select m.msg_id, m.group_key, l.message, l.headers, g.log_name, l.tableoid::regclass::text as found_in
         from members m
         left join spanmq_core.segment g on g.queue_id = {log_id} and m.msg_id between g.lo and g.hi
         left join {log} l on l.msg_id = m.msg_id
@@ -110,7 +110,9 @@ select 'a message stands once in the log', format('%s: %s times', f.msg_id, coun
 from found_rows f group by f.msg_id having count(*) > 1
 union all
 select 'the row has the group of its message', format('%s: %s', f.msg_id, f.group_key)
-from found_rows f where f.group_key is distinct from spanmq_core.group_of(f.headers)
+from found_rows f
+where f.group_key is distinct from spanmq_core.group_in(
+    (select q.group_by from spanmq_core.queue q where q.queue_id = {queue_id}), f.message, f.headers)
 union all
 select 'the view shows the messages', format('%s, %s', m.msg_id, q.msg_id)
 from members m full join {view} q on q.msg_id = m.msg_id

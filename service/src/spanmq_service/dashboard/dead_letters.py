@@ -28,6 +28,8 @@ CATEGORIES: Final = ("TRANSIENT", "DEPENDENCY", "PERMANENT", "BUSINESS", "UNKNOW
 WHICH: Final = {"waiting": False, "redriven": True, "all": None}
 NOTICES: Final = {
     "redriven": "Redriven: {n} dead letters are in the queue again, hidden for the delay.",
+    "partly": "Redriven: {n} dead letters are in the queue again, hidden for the delay. Others stay: another message"
+    " in the queue has the same dedup id.",
     "discarded": "Discarded: {n} dead letters were deleted.",
 }
 FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where", "letters")
@@ -126,7 +128,8 @@ async def redrive(visit: Visit) -> Response:
     except (InvalidArgumentError, NotPossibleError) as error:
         return await _preview_redrive(visit, fields, error.message)
     n = sum(each.beside is None for each in found)
-    return go(address("/queue/dead-letters", queue=visit.queue, done="redriven", n=n))
+    done = "redriven" if n == len(found) else "partly"
+    return go(address("/queue/dead-letters", queue=visit.queue, done=done, n=n))
 
 
 async def ask_discard(visit: Visit) -> Response:

@@ -21,7 +21,7 @@ MEANINGS: Final = {
     "discarded": "It was a dead letter, and was discarded.",
     "unknown": "It was never sent, or was purged, or ended long ago.",
 }
-# The states whose meaning says it all, or whose page has a section of its own.
+# The states of messages that are not in the queue. Their meaning, or a section of the page, says what explain() does.
 ENDED: Final = ("dead", "completed", "cancelled", "expired", "discarded")
 NOTICES: Final = {
     "shown": "The message is visible now.",
@@ -36,7 +36,9 @@ async def answer(visit: Visit) -> Response:
         raise RefusedError(400, "Which message?", "The URL has no id of a message.")
     client = visit.backend.client
     state = await client.inspect.state(queue, message_id)
-    reasons = [] if state in ENDED else await client.inspect.explain(queue, message_id)
+    reasons = await client.inspect.explain(queue, message_id)
+    if state in ENDED:
+        reasons = [reason for reason in reasons if reason.code == "waits"]
     before = max(message_id - 1, 0)
     waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
     archived = await client.inspect.archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)

@@ -72,10 +72,10 @@ class AsyncDeadLetters:
         """Redrive up to `limit` dead letters of a `queue` that match the `filters`, the lowest ids first; none twice.
 
         Returns them, and those that are left because another message in the queue has their dedup_id (`dedup_until`):
-        they have its id as `beside`. A redriven message becomes visible after `delay` seconds (None: the
-        `redrive_delay` of the policy, 0: at once). With a `rate`, that many messages become visible a second. They keep
-        their ids and their history; their attempts start again. With `dry_run` nothing is done; the list has the
-        messages that would be redriven.
+        they have its id as `beside`, and no `visible_at`; a loop ends when none has one. A redriven message becomes
+        visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once). With a `rate`, that many
+        messages become visible a second. They keep their ids and their history; their attempts start again. With
+        `dry_run` nothing is done; the list has the messages that would be redriven.
 
         A `patch` (JSON Patch, RFC 6902, without `copy`) changes the body of each, of all or of none:
         InvalidArgumentError if more than `limit` match or the patch does not fit one of them, NotPossibleError
@@ -105,10 +105,10 @@ class AsyncDeadLetters:
     ) -> int:
         """Redrive the dead letter of a `queue` with this `message_id`; return its id.
 
-        Its new `body` is any value that JSON can represent, its new `headers` a mapping; without them they stay. It is
-        visible after `delay` seconds (None: the `redrive_delay` of the policy, 0: at once). Raises NotFoundError if no
-        dead letter of this id waits, DedupIdInUseError if another message in the queue has its dedup_id,
-        InvalidBodyError, and QueueNotFoundError.
+        Its new `body` is any value that JSON can represent, its new `headers` a mapping; without them they stay. If
+        they name another group, it goes into that one. It is visible after `delay` seconds (None: the `redrive_delay`
+        of the policy, 0: at once). Raises NotFoundError if no dead letter of this id waits, DedupIdInUseError if
+        another message in the queue has its dedup_id, InvalidBodyError, and QueueNotFoundError.
         """
         encode = self._codec.of(queue).encode
         arguments = (

@@ -8,7 +8,10 @@ create table spanmq_core.signal (
     headers jsonb,                 -- the headers of the message
     made_at timestamptz not null,
     until timestamptz not null,    -- when the message is sent without the signal, or the signal is forgotten
+    of_queue_id int,               -- the message whose handler waits; null: not known
+    of_msg_id bigint,
     primary key (queue_id, name)
 );
+create index signal_of on spanmq_core.signal (of_queue_id, of_msg_id) where of_msg_id is not null;
 create index signal_wait on spanmq_core.signal (until) where is_wait;
 create index signal_kept on spanmq_core.signal (until) where not is_wait;

@@ -26,12 +26,13 @@ end $$;
 -- a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They
 -- keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at,
 -- with the body that it had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the
--- body of each. Then it is all of them or none: it waits for dead letters that another transaction acts on, and raises
--- MQ002 if more than qty fit the filters, or the patch does not fit one of them; MQ004 for an encrypted body. With
--- dry_run the first ten have their bodies before and after it. new_messages has the new bodies of dead_letter_ids by
--- their places; null: as it was. A dead letter whose dedup_id another message holds (dedup_until of send_messages())
--- stays one, with a patch too: its row has the other message as `beside`, and no visible_at; it counts in qty. Raises
--- MQ002, MQ020, MQ060 as redrive_message().
+-- body of each, and with group_by in the policy its group. Then it is all of them or none: it waits for dead letters
+-- that another transaction acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of
+-- them; MQ004 for an encrypted body. With dry_run the first ten have their bodies before and after it. new_messages has
+-- the new bodies of dead_letter_ids by their places; null: as it was. A dead letter whose dedup_id another message has
+-- (dedup_until of send_messages()) stays one, with a patch too: its row has the other message as `beside`, and no
+-- visible_at; it counts in qty, so a loop ends when no row has a visible_at. Raises MQ002, MQ020, MQ060 as
+-- redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null,
     since timestamptz default null,
@@ -107,14 +108,34 @@ begin
         body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
                      else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)],
                                    letter.message) end;
-        if body is distinct from letter.message then
-            perform spanmq_core.check_own(this, letter.msg_id);
-            perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
-            letter.message := body;
-        end if;
-        edited := edited || letter;
+        edited := edited || spanmq_core.with_change(this, letter, body, letter.headers);
     end loop;
     return edited;
+end $$;
+
+-- A dead letter with this body and these headers. If they name another group than its own, it goes into that group,
+-- where it comes by its id.
+create or replace function spanmq_core.with_change(
+    this spanmq_core.queue, letter spanmq_core.revived, body jsonb, headers jsonb
+) returns spanmq_core.revived
+language plpgsql as $$
+declare
+    key text := spanmq_core.group_in(this.group_by, body, headers);
+begin
+    if (body, headers) is not distinct from (letter.message, letter.headers) then
+        return letter;
+    end if;
+    perform spanmq_core.check_own(this, letter.msg_id);
+    if body is distinct from letter.message then
+        perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
+    end if;
+    -- The policy may name groups by another place than when the message was sent.
+    if key is distinct from spanmq_core.group_in(this.group_by, letter.message, letter.headers) then
+        letter.group_key := key;
+    end if;
+    letter.message := body;
+    letter.headers := headers;
+    return letter;
 end $$;
 
 -- Raises MQ060 for a message that other queues of the log have too: they would get it changed.
@@ -144,10 +165,10 @@ language sql immutable as $$
 $$;
 
 -- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a
--- message too), visible after `delay` seconds (null: as redrive()). It stays in its group and at its place. Returns its
--- msg_id.
--- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers of another group, MQ060 for a repair of what
--- another queue of the same log (a subscription) still has: it is one message; MQ066 if another message holds its
+-- message too), visible after `delay` seconds (null: as redrive()). It is in the group that these name, at the place of
+-- its id. Returns its msg_id.
+-- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers that are not an object, MQ060 for a change of
+-- what another queue of the same log (a subscription) still has: it is one message; MQ066 if another message holds its
 -- dedup_id. Else as redrive().
 create or replace function spanmq_call.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null,
@@ -158,31 +179,17 @@ declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, null);
     letter spanmq_core.revived;
-    was text;
 begin
     select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     perform spanmq_core.raise_if(not found,
         format('queue %s has no pending dead letter %s', this.name, coalesce(redrive_message.msg_id::text, 'NULL')),
         'spanmq.state() returns the state of the message.', 'MQ021');
-    if headers is not null then
-        perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
-            format('headers must be a JSON object, got: %s', left(headers::text, 100)),
-            'Such as {"x-pgmq-group": "a"}.');
-        was := spanmq_core.group_in(this.group_by, letter.message, letter.headers);
-        letter.headers := nullif(headers, 'null');
-        perform spanmq_core.raise_if(
-            spanmq_core.group_in(this.group_by, letter.message, letter.headers) is distinct from was,
-            format('the headers must keep the group of the message: %s', coalesce(quote_literal(was), 'none')),
-            format('It is in %s.', coalesce(this.group_by, 'the header x-pgmq-group')));
-    end if;
-    if message is not null then
-        perform spanmq_core.check_bodies(this, array[message]);
-        letter.message := message;
-    end if;
-    if message is not null or headers is not null then
-        perform spanmq_core.check_own(this, letter.msg_id);
-    end if;
+    perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
+        format('headers must be a JSON object, got: %s', left(headers::text, 100)),
+        'Such as {"x-pgmq-group": "a"}.');
+    letter := spanmq_core.with_change(this, letter, coalesce(message, letter.message),
+                                      case when headers is null then letter.headers else nullif(headers, 'null') end);
     perform spanmq_core.raise_held(spanmq_core.dedup_id_of(letter.headers), b.id)
         from unnest(spanmq_core.beside(this, array[letter], false)) b (id) where b.id is not null;
     perform spanmq_core.revive(this, array[letter], visible_from, null);
@@ -238,11 +245,13 @@ begin
                greatest(spanmq_core.visible_at(visible_from, rate, l.ordinality), clock_timestamp()), l.priority,
                hashtextextended(l.group_key, 0), l.group_key
         from unnest(letters) with ordinality l;
-    delete from spanmq_core.blocked_group b using unnest(letters) l
-        where l.group_key is not null and b.queue_id = this.queue_id and b.group_hash = hashtextextended(l.group_key, 0)
-        and b.msg_id = l.msg_id;
-    update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
-        where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l));
+    -- The group that it blocked, which a change may have left.
+    with redriven as (
+        update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
+            where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l))
+            returning d.msg_id, hashtextextended(d.group_key, 0) as group_hash)
+    delete from spanmq_core.blocked_group b using redriven r
+        where b.queue_id = this.queue_id and b.group_hash = r.group_hash and b.msg_id = r.msg_id;
     insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*)
         from unnest(letters) l group by l.category;
     -- Not announce(): subscribers have nothing of it.

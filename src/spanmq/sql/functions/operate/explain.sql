@@ -7,6 +7,7 @@
 -- statement that would end it; another reason may follow.
 --   unknown, unpublished, dead, completed, cancelled, expired, discarded
 --                    the message is not in the queue (as state() says); unpublished: its bulk write is not published
+--   waits            its handler has left a message that waits for a signal (wait_for_signal())
 --   delayed, retry   it is hidden until then; retry: after a failure
 --   leased, reserved, stream  a receiver has it; reserved: a worker, which has not begun; stream: a batch of a stream
 --   ends             the next claim that meets it ends it: it expired, was cancelled, or has no attempt left
@@ -123,6 +124,7 @@ begin
                    select max(f.failed_at) from spanmq_core.failures_of(this.queue_id, id) f
                    where state in ('cancelled', 'expired', 'discarded') and f.outcome = 'cancelled')))), '{}'),
                null::text;
+    return query select * from spanmq_core.explain_waits(this, id);
 end $$;
 
 -- A hidden message: what hides it. A row.

@@ -7,11 +7,12 @@
 
 -- Sends a message into the queue when the signal of this name comes, or `timeout` seconds from now; at once, if the
 -- signal came before and is kept. Its header x-spanmq-signal has the name, and the body of the signal, or timed_out.
--- Returns the id of a message that was sent at once, else null. Raises MQ067 if another message waits for the name,
--- MQ002 for a name that is empty or has over 255 bytes, and what send() raises. Waits for transactions that have used
--- the name.
+-- The three of the waiter are those of a leased message, whose handler waits: explain() of it shows the wait. Returns
+-- the id of a message that was sent at once, else null. Raises MQ067 if another message waits for the name, MQ002 for a
+-- name that is empty or has over 255 bytes, and what send() raises. Waits for transactions that have used the name.
 create or replace function spanmq_call.wait_for_signal(
-    queue text, name text, message jsonb, timeout double precision, headers jsonb default null
+    queue text, name text, message jsonb, timeout double precision, headers jsonb default null,
+    waiter_queue text default null, waiter_id bigint default null, waiter_lease bigint default null
 ) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -23,7 +24,12 @@ begin
         'the headers of a message must be a JSON object', 'Such as {"x-pgmq-group": "a"}.');
     perform spanmq_core.check_bodies(this, array[message]);
     wait := (this.queue_id, name, true, message, case when jsonb_typeof(headers) = 'object' then headers end,
-             clock_timestamp(), spanmq_core.after(timeout, 'timeout'));
+             clock_timestamp(), spanmq_core.after(timeout, 'timeout'),
+             null, null);
+    -- The lease proves that the caller has the message.
+    select u.queue_id, u.msg_id into wait.of_queue_id, wait.of_msg_id
+        from spanmq_core.queue q join spanmq_core.unsettled u on u.queue_id = q.queue_id
+        where q.folded_name = lower(waiter_queue collate "C") and u.msg_id = waiter_id and u.lease_id = waiter_lease;
     kept := spanmq_core.enter_signal(this, wait);
     if kept.name is null then
         return null;
@@ -33,7 +39,8 @@ begin
     elsif kept.until <= wait.made_at then
         -- Forgotten: the row becomes that of the wait.
         update spanmq_core.signal s
-            set (is_wait, body, headers, made_at, until) = (true, wait.body, wait.headers, wait.made_at, wait.until)
+            set (is_wait, body, headers, made_at, until, of_queue_id, of_msg_id)
+                = (true, wait.body, wait.headers, wait.made_at, wait.until, wait.of_queue_id, wait.of_msg_id)
             where s.queue_id = this.queue_id and s.name = wait.name;
         return null;
     end if;
@@ -43,9 +50,11 @@ end $$;
 -- Sends the message that waits for the signal of this name, with the body in its header x-spanmq-signal, and returns
 -- 'released'. If none waits, the signal is kept for the next wait, for keep_for seconds: 'kept', or 'replaced' if it
 -- takes the place of one that was kept. Raises MQ002 for a name that is empty or has over 255 bytes and a body of over
--- 64 KB, and what send() raises. Waits for transactions that have used the name.
+-- 64 KB, and what send() raises. Waits for transactions that have used the name. With timed_out it ends the wait as its
+-- time would, without a body, and keeps nothing: 'unknown' if none waits.
 create or replace function spanmq_call.signal(
-    queue text, name text, body jsonb default null, keep_for double precision default 86400
+    queue text, name text, body jsonb default null, keep_for double precision default 86400,
+    timed_out boolean default false
 ) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -57,7 +66,17 @@ begin
     perform spanmq_core.raise_if(octet_length(body::text) > 65536,
         format('the body of a signal must have at most 64 KB, got: %s bytes', octet_length(body::text)),
         'Store it elsewhere, and send its key.');
-    known := spanmq_core.enter_signal(this, (this.queue_id, name, false, body, null, at_, kept_until));
+    if timed_out then
+        perform spanmq_core.hold_queue(this);
+        select * into known from spanmq_core.signal s
+            where s.queue_id = this.queue_id and s.name = signal.name and s.is_wait for update;
+        if not found then
+            return 'unknown';
+        end if;
+        perform spanmq_core.end_wait(this, known, '{"timed_out": true}');
+        return 'released';
+    end if;
+    known := spanmq_core.enter_signal(this, (this.queue_id, name, false, body, null, at_, kept_until, null, null));
     if known.is_wait then
         perform spanmq_core.end_wait(this, known, jsonb_build_object('body', body));
         return 'released';
@@ -134,20 +153,37 @@ begin
     end loop;
 end $$;
 
+-- For explain(): the messages that the handler of this message has left to wait for a signal.
+create or replace function spanmq_core.explain_waits(this spanmq_core.queue, id bigint)
+returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+begin
+    return query
+        select 'waits'::text, format('Its handler has left a message for queue %s, which waits for the signal "%s".',
+                                     q.name, s.name),
+               s.until, jsonb_build_object('queue', q.name, 'signal', s.name, 'since', s.made_at),
+               format('select spanmq.signal(%L, %L)', q.name, s.name)
+        from spanmq_core.signal s join spanmq_core.queue q on q.queue_id = s.queue_id
+        where s.of_queue_id = this.queue_id and s.of_msg_id = id and s.is_wait order by q.name, s.name limit 10;
+end $$;
+
 -- The messages of a queue that wait for a signal (is_wait), and the signals that are kept, by their names, those after
--- `after`, at most qty. until: when the message is sent without the signal, or the signal is forgotten.
-create or replace function spanmq_call.list_signals(queue text, after text default null, qty integer default 100)
-returns table (name text, is_wait boolean, body jsonb, headers jsonb, made_at timestamptz, until timestamptz)
+-- `after`, at most qty; with only_waits no kept signals. until: when the message is sent without the signal, or the
+-- signal is forgotten. A body of more than body_bytes_max bytes, as it is stored, is replaced by {"spanmq.cut": bytes}.
+create or replace function spanmq_call.list_signals(
+    queue text, after text default null, qty integer default 100, only_waits boolean default false,
+    body_bytes_max integer default null
+) returns table (name text, is_wait boolean, body jsonb, headers jsonb, made_at timestamptz, until timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp :pinned as $$
 #variable_conflict use_column
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    perform spanmq_core.check_quantity(qty);
+    perform spanmq_core.check_quantity(qty), spanmq_core.check_body_bytes(body_bytes_max);
     return query
-        select s.name, s.is_wait, s.body, s.headers, s.made_at, s.until
+        select s.name, s.is_wait, spanmq_core.cut(s.body, body_bytes_max), s.headers, s.made_at, s.until
         from spanmq_core.signal s
         where s.queue_id = this.queue_id and (after is null or s.name > after collate "C")
-          and (s.is_wait or s.until > clock_timestamp())
+          and (s.is_wait or not only_waits and s.until > clock_timestamp())
         order by s.name limit qty;
 end $$;

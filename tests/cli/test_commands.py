@@ -245,7 +245,7 @@ def test_command_that_is_not_installed_says_what_to_install(
     assert (done.code, done.out) == (1, "")
     assert f"{command} is a command of spanmq-{part}" in done.err
     assert f"hint: pip install 'spanmq[{part}]'\n" in done.err
-    told = rf"^  {command.split(maxsplit=1)[0]} [^.]*pip\s+install 'spanmq\[{part}\]'\.$"
+    told = rf"^  {command.split(maxsplit=1)[0]} [^.]*pip\s+install\s+'spanmq\[{part}\]'\.$"
     assert re.search(told, spanmq("--help", dsn=None).out, re.MULTILINE)
 
 

@@ -10,7 +10,9 @@ STAMP := $(VENV)/.spanmq-setup
 PARTS := service spark lab
 SOURCES = $(wildcard src $(PARTS:%=%/src) tests tools bench examples)
 CHECKED = $(wildcard src $(PARTS:%=%/src) tests tools bench)
-GENERATORS = $(wildcard tools/generate_*.py)
+# The client without async is first: commands and pages are made of its methods.
+SYNC := tools/generate_sync.py
+GENERATORS = $(wildcard $(SYNC)) $(filter-out $(SYNC),$(wildcard tools/generate_*.py))
 # Tests wait for processes and for PostgreSQL more than they compute: two workers leave half of two cores idle.
 WORKERS ?= 3
 ARGS ?=

@@ -8,6 +8,7 @@ from tests.cli.program import do
 from tests.service.route_table import ROUTES, Route
 from tests.service.running import Running, service, token
 
+from spanmq.client import Client
 from spanmq_service.app import description
 from spanmq_service.guard.caller import VERBS, Caller
 
@@ -108,13 +109,25 @@ def test_settling_takes_the_scope_of_the_receipts_queue(
 def test_lists_show_what_the_token_may_look_at(
     asking: httpx.Client, service_database: str, tokens: dict[tuple[str, str], str]
 ) -> None:
-    do(service_database, "select pgmq.send('theirs', '1')")
+    with Client(service_database) as client:
+        client.send_batch("theirs", [1, 2])
+        client.reject(client.receive("theirs"), "no")
+        client.admin.pipeline_runs.begin("export", "theirs")
+    do(service_database, "select spanmq.report_worker('{theirs}', 'worker-7', 1, 1)")
+    do(service_database, "select spanmq.receiver_open('theirs', label => 'lake')")
+    shown = set()
     for route in ROUTES:
         if route.scope is not None and route.scope.of == "filtered":
-            headers = {"Authorization": f"Bearer {tokens['look', 'mine']}"}
-            done = asking.get(route.path, headers=headers)
-            assert done.status_code == 200
-            assert "theirs" not in done.text, route.path
+            for queues in ("mine", "*"):
+                headers = {"Authorization": f"Bearer {tokens['look', queues]}"}
+                done = asking.get(route.path, headers=headers)
+                assert done.status_code == 200
+                if "theirs" in done.text:
+                    shown.add((route.path, queues))
+    assert {queues for _, queues in shown} == {"*"}, shown
+    # So there was something to hide.
+    lists = {"queues", "metrics", "health", "count", "attention", "workers", "dead-letters", "receivers"}
+    assert {path for path, _ in shown} >= {f"/v1/{name}" for name in {*lists, "pipeline-runs"}}
 
 
 def test_schedule_takes_the_scope_of_its_queue_now_and_then(

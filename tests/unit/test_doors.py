@@ -8,9 +8,10 @@ import pytest
 import typer
 
 from spanmq.cli.app import NOUNS, VERBS, app
+from spanmq.cli.doors import derived
 from spanmq.client import AsyncClient, Client
 from spanmq.client.door import REQUIRED, bound, method_of, parameters_of, result_of, words_of
-from spanmq.doors import DOORS, Door, Http
+from spanmq.doors import DOORS, Door, Http, door
 from spanmq_service.app import TABLES
 from spanmq_service.guard.access import Scope
 
@@ -132,3 +133,15 @@ def test_words_of_a_method_are_those_before_what_it_raises(queue: Any, first: st
         "Each is kept for a day.",
         "At most `limit`, with these `names` (None: any).",
     ]
+
+
+def test_option_of_a_new_name_has_the_type_of_its_parameter_and_the_sentence_that_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("spanmq.cli.doors.DOORS", (door("receiver release", "Receivers.release"),))
+    alone = typer.Typer()
+    alone.command()(derived("receiver")["release"])
+    command: Any = typer.main.get_command(alone)
+    [settled] = [each for each in command.params if each.name == "settled"]
+    assert (settled.opts, settled.type.name, settled.default) == (["--settled"], "int", None)
+    assert settled.help == "First settles the batches up to settled, which its checkpoint proves to be done."

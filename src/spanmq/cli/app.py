@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup
 
 from spanmq.cli.failure import OK, USAGE, UsageError, in_json, reported, say, wants_json
-from spanmq.doors import DOORS
 from spanmq.version import __version__
 
 if TYPE_CHECKING:
@@ -286,6 +285,8 @@ def _noun(noun: str) -> Group:
 @cache
 def _functions(noun: str, module: str, attribute: str) -> dict[str, Callable[..., None]]:
     """Return the functions of a noun's commands by name: those of a module, and those that spanmq.doors describes."""
+    from spanmq.doors import DOORS
+
     functions: dict[str, Callable[..., None]] = {}
     if module:
         path = module if "." in module else f"spanmq.cli.{module}"

@@ -43,13 +43,8 @@ def _call_of(door: Door, shell: Shell) -> Callable[..., Any]:
     parameters = parameters_of(method)
 
     def call(client: Any, **arguments: Any) -> Any:
-        # Typer makes an empty list of one that is missing.
-        missing = {
-            each.name: None for each in parameters if each.default is None and arguments[each.name] == []
-        }
-        given = {**arguments, **missing}
-        result = bound(client, door.method)(**given)
-        return _done(shell, parameters, given, result) if shell.done else result
+        result = bound(client, door.method)(**arguments)
+        return _done(shell, parameters, arguments, result) if shell.done else result
 
     words = {each.name: _word_of(door, shell, each, method) for each in parameters}
     example = f"$ spanmq {door.name} {_example_of(door, shell)}".rstrip()

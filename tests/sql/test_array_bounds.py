@@ -87,3 +87,16 @@ def test_new_bodies_go_by_the_place_in_the_list(queue: Connection, shape: str, s
     assert queue.execute("select message from pgmq.q_jobs order by msg_id").fetchall() == [
         (n,) for n in NUMBERS
     ]
+
+
+@pytest.mark.parametrize("ids", ["[0:0]={{{}}}", "[7:7]={{{}}}", "{{{{{}}}}}"])
+@pytest.mark.parametrize("archives", ["true", "false"])
+def test_one_message_is_acked(queue: Connection, ids: str, archives: str) -> None:
+    queue.execute("select spanmq.set_policy('jobs', %s)", [f'{{"archive_on_ack": {archives}}}'])
+    queue.execute("select pgmq.send('jobs', '1')")
+    rows = queue.execute("select msg_id, lease_id from spanmq.receive('jobs')").fetchall()
+    [(msg_id, lease)] = rows
+    acked = queue.execute("select * from spanmq.ack('jobs', %s, %s)", [lease, ids.format(msg_id)])
+    assert acked.fetchall() == [(msg_id, "acked")]
+    archived = queue.execute("select msg_id from pgmq.a_jobs").fetchall()
+    assert archived == ([(msg_id,)] if archives == "true" else [])

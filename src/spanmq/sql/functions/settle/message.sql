@@ -59,36 +59,38 @@ end $$;
 create or replace function spanmq_call.archive(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin
-    return spanmq_core.archive_one(queue_name, msg_id, null::bigint);
+    return spanmq_core.archive_one(queue_name, array[msg_id], null::bigint);
 end $$;
 
--- The same. fence: as in lock_ids().
-create or replace function spanmq_core.archive_one(queue_name text, id bigint, fence bigint) returns boolean
+-- The same, for an array of one id. fence: as in lock_ids().
+create or replace function spanmq_core.archive_one(queue_name text, msg_ids bigint[], fence bigint) returns boolean
 language plpgsql as $$
 declare
     this record;
     gone record;
 begin
-    select q.queue_id, q.archive, case when id > q.log_lo and id <= q.log_hi then q.lane end as lane into this
+    select q.queue_id, q.archive,
+           case when q.log_lo < all (msg_ids) and q.log_hi >= all (msg_ids) then q.lane end as lane
+        into this
         from spanmq_core.queue q
         where q.folded_name = lower(queue_name collate "C")
           and q.settles_quietly and has_table_privilege(q.queue_view, 'select')
           and q.archive = to_regclass(spanmq_core.archive_name(q.folded_name));
     if found then
         delete from spanmq_core.state s
-            where s.queue_id = this.queue_id and s.msg_id = id
+            where s.queue_id = this.queue_id and s.msg_id = any (msg_ids)
               and (s.lease_id = fence or fence is null and s.lease_id >= 0)
             returning s.attempts, s.last_read_at, s.vt into gone;
         if found then
             if this.lane is not null then
-                return spanmq_core.archive_by_lane(this.lane, this.archive, array[id], array[gone.attempts],
+                return spanmq_core.archive_by_lane(this.lane, this.archive, msg_ids, array[gone.attempts],
                                                    array[gone.last_read_at], array[gone.vt]);
             end if;
-            return spanmq_core.fill_archive(spanmq_core.find_queue(queue_name), this.archive, array[id],
+            return spanmq_core.fill_archive(spanmq_core.find_queue(queue_name), this.archive, msg_ids,
                                             array[gone.attempts], array[gone.last_read_at], array[gone.vt]);
         end if;
     end if;
-    return spanmq_core.move_to_archive(spanmq_core.find_queue(queue_name), array[id], fence) <> '{}';
+    return spanmq_core.move_to_archive(spanmq_core.find_queue(queue_name), msg_ids, fence) <> '{}';
 end $$;
 
 -- Moves messages from the queue to its archive and returns the ids of those that were in the queue.
@@ -229,7 +231,7 @@ begin
     end if;
     if archives then
         if cardinality(msg_ids) = 1 then
-            gone := case when spanmq_core.archive_one(queue, msg_ids[1], lease_id) then msg_ids else '{}' end;
+            gone := case when spanmq_core.archive_one(queue, msg_ids, lease_id) then msg_ids else '{}' end;
         end if;
     elsif cardinality(msg_ids) = 1 and this_queue is not null then
         delete from spanmq_core.state s

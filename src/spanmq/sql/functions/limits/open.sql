@@ -172,8 +172,8 @@ begin
     hashes := hashes[1:2 * quantity];
 end $$;
 
--- The next groups on the ring that have a token, 0 for the messages without one: as many as messages are wanted, with
--- group_shares a quarter, up to 100, among the next 500.
+-- The next groups on the ring that have a visible message and a token, 0 for the messages without a group: as many as
+-- messages are wanted, with group_shares a quarter, up to 100, among the next 500.
 create or replace function spanmq_core.ring_groups(
     policy spanmq_core.policy, quantity int, bound spanmq_core.bound, at_ timestamptz
 ) returns bigint[]
@@ -201,7 +201,9 @@ begin
                      order by s.queue_id + 0, s.group_hash, s.msg_id limit 1),
                     (select h.group_hash from spanmq_core.later h
                      where h.queue_id + 0 = this_queue and h.group_hash > r.hash and h.group_hash is not null
-                     order by h.queue_id + 0, h.group_hash, h.vt limit 1)) as hash) f
+                     order by h.queue_id + 0, h.group_hash, h.vt limit 1)) as hash
+                -- Otherwise it is a part of both expressions, and runs twice.
+                offset 0) f
             where r.place < 500 and r.n_wraps < 2 and (r.n_wraps = 0 or r.hash <= turn))
         select r.hash, g.hash as group_hash,
                policy.rate_limit_per_group is null
@@ -213,8 +215,14 @@ begin
         where r.place > 0 and r.n_wraps < 2
     loop
         turn := step.hash;
-        continue when not step.is_open or step.group_hash = 0
-            and spanmq_core.find_ungrouped(this_queue, bound, at_, false) is null;
+        continue when not step.is_open or case
+            when step.group_hash = 0 then spanmq_core.find_ungrouped(this_queue, bound, at_, false) is null
+            else not exists (select from spanmq_core.state s
+                             where s.queue_id + 0 = this_queue and s.group_hash = step.group_hash
+                               and s.group_hash is not null and s.msg_id >= bound.from_id and s.vt <= at_)
+                 and not exists (select from spanmq_core.later h
+                                 where h.queue_id + 0 = this_queue and h.group_hash = step.group_hash
+                                   and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_) end;
         -- Where each claim takes of one group, one of a low weight is passed at random. Else see open_among().
         if wanted > 1 or random() < spanmq_core.share_of(policy, step.group_hash) then
             hashes := hashes || step.group_hash;
@@ -255,11 +263,14 @@ declare
 begin
     return array(
         select c.id
-        from (select w.id, spanmq_core.tokens_at(policy, b.full_ns, at_ns, room) as tokens, w.hash,
-                     row_number() over (partition by w.hash order by w.id) as place
+        from (select w.id, w.hash, b.full_ns,
+                     row_number() over (partition by w.hash order by w.id) as place, coalesce(s.weight, 1) as weight
               from (select distinct u.id, u.hash from unnest(ids, hashes) u (id, hash)) w
-              left join spanmq_core.bucket b on b.queue_id = policy.queue_id and b.group_hash = w.hash) c
-        where (policy.rate_limit_per_group is null or c.place <= c.tokens)
+              left join spanmq_core.bucket b on b.queue_id = policy.queue_id and b.group_hash = w.hash
+              left join (select hashtextextended(e.key, 0) as hash, e.value::text::double precision as weight
+                         from jsonb_each(policy.group_shares) e) s on s.hash = w.hash) c
+        where (policy.rate_limit_per_group is null
+               or c.place <= spanmq_core.tokens_at(policy, c.full_ns, at_ns, room))
           and (not has_closed or spanmq_core.closed_until(policy.queue_id, c.hash) is null)
           and (policy.max_in_flight_per_group is null
                or c.place <= policy.max_in_flight_per_group
@@ -267,6 +278,5 @@ begin
           and not (policy.dead_letter_blocks_group
                    and exists (select from spanmq_core.blocked_group k
                                where k.queue_id = policy.queue_id and k.group_hash = c.hash))
-        order by case when policy.group_shares is not null
-                      then c.place / spanmq_core.share_of(policy, c.hash) end, c.id limit quantity);
+        order by case when policy.group_shares is not null then c.place / c.weight end, c.id limit quantity);
 end $$;

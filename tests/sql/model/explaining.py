@@ -53,10 +53,13 @@ def undone(session: Session, queue_id: int, *, in_transaction: bool) -> Iterator
             session.rows("select setval(%s, %s, %s)", bucket, *tokens)
 
 
-def received(session: Session, queue: str) -> set[int]:
-    """Receive until nothing comes, and return the ids."""
+def received(session: Session, queue: str, *, quantity: int = 1000, times: int = 1000) -> set[int]:
+    """Receive until nothing comes, or so many times, and return the ids."""
     ids: set[int] = set()
-    while found := session.column("select msg_id from spanmq.receive(%s, 1000, 3600)", queue):
+    for _ in range(times):
+        found = session.column("select msg_id from spanmq.receive(%s, %s, 3600)", queue, quantity)
+        if not found:
+            break
         assert not ids & set(found)
         ids |= set(found)
     return ids
@@ -68,10 +71,6 @@ def sample(ids: Sequence[int]) -> list[int]:
     return ordered if len(ordered) <= FIRST + LAST else ordered[:FIRST] + ordered[-LAST:]
 
 
-def visible_of(reasons: Sequence[Reason]) -> set[int]:
-    return {each.message_id for each in reasons if each.code == "visible"}
-
-
 def check_explained(
     session: Session,
     queue: str,
@@ -80,25 +79,32 @@ def check_explained(
     *,
     in_transaction: bool,
     is_shared: bool = False,
+    shares_alone: bool = False,
+    takes_any: bool = False,
 ) -> None:
-    """Check what explain() says of these messages.
+    """Check what explain() says of these messages, against receives of all of them, and of one at a time.
 
     `is_shared`: groups share what a limit leaves, so which of the visible messages come is not determined.
+    `shares_alone`: nor is it where some must be delivered alone, because each counts in its own group.
+    `takes_any`: a claim of a few messages may take others of a group than its first ones.
     """
     chosen = sample(ids)
     reasons = explain(session, queue, chosen)
     assert {each.message_id for each in reasons} == set(chosen), "a reason for each"
     with undone(session, queue_id, in_transaction=in_transaction):
+        first = received(session, queue, quantity=1, times=5) & set(chosen)
+    with undone(session, queue_id, in_transaction=in_transaction):
         came = received(session, queue) & set(chosen)
-    said = visible_of(reasons)
-    if is_shared:
-        assert came <= said, f"not visible, and received: {sorted(came - said)}"
-        assert bool(came) == bool(said)
-    else:
-        wrong = [each for each in reasons if each.message_id in came ^ said]
-        assert came == said, (
-            f"received {sorted(came - said)}, not received {sorted(said - came)}: {wrong} {came}"
-        )
+    visible = [each for each in reasons if each.code == "visible"]
+    said = {each.message_id for each in visible}
+    alone = {each.message_id for each in visible if "alone" in each.object}
+    wrong = [each for each in reasons if each.message_id in (came if takes_any else came | first) - said]
+    assert not wrong, f"received, and not visible: {wrong}"
+    assert bool(came) == bool(first) == bool(said), f"some, if some are visible: {said}"
+    if not (is_shared or (shares_alone and alone)):
+        # Which of the first ones that are delivered alone comes depends on how many messages a receive asks for.
+        assert came - alone == said - alone, f"visible, and not received: {sorted(said - came)} of {reasons}"
+        assert bool(came & alone) == bool(alone), f"one is delivered alone: {alone}"
     for reason in distinct(reasons):
         check_ends(session, queue, queue_id, reason, in_transaction=in_transaction)
 

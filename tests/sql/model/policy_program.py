@@ -20,6 +20,7 @@ POLICIES = {
     "shares": Policy(shares=True, in_flight_per_group=4),
     "few at all": Policy(burst=25, in_flight=10),
     "by priority": Policy(by_priority=True),
+    "by priority, few in flight": Policy(by_priority=True, in_flight=4),
 }
 groups = st.sampled_from(("a", "a", "b", "c", None))
 
@@ -78,6 +79,7 @@ class PolicyProgram(Program):
             if self.model.policy.ordered:
                 self.model.disown(ids)
             self.model.lease(ids, rows[0][1], visible=lease <= 0, records=True)
+        self.model.mark(self.marked())
         self.tokens -= len(ids)
         self.model.drawn.update(group_of(each) for each in messages)
 
@@ -134,6 +136,8 @@ class PolicyProgram(Program):
             [*self.model.messages],
             in_transaction=self.in_transaction,
             is_shared=policy.regards_groups and policy.in_flight is not None,
+            shares_alone=policy.regards_groups and not policy.ordered,
+            takes_any=not policy.ordered and (policy.group_burst is not None or policy.shares),
         )
 
     @always()

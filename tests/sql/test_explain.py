@@ -84,6 +84,23 @@ def test_dead_letter_has_its_cause_and_the_call_that_redrives_it(jobs: Connectio
     assert first(jobs)[0] == "delayed"
 
 
+def test_dead_letter_whose_dedup_id_another_message_has_is_not_redriven_by_a_call(jobs: Connection) -> None:
+    rows(jobs, "select spanmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')")
+    send = (
+        "select spanmq.send_messages('jobs', '{1}', array['{\"x-pgmq-group\": \"a\"}'::jsonb],"
+        " dedup_ids => '{a}', dedup_until => 'settled')"
+    )
+    rows(jobs, send)
+    lease = one(jobs, "select lease_id from spanmq.receive('jobs', 1)")
+    rows(jobs, "select spanmq.reject('jobs', %s, '{1}', 'no')", lease)
+    rows(jobs, send)
+    code, sentence, thing, call = first(jobs, 1)
+    assert sentence == "It is a dead letter (PERMANENT: no). Message 2 has its dedup_id."
+    assert (code, thing["beside"], call) == ("dead", 2, None)
+    code, _, thing, call = first(jobs, 2)
+    assert (code, thing["message_id"], call) == ("dead_letter", 1, None)
+
+
 def test_message_that_is_not_in_the_queue_says_how_it_ended(jobs: Connection) -> None:
     rows(jobs, "select pgmq.send_batch('jobs', '{1,2,3}')")
     rows(jobs, "select pgmq.archive('jobs', 1), pgmq.delete('jobs', 2), spanmq.cancel('jobs', '{3}')")

@@ -27,6 +27,32 @@ class Reason:
         return self.message_id, self.code, self.object.get("message_id"), self.object.get("code")
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What receives choose: explain() says only which messages may come.
+
+    `shares_room`: which groups get what a limit of the queue leaves. `shares_alone`: of which group one is
+    delivered alone, where it counts. `takes_any`: which of a group a receive of a few messages takes.
+    `ends_count`: how many of a group come beside those that end.
+    """
+
+    shares_room: bool = False
+    shares_alone: bool = False
+    takes_any: bool = False
+    ends_count: bool = False
+
+
+def choice_in(policy: dict[str, Any]) -> Choice:
+    by_rate = bool(policy.get("rate_limit_per_group") or policy.get("group_shares"))
+    in_groups = bool(policy.get("ordered") or policy.get("max_in_flight_per_group") or by_rate)
+    is_free = in_groups and not policy.get("ordered")
+    has_room = bool(policy.get("max_in_flight") or policy.get("rate_limit"))
+    is_limited = bool(by_rate or policy.get("max_in_flight_per_group"))
+    return Choice(
+        in_groups and has_room, is_free, is_free and by_rate, in_groups and not is_free and is_limited
+    )
+
+
 def explain(session: Session, queue: str, ids: Sequence[int]) -> list[Reason]:
     found = session.rows(
         "select m.id, e.code, e.until, coalesce(e.object, '{}'), e.call from unnest(%s::bigint[]) m (id)"
@@ -78,16 +104,10 @@ def check_explained(
     ids: Sequence[int],
     *,
     in_transaction: bool,
-    is_shared: bool = False,
-    shares_alone: bool = False,
-    takes_any: bool = False,
+    choice: Choice | None = None,
 ) -> None:
-    """Check what explain() says of these messages, against receives of all of them, and of one at a time.
-
-    `is_shared`: groups share what a limit leaves, so which of the visible messages come is not determined.
-    `shares_alone`: nor is it where some must be delivered alone, because each counts in its own group.
-    `takes_any`: a claim of a few messages may take others of a group than its first ones.
-    """
+    """Check what explain() says of these messages, against receives of all of them, and of one at a time."""
+    choice = choice or Choice()
     chosen = sample(ids)
     reasons = explain(session, queue, chosen)
     assert {each.message_id for each in reasons} == set(chosen), "a reason for each"
@@ -98,10 +118,13 @@ def check_explained(
     visible = [each for each in reasons if each.code == "visible"]
     said = {each.message_id for each in visible}
     alone = {each.message_id for each in visible if "alone" in each.object}
-    wrong = [each for each in reasons if each.message_id in (came if takes_any else came | first) - said]
+    wrong = [
+        each for each in reasons if each.message_id in (came if choice.takes_any else came | first) - said
+    ]
     assert not wrong, f"received, and not visible: {wrong}"
     assert bool(came) == bool(first) == bool(said), f"some, if some are visible: {said}"
-    if not (is_shared or (shares_alone and alone)):
+    ends = any(each.code == "ends" for each in reasons)
+    if not (choice.shares_room or (choice.shares_alone and alone) or (choice.ends_count and ends)):
         # Which of the first ones that are delivered alone comes depends on how many messages a receive asks for.
         assert came - alone == said - alone, f"visible, and not received: {sorted(said - came)} of {reasons}"
         assert bool(came & alone) == bool(alone), f"one is delivered alone: {alone}"

@@ -36,9 +36,8 @@ declare
     run spanmq_core.unsettled;
     line bigint[];
     codes text[];
+    met text;
     ahead bigint[];
-    n int;
-    is_kept boolean := false;
 begin
     perform spanmq_core.raise_if(id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     select * into run from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = id;
@@ -51,25 +50,22 @@ begin
     line := spanmq_core.line_to(this, run, policy, at_) || id;
     codes := spanmq_core.met_among(this, line, at_);
     ahead := spanmq_core.ahead_of(this, run, policy, at_, line, codes);
+    met := codes[cardinality(codes)];
     return query
         select * from spanmq_core.explain_hidden(this, run, at_) where run.vt > at_
         union all
-        select * from spanmq_core.explain_end(this, run, policy) where codes[cardinality(codes)] = 'ends';
-    is_kept := run.vt > at_ or codes[cardinality(codes)] = 'ends';
-    return query select * from spanmq_core.explain_lock(this, run, policy, at_);
-    get diagnostics n = row_count;
-    is_kept := is_kept or n > 0;
-    return query select * from spanmq_core.explain_group(this, run, policy, at_, line, codes, ahead);
-    get diagnostics n = row_count;
-    is_kept := is_kept or n > 0;
-    return query select * from spanmq_core.explain_alone(this, run, policy, at_, line, codes);
-    get diagnostics n = row_count;
-    is_kept := is_kept or n > 0;
-    return query select * from spanmq_core.explain_queue(this, run, policy, at_, ahead);
-    get diagnostics n = row_count;
-    if not is_kept and n = 0 then
+        select * from spanmq_core.explain_end(this, run, policy) where met = 'ends'
+        union all
+        select * from spanmq_core.explain_lock(this, run, policy, at_)
+        union all
+        select * from spanmq_core.explain_group(this, run, policy, at_, line, codes, ahead)
+        union all
+        select * from spanmq_core.explain_alone(this, run, policy, at_, line, codes)
+        union all
+        select * from spanmq_core.explain_queue(this, run, policy, at_, ahead);
+    if not found then
         return query select * from spanmq_core.explain_visible(
-            this, run, spanmq_core.regards_groups(policy), cardinality(ahead), codes[cardinality(codes)] = 'alone');
+            this, run, spanmq_core.regards_groups(policy), cardinality(ahead), met = 'alone');
     end if;
     return query select * from spanmq_core.explain_workers(this, at_);
 end $$;
@@ -85,6 +81,7 @@ declare
     letter spanmq_core.dead_letter;
     write_ record;
     archived_at timestamptz;
+    beside bigint;
 begin
     if id > drawn then
         return query select 'unknown', format('No message has this id yet: the last one is %s.', drawn),
@@ -103,14 +100,17 @@ begin
     select * into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null;
     if found then
-        return query select 'dead', format('It is a dead letter (%s).', concat_ws(
+        beside := spanmq_core.beside_letter(this, id);
+        return query select 'dead', concat(format('It is a dead letter (%s).', concat_ws(
                                 ': ', letter.category, letter.error_class, nullif(left(letter.error, 200), ''))),
+                                           ' Message ' || beside || ' has its dedup_id.'),
                             null::timestamptz,
                             jsonb_strip_nulls(jsonb_build_object(
                                 'dead_letter_id', letter.dead_letter_id, 'since', letter.dead_at, 'category',
                                 letter.category, 'error_class', letter.error_class, 'error', left(letter.error, 200),
-                                'attempts', letter.attempts, 'worker', letter.worker)),
-                            format('select spanmq.redrive_message(%L, %s)', this.name, id);
+                                'attempts', letter.attempts, 'worker', letter.worker, 'beside', beside)),
+                            case when beside is null
+                            then format('select spanmq.redrive_message(%L, %s)', this.name, id) end;
         return;
     end if;
     state := spanmq_call.state(this.name, id);
@@ -132,6 +132,14 @@ begin
                    select max(f.failed_at) from spanmq_core.failures_of(this.queue_id, id) f
                    where state in ('cancelled', 'expired', 'discarded') and f.outcome = 'cancelled')))), '{}'),
                null::text;
+end $$;
+
+-- The message whose dedup_id keeps a dead letter from being redriven; null for none.
+create or replace function spanmq_core.beside_letter(this spanmq_core.queue, id bigint) returns bigint
+language plpgsql as $$
+begin
+    return (select (spanmq_core.beside(this, array[spanmq_core.to_revive(d)], true))[1] from spanmq_core.dead_letter d
+            where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null);
 end $$;
 
 -- A hidden message: what hides it. A row.
@@ -484,7 +492,8 @@ begin
                                                   dead),
                             null::timestamptz,
                             jsonb_build_object('message_id', dead, 'group', run.group_key),
-                            format('select spanmq.redrive_message(%L, %s)', this.name, dead);
+                            case when spanmq_core.beside_letter(this, dead) is null
+                            then format('select spanmq.redrive_message(%L, %s)', this.name, dead) end;
     end if;
     hidden := spanmq_core.hidden_of(this.queue_id, run.group_hash, at_);
     most := policy.max_in_flight_per_group;

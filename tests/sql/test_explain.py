@@ -107,6 +107,23 @@ def test_dead_letter_has_its_cause_and_the_call_that_redrives_it(jobs: Connectio
     assert first(jobs)[0] == "delayed"
 
 
+def test_dead_letter_whose_dedup_id_another_message_has_is_not_redriven_by_a_call(jobs: Connection) -> None:
+    rows(jobs, "select spanmq.set_policy('jobs', '{\"ordered\": true, \"dead_letter_blocks_group\": true}')")
+    send = (
+        "select spanmq.send_messages('jobs', '{1}', array['{\"x-pgmq-group\": \"a\"}'::jsonb],"
+        " dedup_ids => '{a}', dedup_until => 'settled')"
+    )
+    rows(jobs, send)
+    lease = one(jobs, "select lease_id from spanmq.receive('jobs', 1)")
+    rows(jobs, "select spanmq.reject('jobs', %s, '{1}', 'no')", lease)
+    rows(jobs, send)
+    code, sentence, thing, call = first(jobs, 1)
+    assert sentence == "It is a dead letter (PERMANENT: no). Message 2 has its dedup_id."
+    assert (code, thing["beside"], call) == ("dead", 2, None)
+    code, _, thing, call = first(jobs, 2)
+    assert (code, thing["message_id"], call) == ("dead_letter", 1, None)
+
+
 def test_message_that_is_not_in_the_queue_says_how_it_ended(jobs: Connection) -> None:
     rows(jobs, "select pgmq.send_batch('jobs', '{1,2,3}')")
     rows(jobs, "select pgmq.archive('jobs', 1), pgmq.delete('jobs', 2), spanmq.cancel('jobs', '{3}')")
@@ -191,6 +208,47 @@ def test_limits_of_groups_and_queues_name_what_is_in_flight(jobs: Connection) ->
     [(taken,)] = rows(jobs, "select msg_id from spanmq.receive('jobs', 1)")
     [left] = {3, 4} - {taken}
     assert explain(jobs, left)[0] == ("queue_full", "2 of 2 messages of the queue are in flight.")
+
+
+def lose_leases(jobs: Connection, quantity: int, times: int) -> None:
+    for _ in range(times):
+        rows(jobs, "select spanmq.receive('jobs', %s, 60)", quantity)
+        change_state(jobs, "vt = clock_timestamp()")
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        ('{"max_in_flight": 4}', [1, 4, 5, 6]),
+        ('{"rate_limit": 0.001, "rate_burst": 13}', [1, 4, 5, 6]),
+        ('{"max_in_flight_per_group": 4}', [1, 4, 5, 6]),
+        ('{"ordered": true}', [1]),
+    ],
+)
+def test_of_messages_that_are_delivered_alone_one_counts_under_a_limit(
+    jobs: Connection, policy: str, allowed: list[int], is_marked: bool
+) -> None:
+    rows(jobs, "select spanmq.set_policy('jobs', %s)", policy)
+    rows(jobs, "select pgmq.send_batch('jobs', array_fill('1'::jsonb, '{9}'))")
+    lose_leases(jobs, 3, 3)
+    if is_marked:
+        with jobs.transaction():
+            assert one(jobs, "select msg_id from spanmq.receive('jobs', 3, 60)") == 1
+        rows(jobs, "select spanmq.release('jobs', lease_id, '{1}') from spanmq_core.later where msg_id = 1")
+        if "rate_limit" in policy:
+            # What was received took a token.
+            allowed = allowed[:-1]
+    # In a group, the first one may wait for that of another group, as long as none is marked.
+    more = [7] if "group" in policy and not is_marked else []
+    assert [id_ for id_ in range(1, 10) if first(jobs, id_)[0] == "visible"] == allowed + more
+    if not is_marked or "ordered" not in policy:
+        assert first(jobs, 2)[0] in ("alone", "behind")
+    assert rows(jobs, "select msg_id from spanmq.receive('jobs', 9, 60)") == [(1,)]
+    assert (
+        sorted(id_ for (id_,) in rows(jobs, "select msg_id from spanmq.receive('jobs', 9, 60)"))
+        == allowed[1:]
+    )
 
 
 def test_rate_limit_names_the_time_of_the_next_token(jobs: Connection) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 from psycopg.types.json import Jsonb
 from tests.schemas import qualified
-from tests.sql.model.explaining import check_explained
+from tests.sql.model.explaining import check_explained, choice_in
 from tests.sql.model.invariants import broken_invariants
 from tests.sql.model.queue_program import HOUR, headers_of, jsonb, maintain, open_session
 from tests.sql.model.recording import Recorded, always, first_step, step
@@ -22,6 +22,14 @@ from tests.sql.race.sessions import Race, Session
 
 READS = ("read", "read_grouped", "read_grouped_rr", "read_grouped_head")
 quantities = st.sampled_from((1, 2, 3, 5, 8, 20, 50))
+LIMITS: tuple[dict[str, Any], ...] = (
+    {},
+    {"max_in_flight": 4},
+    {"max_in_flight_per_group": 2},
+    {"rate_limit": 1e-6, "rate_burst": 25, "max_in_flight": 10},
+    {"rate_limit_per_group": 1e-6, "rate_burst_per_group": 6, "max_in_flight_per_group": 4},
+    {"group_shares": {"a": 3}, "max_in_flight_per_group": 3, "max_in_flight": 8},
+)
 # Places among what there is, which a replayed program finds again.
 places = st.lists(st.integers(0, 49), min_size=1, max_size=6)
 
@@ -69,8 +77,17 @@ class LimitsProgram(Recorded):
         ordered=st.booleans(),
         blocks=st.booleans(),
         drops=st.booleans(),
+        limits=st.sampled_from(({}, {}, *LIMITS)),
     )
-    def begins(self, start: int, max_attempts: int | None, ordered: bool, blocks: bool, drops: bool) -> None:
+    def begins(
+        self,
+        start: int,
+        max_attempts: int | None,
+        ordered: bool,
+        blocks: bool,
+        drops: bool,
+        limits: dict[str, Any],
+    ) -> None:
         if start:
             self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
         self.policy = {
@@ -78,6 +95,7 @@ class LimitsProgram(Recorded):
             "ordered": ordered,
             "dead_letter_blocks_group": blocks,
             "drop_expired": drops,
+            **limits,
         }
         self.call("set_policy(%s, %s)", self.policy)
 
@@ -86,15 +104,17 @@ class LimitsProgram(Recorded):
         groups=st.lists(st.sampled_from(("a", "a", "b", "c", None)), min_size=1, max_size=4),
         own=st.sampled_from((None, None, 1, 2, 30)),
         expires=st.booleans(),
+        priority=st.sampled_from((0, 0, 3, 9)),
     )
-    def sends(self, n: int, groups: list[str | None], own: int | None, expires: bool) -> None:
+    def sends(self, n: int, groups: list[str | None], own: int | None, expires: bool, priority: int) -> None:
         of_each = [groups[i % len(groups)] for i in range(n)]
         rows = self.call(
-            "send_messages(%s, %s::jsonb[], %s::jsonb[], max_attempts => %s, expires_in => %s)",
+            "send_messages(%s, %s::jsonb[], %s::jsonb[], max_attempts => %s, expires_in => %s, priority => %s)",
             [{}] * n,
             [None if group is None else Jsonb(headers_of(group)) for group in of_each],
             own,
             HOUR if expires else None,
+            priority,
         )
         for (message_id,), group in zip(rows, of_each, strict=True):
             self.sent[message_id] = Sent(group, own, expires)
@@ -224,6 +244,7 @@ class LimitsProgram(Recorded):
             self.race.queue_id,
             self.queued(self.session),
             in_transaction=False,
+            choice=choice_in(self.policy),
         )
 
     # Means

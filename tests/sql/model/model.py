@@ -23,6 +23,7 @@ class Message:
     backs_off: bool = False
     expired: bool = False  # may be seen, and settled by who holds it, but is delivered no more
     lost: int = 0  # leases that ended without an outcome and were followed by another
+    marked: bool = False  # set aside by a claim, to be delivered alone
     dedup_id: str | None = None  # that it holds while it is in the queue, if no later message took it
 
     @property
@@ -33,7 +34,7 @@ class Message:
     @property
     def isolates(self) -> bool:
         """Return whether it may have to be delivered alone: its leases ended without an outcome three times."""
-        return self.lost + (self.visible and self.lease is not None) >= 3
+        return self.marked or self.lost + (self.visible and self.lease is not None) >= 3
 
 
 @dataclass(slots=True)
@@ -124,16 +125,27 @@ class Model:
         """Lease messages; `records`: by receive(), which records the ends of their last leases without an outcome."""
         for message_id in ids:
             message = self.messages[message_id]
-            is_lost = records and message.lease is not None
+            is_lost = message.lease is not None and not message.marked
             self.messages[message_id] = replace(
                 message,
                 visible=visible,
                 read_ct=message.read_ct + 1,
                 lease=lease,
                 backs_off=False,
-                story=(*message.story, "expired") if is_lost else message.story,
-                lost=message.lost + (message.lease is not None),
+                story=(*message.story, "expired") if is_lost and records else message.story,
+                lost=message.lost + is_lost,
+                marked=False,
             )
+
+    def mark(self, ids: Sequence[int]) -> None:
+        """Judge which messages the last claim set aside, and take it over: their last leases are lost now."""
+        for message_id in ids:
+            message = self.messages[message_id]
+            if not message.marked:
+                assert message.visible
+                assert message.isolates, f"{message_id} need not be delivered alone"
+                story = (*message.story, "expired")
+                self.messages[message_id] = replace(message, story=story, lost=message.lost + 1, marked=True)
 
     def remove(self, ids: Sequence[int], *, archive: bool = False) -> list[int]:
         """Take messages out of the queue; return which of them were in it."""
@@ -249,7 +261,14 @@ class Model:
             if message.dedup_id is not None:
                 self.holders[message.dedup_id] = message_id
             self.messages[message_id] = replace(
-                message, visible=visible, read_ct=0, lease=None, backs_off=False, expired=False, lost=0
+                message,
+                visible=visible,
+                read_ct=0,
+                lease=None,
+                backs_off=False,
+                expired=False,
+                lost=0,
+                marked=False,
             )
         return redriven
 

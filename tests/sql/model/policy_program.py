@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 from psycopg.types.json import Jsonb
-from tests.sql.model.explaining import check_explained
+from tests.sql.model.explaining import check_explained, choice_in
 from tests.sql.model.governed import ENDLESS, Governed, Policy, group_of
 from tests.sql.model.queue_program import Program, headers_of, maintain
 from tests.sql.model.recording import always, first_step, step
@@ -20,6 +20,7 @@ POLICIES = {
     "shares": Policy(shares=True, in_flight_per_group=4),
     "few at all": Policy(burst=25, in_flight=10),
     "by priority": Policy(by_priority=True),
+    "by priority, few in flight": Policy(by_priority=True, in_flight=4),
 }
 groups = st.sampled_from(("a", "a", "b", "c", None))
 
@@ -39,20 +40,18 @@ class PolicyProgram(Program):
         if start:
             self.race.main.value(f"select setval('pgmq.q_{self.race.queue}_msg_id_seq', %s)", start)
         policy = self.model.policy
-        self.call(
-            "set_policy(%s, %s)",
-            {
-                "ordered": policy.ordered,
-                "max_in_flight": policy.in_flight,
-                "max_in_flight_per_group": policy.in_flight_per_group,
-                "rate_limit": None if policy.burst is None else 1e-6,
-                "rate_burst": policy.burst,
-                "rate_limit_per_group": None if policy.group_burst is None else 1e-6,
-                "rate_burst_per_group": policy.group_burst,
-                "group_shares": {"a": 3} if policy.shares else None,
-                "priority_aging": 1e9,
-            },
-        )
+        self.policy = {
+            "ordered": policy.ordered,
+            "max_in_flight": policy.in_flight,
+            "max_in_flight_per_group": policy.in_flight_per_group,
+            "rate_limit": None if policy.burst is None else 1e-6,
+            "rate_burst": policy.burst,
+            "rate_limit_per_group": None if policy.group_burst is None else 1e-6,
+            "rate_burst_per_group": policy.group_burst,
+            "group_shares": {"a": 3} if policy.shares else None,
+            "priority_aging": 1e9,
+        }
+        self.call("set_policy(%s, %s)", self.policy)
         self.put(12, some, 0, 0)
         self.committed = self.model.copy()
 
@@ -78,6 +77,7 @@ class PolicyProgram(Program):
             if self.model.policy.ordered:
                 self.model.disown(ids)
             self.model.lease(ids, rows[0][1], visible=lease <= 0, records=True)
+        self.model.mark(self.marked())
         self.tokens -= len(ids)
         self.model.drawn.update(group_of(each) for each in messages)
 
@@ -126,14 +126,13 @@ class PolicyProgram(Program):
 
     @always()
     def what_keeps_each_message_is_explained(self) -> None:
-        policy = self.model.policy
         check_explained(
             self.session,
             self.race.queue,
             self.race.queue_id,
             [*self.model.messages],
             in_transaction=self.in_transaction,
-            is_shared=policy.regards_groups and policy.in_flight is not None,
+            choice=choice_in(self.policy),
         )
 
     @always()

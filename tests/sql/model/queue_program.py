@@ -82,6 +82,14 @@ class Program(Recorded):
             f"select {columns} from {qualified(call)}", self.race.queue, *map(jsonb, arguments)
         )
 
+    def marked(self) -> list[int]:
+        """Return the messages that claims set aside, whose lost leases they still have."""
+        return self.session.column(
+            "select msg_id from spanmq_core.later"
+            " where queue_id = %s and alone = 1 and lease_id > 0 and vt <= clock_timestamp()",
+            self.race.queue_id,
+        )
+
     def shown(self, session: Any) -> list[Any]:
         """Return what the view and the archive show, as `said` says it."""
         queued = session.rows(
@@ -196,6 +204,7 @@ class QueueProgram(Program):
             assert rows[0][3] not in self.leases, "a lease number comes once"
             self.leases.append(rows[0][3])
             self.model.lease([each.id for each in before], rows[0][3], visible=lease <= 0, records=True)
+        self.model.mark(self.marked())
 
     @step(quantity=quantities)
     def pops(self, quantity: int) -> None:

@@ -3,7 +3,9 @@
 import functools
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from tests.sql.seeds import SEED
 
 FOLDER = Path(__file__).parent / "scenarios"
 STEPS = 30
+# For how long smaller programs that fail are looked for.
+SHRINK_SECONDS = 45.0
 
 Function = Callable[..., None]
 
@@ -39,15 +43,32 @@ class Replayed:
         return next(self._values)
 
 
+class SmallEnoughError(BaseException):
+    """The time for making a program smaller is over. Hypothesis lets it pass."""
+
+
 class Recorded(RuleBasedStateMachine):
     """A program that writes its steps down: name, arguments, and what was drawn meanwhile as `data`."""
 
-    latest: list[tuple[str, dict[str, Any]]]
+    # The smallest program that failed, and how; and when no smaller one is looked for.
+    smallest: tuple[list[tuple[str, dict[str, Any]]], Exception] | None = None
+    shrinks_until: float
 
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[tuple[str, dict[str, Any]]] = []
-        Recorded.latest = self.steps
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note a failure."""
+        try:
+            yield
+        except Exception as error:
+            if Recorded.smallest is None:
+                Recorded.shrinks_until = time.monotonic() + SHRINK_SECONDS
+            if Recorded.smallest is None or len(self.steps) <= len(Recorded.smallest[0]):
+                Recorded.smallest = self.steps, error
+            raise
 
 
 def step(**strategies: Any) -> Callable[[Function], Any]:
@@ -66,8 +87,13 @@ def always() -> Callable[[Function], Any]:
     """Make a method a check that runs after each step."""
 
     def decorate(function: Function) -> Any:
-        function.runs_always = True  # type: ignore[attr-defined]
-        return invariant()(function)
+        @functools.wraps(function)
+        def check(self: Recorded) -> None:
+            with self.noted():
+                function(self)
+
+        check.runs_always = True  # type: ignore[attr-defined]
+        return invariant()(check)
 
     return decorate
 
@@ -80,16 +106,22 @@ def _recorded(function: Function) -> Function:
         if "data" in arguments:
             written["data"] = []
             arguments["data"] = Drawn(arguments["data"], written["data"])
-        function(self, **arguments)
+        with self.noted():
+            function(self, **arguments)
 
     run.function = function  # type: ignore[attr-defined]
     return run
 
 
 def run_programs(make: Callable[[], Recorded], name: str, *, few: int, many: int) -> None:
-    """Run a few programs, the same each time, or many by SPANMQ_TEST_SEED; save the smallest that fails."""
+    """Run a few programs, the same each time, or many by SPANMQ_TEST_SEED; save the smallest that fails.
+
+    Raises what that one raised.
+    """
 
     def factory() -> Recorded:
+        if Recorded.smallest and time.monotonic() > Recorded.shrinks_until:
+            raise SmallEnoughError
         return make()
 
     wanted = settings(
@@ -98,14 +130,21 @@ def run_programs(make: Callable[[], Recorded], name: str, *, few: int, many: int
         derandomize=SEED is None,
         deadline=None,
         database=None,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
+    Recorded.smallest = None
     try:
         run_state_machine_as_test((factory if SEED is None else seed(SEED)(factory)), settings=wanted)  # type: ignore[arg-type]
-    except Exception as error:
+    except (Exception, SmallEnoughError):
+        if Recorded.smallest is None:
+            raise
+        steps, failure = Recorded.smallest
         if SEED is not None:
-            error.add_note(f"SPANMQ_TEST_SEED={SEED}; saved as {save(name, Recorded.latest, FOLDER)}")
-        raise
+            failure.add_note(f"SPANMQ_TEST_SEED={SEED}; saved as {save(name, steps, FOLDER)}")
+        else:
+            failure.add_note("\n".join(map(str, steps)))
+        raise failure from None
 
 
 def save(name: str, steps: list[tuple[str, dict[str, Any]]], folder: Path) -> Path:

@@ -65,7 +65,11 @@ class Total(Recorded):
         assert self.total == 0
 
 
-def test_failed_program_is_saved_and_fails_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shrink_seconds", [45, -1])
+def test_failed_program_is_saved_and_fails_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shrink_seconds: float
+) -> None:
+    monkeypatch.setattr("tests.sql.model.recording.SHRINK_SECONDS", shrink_seconds)
     monkeypatch.setattr("tests.sql.model.recording.SEED", 7)
     monkeypatch.setattr("tests.sql.model.recording.FOLDER", tmp_path)
     with pytest.raises(AssertionError) as raised:

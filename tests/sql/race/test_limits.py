@@ -1,5 +1,6 @@
 """Housekeeping and policies against consumers whose transactions are open."""
 
+import pytest
 from tests.sql.race.sessions import Race
 
 SEND = (
@@ -64,3 +65,20 @@ def test_purge_leaves_neither_expiries_nor_failures(race: Race) -> None:
     assert race.main.value("select pgmq.purge_queue('jobs')") == 600
     assert race.main.rows("select from spanmq_core.failure") == []
     assert race.main.rows("select from spanmq_core.expiry") == []
+
+
+@pytest.mark.parametrize("policy", ['{"rate_limit_per_group": 100}', '{"group_shares": {"1": 3}}'])
+def test_claim_of_one_message_passes_groups_that_an_open_transaction_has_locked(
+    race: Race, policy: str
+) -> None:
+    race.main.rows("select spanmq.set_policy('jobs', %s)", policy)
+    send = "select pgmq.send('jobs', '1', jsonb_build_object('x-pgmq-group', %s::text))"
+    # The first claim of a queue makes what claims lock.
+    race.main.rows(send, "a")
+    assert len(race.main.column("select msg_id from pgmq.pop('jobs')")) == 1
+    for group in "aabb":
+        race.main.rows(send, group)
+    holder = race.begun()
+    assert len(holder.column("select msg_id from pgmq.pop('jobs', 4)")) == 4
+    (free,) = race.main.column(send, "c")
+    assert race.main.column("select msg_id from spanmq.receive('jobs')") == [free]

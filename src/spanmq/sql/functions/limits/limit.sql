@@ -30,14 +30,16 @@ begin
             place := (place + 1) % 16;
         end loop;
     end if;
-    begin
-        perform set_config('lock_timeout', '50ms', true);
-        -- Again, if no place was free.
-        perform spanmq_core.lock(this.queue_id, concat_ws(' ', 'in flight', place));
-        perform set_config('lock_timeout', kept, true);
-    exception when lock_not_available then
-        return 0;
-    end;
+    -- First without a subtransaction, in which nobody sees whose lock it is (holder_of). Again, if no place was free.
+    if not spanmq_core.try_lock(this.queue_id, concat_ws(' ', 'in flight', place)) then
+        begin
+            perform set_config('lock_timeout', '50ms', true);
+            perform spanmq_core.lock(this.queue_id, concat_ws(' ', 'in flight', place));
+            perform set_config('lock_timeout', kept, true);
+        exception when lock_not_available then
+            return 0;
+        end;
+    end if;
     if place is null then
         return least(quantity, max_in_flight - spanmq_core.count_in_flight(this.queue_id, at_));
     end if;

@@ -20,7 +20,8 @@ declare
     near record;           -- messages, and the hashes of their groups, 0 for none
     pool_ids bigint[] := '{}';
     pool_hashes bigint[] := '{}';
-    ids bigint[] := '{}';
+    ids bigint[];
+    took bigint[];
 begin
     perform spanmq_core.check_isolation('a grouped read',
                                         'It needs a snapshot that was taken after the lock of the group.')
@@ -48,16 +49,24 @@ begin
         end if;
         pool_ids := pool_ids || near.ids;
         pool_hashes := pool_hashes || near.hashes;
-        ids := spanmq_core.open_among(policy, pool_ids, pool_hashes, quantity, at_);
         enough := case when phase = 'near' or phase = 'ring' and shares then quantity
                   when phase = 'far' then (quantity + 1) / 2 else 1 end;
-        if ids <> '{}' and (found_all or cardinality(ids) >= enough) then
-            ids := spanmq_core.take_locked(policy, ids, pool_ids, pool_hashes, quantity, at_);
-            exit when ids <> '{}';
-        end if;
+        -- Again without them, where others have locked all groups of those that were chosen.
+        for round in 1 .. 30 loop
+            ids := spanmq_core.open_among(policy, pool_ids, pool_hashes, quantity, at_);
+            exit when ids = '{}' or not found_all and cardinality(ids) < enough;
+            took := spanmq_core.take_locked(policy, ids, pool_ids, pool_hashes, quantity, at_);
+            if took <> '{}' then
+                return took;
+            end if;
+            select coalesce(array_agg(p.id), '{}'), coalesce(array_agg(p.hash), '{}') into pool_ids, pool_hashes
+                from unnest(pool_ids, pool_hashes) p (id, hash)
+                where p.hash <> all (array(select w.hash from unnest(pool_ids, pool_hashes) w (id, hash)
+                                           where w.id = any (ids)));
+        end loop;
         exit when found_all;
     end loop;
-    return ids;
+    return '{}';
 end $$;
 
 -- Locks the groups of these messages of the pool, and then the messages which their limits allow: new statements see

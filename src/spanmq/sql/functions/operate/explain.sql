@@ -20,7 +20,8 @@
 --   rate             the rate limit allows no message before then
 --   in_line          other messages come first, more than the limits allow
 --   paused           the queue is paused
---   visible          receives of this moment return it: the next one, or after the messages that come first
+--   visible          receives of this moment return it: the next one, or after the messages that come first; or they
+--                    may, where what they return depends on how many messages each asks for
 --   breaker_open     a worker receives nothing until then
 --   no_worker, workers_busy  no worker reports; all slots of the workers are taken
 -- Costs a number of index look-ups that does not grow with the queue. Raises MQ002 without an id.
@@ -34,9 +35,10 @@ declare
     at_ timestamptz := clock_timestamp();
     policy spanmq_core.policy := spanmq_core.policy_of(this.queue_id);
     run spanmq_core.unsettled;
-    ends boolean;
-    n int;
-    is_kept boolean := false;
+    line bigint[];
+    codes text[];
+    met text;
+    ahead bigint[];
 begin
     perform spanmq_core.raise_if(id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
     select * into run from spanmq_core.unsettled u where u.queue_id = this.queue_id and u.msg_id = id;
@@ -46,22 +48,25 @@ begin
     end if;
     -- As receive() counts.
     this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(policy));
-    ends := run.vt <= at_ and id = any (spanmq_core.ended_among(this, array[id], at_));
+    line := spanmq_core.line_to(this, run, policy, at_) || id;
+    codes := spanmq_core.met_among(this, line, at_);
+    ahead := spanmq_core.ahead_of(this, run, policy, at_, line, codes);
+    met := codes[cardinality(codes)];
     return query
         select * from spanmq_core.explain_hidden(this, run, at_) where run.vt > at_
         union all
-        select * from spanmq_core.explain_end(this, run, policy) where ends;
-    is_kept := run.vt > at_ or ends;
-    return query select * from spanmq_core.explain_lock(this, run, policy);
-    get diagnostics n = row_count;
-    is_kept := is_kept or n > 0;
-    return query select * from spanmq_core.explain_group(this, run, policy, at_);
-    get diagnostics n = row_count;
-    is_kept := is_kept or n > 0;
-    return query select * from spanmq_core.explain_queue(this, run, policy, at_);
-    get diagnostics n = row_count;
-    if not is_kept and n = 0 then
-        return query select * from spanmq_core.explain_visible(this, run, policy, at_);
+        select * from spanmq_core.explain_end(this, run, policy) where met = 'ends'
+        union all
+        select * from spanmq_core.explain_lock(this, run, policy, at_)
+        union all
+        select * from spanmq_core.explain_group(this, run, policy, at_, line, codes, ahead)
+        union all
+        select * from spanmq_core.explain_alone(this, run, policy, at_, line, codes)
+        union all
+        select * from spanmq_core.explain_queue(this, run, policy, at_, ahead);
+    if not found then
+        return query select * from spanmq_core.explain_visible(
+            this, run, spanmq_core.regards_groups(policy), cardinality(ahead), met = 'alone');
     end if;
     return query select * from spanmq_core.explain_workers(this, at_);
 end $$;
@@ -77,6 +82,7 @@ declare
     letter spanmq_core.dead_letter;
     write_ record;
     archived_at timestamptz;
+    beside bigint;
 begin
     if id > drawn then
         return query select 'unknown', format('No message has this id yet: the last one is %s.', drawn),
@@ -95,14 +101,17 @@ begin
     select * into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null;
     if found then
-        return query select 'dead', format('It is a dead letter (%s).', concat_ws(
+        beside := spanmq_core.beside_letter(this, id);
+        return query select 'dead', concat(format('It is a dead letter (%s).', concat_ws(
                                 ': ', letter.category, letter.error_class, nullif(left(letter.error, 200), ''))),
+                                           ' Message ' || beside || ' has its dedup_id.'),
                             null::timestamptz,
                             jsonb_strip_nulls(jsonb_build_object(
                                 'dead_letter_id', letter.dead_letter_id, 'since', letter.dead_at, 'category',
                                 letter.category, 'error_class', letter.error_class, 'error', left(letter.error, 200),
-                                'attempts', letter.attempts, 'worker', letter.worker)),
-                            format('select spanmq.redrive_message(%L, %s)', this.name, id);
+                                'attempts', letter.attempts, 'worker', letter.worker, 'beside', beside)),
+                            case when beside is null
+                            then format('select spanmq.redrive_message(%L, %s)', this.name, id) end;
         return;
     end if;
     state := spanmq_call.state(this.name, id);
@@ -125,6 +134,14 @@ begin
                    where state in ('cancelled', 'expired', 'discarded') and f.outcome = 'cancelled')))), '{}'),
                null::text;
     return query select * from spanmq_core.explain_waits(this, id);
+end $$;
+
+-- The message whose dedup_id keeps a dead letter from being redriven; null for none.
+create or replace function spanmq_core.beside_letter(this spanmq_core.queue, id bigint) returns bigint
+language plpgsql as $$
+begin
+    return (select (spanmq_core.beside(this, array[spanmq_core.to_revive(d)], true))[1] from spanmq_core.dead_letter d
+            where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null);
 end $$;
 
 -- A hidden message: what hides it. A row.
@@ -182,23 +199,6 @@ begin
     end if;
 end $$;
 
--- Those of these visible messages that the next claim of them ends: see screen().
-create or replace function spanmq_core.ended_among(this spanmq_core.queue, ids bigint[], at_ timestamptz)
-returns bigint[]
-language plpgsql as $$
-begin
-    if ids = '{}' or this.max_attempts is null and not this.uses_limits then
-        return '{}';
-    end if;
-    return array(select e.msg_id from spanmq_core.expiry e
-                 where this.uses_limits and e.queue_id = this.queue_id and e.msg_id = any (ids) and e.expires_at <= at_)
-           || spanmq_core.spent(this, ids, case when this.uses_limits then 1 else this.max_attempts end)
-           || spanmq_core.exhausted(this, array(
-                  select u.msg_id from spanmq_core.unsettled u
-                  where u.queue_id = this.queue_id and u.msg_id = any (ids)
-                    and spanmq_core.was_alone(u.lease_id, u.alone, u.attempts)), this.max_attempts, 0, false);
-end $$;
-
 -- A visible message that the next claim of it ends. A row.
 create or replace function spanmq_core.explain_end(
     this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy
@@ -235,7 +235,7 @@ $$;
 
 -- A message, or a group, that an open transaction has locked: claims skip it.
 create or replace function spanmq_core.explain_lock(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 begin
@@ -264,6 +264,12 @@ begin
               where l.queue_id = this.queue_id and l.what = 'groups'
                 and spanmq_core.regards_groups(policy)
                 and not exists (select from spanmq_core.group_lock g where g.queue_id = this.queue_id and g.slot = 0)
+              union all
+              -- Claims go one at a time: see room_in_flight().
+              select 'the number of messages in flight', l.xmax from spanmq_core.lock l
+              where l.queue_id = this.queue_id and l.what = 'in flight'
+                and (policy.max_in_flight < 64
+                     or spanmq_core.count_in_flight(this.queue_id, at_) > policy.max_in_flight / 2)
              ) held
         cross join lateral spanmq_core.holder_of(held.holder) h;
 end $$;
@@ -303,51 +309,174 @@ begin
         order by c.msg_id limit 1000);
 end $$;
 
--- Those of these visible messages that an open transaction has locked.
-create or replace function spanmq_core.locked_among(this_queue int, ids bigint[]) returns setof bigint
-language plpgsql rows 1 as $$
+-- The visible messages before this one, in the order in which claims take them: of its group, where the policy regards
+-- groups, the first 1,000; else of the queue, without those that were set aside to be delivered alone.
+create or replace function spanmq_core.line_to(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+) returns bigint[]
+language plpgsql as $$
+declare
+    -- As many as a claim looks at that takes all which the limits allow; and enough to count some without limits.
+    most int := greatest(least(policy.max_in_flight, case
+                    when policy.rate_limit is not null
+                    then spanmq_core.tokens(this.queue_id, policy.rate_limit, policy.rate_burst) end,
+                case when policy.max_in_flight is null and policy.rate_limit is null then 200 else 1000 end), 50);
+    ids bigint[];
 begin
-    return query
-        select l.msg_id
-        from (select s.msg_id, s.xmax as holder from spanmq_core.state s
-              where s.queue_id = this_queue and s.msg_id = any (ids) and s.xmax <> '0'::xid
-              union all
-              select h.msg_id, h.xmax from spanmq_core.later h
-              where h.queue_id = this_queue and h.msg_id = any (ids) and h.xmax <> '0'::xid) l
-        where exists (select from spanmq_core.holder_of(l.holder));
+    if run.vt > at_ and not spanmq_core.regards_groups(policy) then
+        return '{}';
+    elsif spanmq_core.regards_groups(policy) then
+        return spanmq_core.first_of_group(this.queue_id, run.group_hash, run.msg_id, at_);
+    elsif not this.uses_priority then
+        ids := spanmq_core.oldest_visible(this.queue_id, most, spanmq_core.bound_of(this.queue_id), at_, false, '{}',
+                                          0::bigint);
+        return array(select i.id from unnest(ids) i (id) where i.id < run.msg_id order by i.id);
+    end if;
+    ids := spanmq_core.first_by_priority(this.queue_id, most, policy.priority_aging, at_, false);
+    if run.msg_id = any (ids) then
+        return ids[1:array_position(ids, run.msg_id) - 1];
+    end if;
+    return array(select i.id from unnest(ids) with ordinality i (id, place)
+                 join spanmq_core.unsettled u on u.queue_id = this.queue_id and u.msg_id = i.id
+                 where coalesce(u.priority, 0) >= coalesce(run.priority, 0) order by i.place);
 end $$;
 
--- Those of these visible messages that are delivered alone: marked, or to be marked by the next claim of them.
-create or replace function spanmq_core.alone_among(this spanmq_core.queue, ids bigint[]) returns bigint[]
+-- As what a claim meets these messages, in their order: locked by an open transaction; one that it ends (see screen());
+-- one that must be delivered alone, set aside or not yet; else visible, as far as it is not hidden.
+create or replace function spanmq_core.met_among(this spanmq_core.queue, ids bigint[], at_ timestamptz)
+returns text[]
 language plpgsql as $$
+declare
+    tried bigint[];
+    locked bigint[];
+    ended bigint[] := '{}';
+    alone bigint[] := '{}';
 begin
-    if ids = '{}' or this.max_attempts is null and not this.uses_limits then
+    -- A transaction that has locked one has locked many: each is looked for once.
+    locked := array(
+        with held as materialized (
+            select s.msg_id, s.xmax as holder from spanmq_core.state s
+            where s.queue_id = this.queue_id and s.msg_id = any (ids) and s.xmax <> '0'::xid
+            union all
+            select h.msg_id, h.xmax from spanmq_core.later h
+            where h.queue_id = this.queue_id and h.msg_id = any (ids) and h.xmax <> '0'::xid)
+        select l.msg_id from (select distinct h.holder from held h) o
+        join held l on l.holder = o.holder
+        where exists (select from spanmq_core.holder_of(o.holder)));
+    if this.max_attempts is not null or this.uses_limits then
+        tried := array(select u.msg_id from spanmq_core.unsettled u
+                       where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.vt <= at_
+                         and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
+    end if;
+    if tried <> '{}' then
+        ended := array(select e.msg_id from spanmq_core.expiry e
+                       where this.uses_limits and e.queue_id = this.queue_id and e.msg_id = any (tried)
+                         and e.expires_at <= at_)
+                 || spanmq_core.spent(this, tried, case when this.uses_limits then 1 else this.max_attempts end)
+                 || spanmq_core.exhausted(this, array(
+                        select u.msg_id from spanmq_core.unsettled u
+                        where u.queue_id = this.queue_id and u.msg_id = any (tried)
+                          and spanmq_core.was_alone(u.lease_id, u.alone, u.attempts)), this.max_attempts, 0, false);
+        alone := spanmq_core.suspects_among(this, array(
+                     select u.msg_id from spanmq_core.unsettled u
+                     where u.queue_id = this.queue_id and u.msg_id = any (tried) and (u.lease_id <> 0 or u.alone > 0)));
+    end if;
+    return array(
+        select case when i.id = any (locked) then 'locked' when i.id = any (ended) then 'ends'
+               when i.id = any (alone) then 'alone' else 'visible' end
+        from unnest(ids) with ordinality i (id, place) order by i.place);
+end $$;
+
+-- The message that is delivered alone before all others of this kind: the one that is being so; else the first visible
+-- one that was set aside and that a claim takes.
+create or replace function spanmq_core.next_alone(
+    this spanmq_core.queue, policy spanmq_core.policy, at_ timestamptz, but bigint, out msg_id bigint,
+    out vt timestamptz, out code text, out group_hash bigint
+)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    candidate spanmq_core.unsettled;
+    line bigint[] := '{}';
+    codes text[];
+    tried bigint[] := '{}';
+begin
+    if this.max_attempts is null and not this.uses_limits then
+        return;
+    end if;
+    select h.msg_id, h.vt, case h.alone when 1 then 'reserved' else 'leased' end, h.group_hash
+        into msg_id, vt, code, group_hash
+        from spanmq_core.later h
+        where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.lease_id > 0 and h.vt > at_ and h.msg_id <> but
+        order by h.queue_id - 0, h.msg_id limit 1;
+    if found then
+        return;
+    end if;
+    -- See take_suspect().
+    for candidate in
+        select * from spanmq_core.later h
+        where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_ and h.msg_id <> but
+        order by h.queue_id - 0, h.msg_id limit 100
+    loop
+        if spanmq_core.regards_groups(policy) then
+            continue when coalesce(candidate.group_hash, 0) = any (tried);
+            line := spanmq_core.line_to(this, candidate, policy, at_);
+        end if;
+        codes := spanmq_core.met_among(this, line || candidate.msg_id, at_);
+        continue when codes[cardinality(codes)] <> 'alone';
+        tried := tried || coalesce(candidate.group_hash, 0);
+        if not exists (select from spanmq_core.explain_group(this, candidate, policy, at_, line || candidate.msg_id,
+                                                             codes, '{}')) then
+            msg_id := candidate.msg_id;
+            vt := candidate.vt;
+            code := 'visible';
+            group_hash := candidate.group_hash;
+            return;
+        end if;
+    end loop;
+end $$;
+
+-- The messages that come before this visible one and count: all but those that are locked, that a claim ends, or that
+-- wait because another one is delivered alone.
+create or replace function spanmq_core.ahead_of(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, line bigint[],
+    codes text[]
+) returns bigint[]
+language plpgsql as $$
+declare
+    alone record;
+begin
+    if run.alone > 0 then
+        -- Before all.
         return '{}';
     end if;
-    return spanmq_core.suspects_among(this, array(
-        select u.msg_id from spanmq_core.unsettled u
-        where u.queue_id = this.queue_id and u.msg_id = any (ids) and (u.lease_id <> 0 or u.alone > 0)));
+    alone := spanmq_core.next_alone(this, policy, at_, run.msg_id);
+    return array(select alone.msg_id
+                 where alone.code = 'visible' and (not spanmq_core.regards_groups(policy)
+                                                   or alone.group_hash is not distinct from run.group_hash))
+           || array(select l.id from unnest(line, codes) with ordinality l (id, code, place)
+                    where l.id <> run.msg_id
+                      and (l.code = 'visible'
+                           -- The first one comes, but that of another group may come before it.
+                           or l.code = 'alone' and alone.msg_id is null and not spanmq_core.regards_groups(policy)
+                              and l.place = array_position(codes, 'alone'))
+                    order by l.place);
 end $$;
 
 -- What a message waits for in its group, where the policy orders or limits groups.
 create or replace function spanmq_core.explain_group(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, line bigint[],
+    codes text[], ahead bigint[]
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     id bigint := run.msg_id;
     is_visible boolean := run.vt <= at_;
+    is_alone boolean := is_visible and codes[cardinality(codes)] = 'alone';
     hidden record;
     dead bigint;
     blocker spanmq_core.unsettled;
-    first_ids bigint[];
-    tried bigint[];
-    ended bigint[];
-    dying bigint[] := '{}';        -- those of them that become dead letters, and block the group
-    alone bigint[];
-    self bigint[] := '{}';   -- the message, if it is delivered alone
-    locked bigint[];
     first_id bigint;
     first_code text;
     most int;
@@ -365,22 +494,11 @@ begin
                                                   dead),
                             null::timestamptz,
                             jsonb_build_object('message_id', dead, 'group', run.group_key),
-                            format('select spanmq.redrive_message(%L, %s)', this.name, dead);
+                            case when spanmq_core.beside_letter(this, dead) is null
+                            then format('select spanmq.redrive_message(%L, %s)', this.name, dead) end;
     end if;
     hidden := spanmq_core.hidden_of(this.queue_id, run.group_hash, at_);
-    first_ids := spanmq_core.first_of_group(this.queue_id, run.group_hash, id, at_);
     most := policy.max_in_flight_per_group;
-    tried := array(select u.msg_id from spanmq_core.unsettled u
-                   where u.queue_id = this.queue_id and u.msg_id = any (first_ids)
-                     and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
-    ended := spanmq_core.ended_among(this, tried, at_);
-    if policy.dead_letter_blocks_group and run.group_hash is not null then
-        -- What was cancelled, or is dropped, leaves no dead letter.
-        dying := array(select f.id from unnest(ended) f (id)
-                       where not exists (select from spanmq_core.expiry e
-                                         where e.queue_id = this.queue_id and e.msg_id = f.id and e.expires_at <= at_
-                                           and (e.is_cancelled or policy.drop_expired)));
-    end if;
     if policy.ordered then
         if hidden.blocks or hidden.delayed_id < id then
             -- The first one; others may follow.
@@ -396,17 +514,6 @@ begin
                 from spanmq_core.explain_hidden(this, blocker, at_) h;
             return;
         end if;
-        alone := spanmq_core.without(spanmq_core.alone_among(this, tried), ended);
-        locked := array(select spanmq_core.locked_among(this.queue_id, first_ids));
-        if is_visible and first_ids <> '{}' then
-            self := spanmq_core.alone_among(this, array[id]);
-        end if;
-        select f.id, case when f.id = any (locked) then 'locked' when f.id = any (alone) then 'alone'
-                     when f.id = any (dying) then 'ends' else 'visible' end into first_id, first_code
-            from unnest(first_ids) f (id)
-            where f.id = any (locked) or f.id = any (alone) or f.id = any (dying)
-               or self <> '{}' and f.id <> all (ended)
-            order by f.id limit 1;
     else
         if hidden.in_flight >= most then
             return query
@@ -419,9 +526,17 @@ begin
             return;
         end if;
         most := most - hidden.in_flight;
-        select f.id, 'ends' into first_id, first_code from unnest(first_ids) f (id) where f.id = any (dying)
-            order by f.id limit 1;
     end if;
+    -- One that ends becomes a dead letter, which blocks the group: but not if it was cancelled, or is dropped.
+    select l.id, l.code into first_id, first_code
+        from unnest(line, codes) with ordinality l (id, code, place)
+        where l.id <> run.msg_id
+          and (policy.ordered and (l.code in ('locked', 'alone') or is_alone and l.code = 'visible')
+               or l.code = 'ends' and policy.dead_letter_blocks_group and run.group_hash is not null
+                  and not exists (select from spanmq_core.expiry e
+                                  where e.queue_id = this.queue_id and e.msg_id = l.id and e.expires_at <= at_
+                                    and (e.is_cancelled or policy.drop_expired)))
+        order by l.place limit 1;
     if first_id is not null then
         return query
             select 'behind', format('Message %s of its group comes first%s', first_id, case first_code
@@ -449,14 +564,14 @@ begin
         most := least(most, case
                       when policy.rate_cost is null then spanmq_core.tokens_of(policy, run.group_hash)
                       else cardinality(spanmq_core.within_tokens(
-                          policy, spanmq_core.without(first_ids, ended) || case when is_visible then id end)) end);
+                          policy, ahead || case when is_visible then id end)) end);
     end if;
-    if is_visible and most <= (select count(*) from unnest(first_ids) f (id) where f.id <> all (ended)) then
+    if is_visible and cardinality(ahead) >= most then
         return query
             select 'in_line', format('Messages of its group that come first: %s. Its limits allow %s of these now.',
-                                     cardinality(first_ids), most), null::timestamptz,
-                   jsonb_build_object('message_id', first_ids[1], 'ahead', cardinality(first_ids), 'group',
-                                      run.group_key), null::text;
+                                     cardinality(ahead), most), null::timestamptz,
+                   jsonb_build_object('message_id', ahead[1], 'ahead', cardinality(ahead), 'group', run.group_key),
+                   null::text;
     end if;
 end $$;
 
@@ -486,69 +601,54 @@ begin
              where f.group_hash is null)));
 end $$;
 
--- What a message waits for in its queue: the policy, and messages that come first under its limits, or alone.
+-- What a message waits for that must be delivered alone.
+create or replace function spanmq_core.explain_alone(
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, line bigint[],
+    codes text[]
+) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    other record;
+begin
+    if run.vt > at_ or codes[cardinality(codes)] <> 'alone' then
+        return;
+    end if;
+    return query
+        select 'locked', 'An open transaction delivers another message alone.', null::timestamptz,
+               jsonb_strip_nulls(jsonb_build_object('pid', h.pid, 'application', h.application)),
+               format('select pg_terminate_backend(%s)', h.pid)
+        from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
+        where l.queue_id = this.queue_id and l.what = 'alone';
+    other := spanmq_core.next_alone(this, policy, at_, run.msg_id);
+    if run.alone = 0 and other.msg_id is null then
+        -- Those of a claim that are not set aside yet come by their ids.
+        select l.id as msg_id, at_ as vt, 'visible' as code into other
+            from unnest(line, codes) with ordinality l (id, code, place)
+            where l.id < run.msg_id and l.code = 'alone' order by l.place limit 1;
+    end if;
+    if other.vt > at_ or other.msg_id < run.msg_id or run.alone = 0 and other.msg_id is not null then
+        return query
+            select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
+                       when other.vt > at_ then ', which is being delivered alone' else '' end),
+                   case when other.vt > at_ then other.vt end,
+                   jsonb_build_object('message_id', other.msg_id, 'code', other.code),
+                   case when other.vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other.msg_id) end;
+    end if;
+end $$;
+
+-- What a message waits for in its queue: the policy, and messages that come first under its limits.
 create or replace function spanmq_core.explain_queue(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, ahead bigint[]
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     paused record;
-    other record;
-    tried bigint[];
-    ids bigint[];
     n int;
     room int;
     seconds double precision;
 begin
-    if run.vt <= at_ and run.msg_id <> all (spanmq_core.ended_among(this, array[run.msg_id], at_))
-       and run.msg_id = any (spanmq_core.alone_among(this, array[run.msg_id])) then
-        return query
-            select 'locked', 'An open transaction delivers another message alone.', null::timestamptz,
-                   jsonb_strip_nulls(jsonb_build_object('pid', h.pid, 'application', h.application)),
-                   format('select pg_terminate_backend(%s)', h.pid)
-            from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
-            where l.queue_id = this.queue_id and l.what = 'alone';
-        select h.msg_id, h.vt, case h.alone when 1 then 'reserved' else 'leased' end as code into other
-            from spanmq_core.later h
-            where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.msg_id <> run.msg_id and h.lease_id > 0
-              and h.vt > at_
-            order by h.queue_id - 0, h.msg_id limit 1;
-        if not found then
-            -- A claim takes those that are marked before it marks others; and these, mostly of one lost lease, are near
-            -- each other.
-            tried := array(select h.msg_id from spanmq_core.later h
-                           where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.vt <= at_
-                             and h.msg_id <> run.msg_id and (run.alone = 0 or h.msg_id < run.msg_id)
-                           order by h.queue_id - 0, h.msg_id limit 100);
-            if run.alone = 0 then
-                tried := tried || spanmq_core.alone_among(this, array(
-                             select u.msg_id from spanmq_core.unsettled u
-                             where u.queue_id = this.queue_id and u.msg_id >= run.msg_id - 1000
-                               and u.msg_id < run.msg_id and u.vt <= at_ and u.lease_id > 0 and u.alone = 0));
-            end if;
-            ids := spanmq_core.without(tried, spanmq_core.ended_among(this, tried, at_));
-            -- Not those whose group is blocked: the claim passes these.
-            select u.msg_id, at_ as vt, 'visible' as code into other
-                from spanmq_core.unsettled u
-                where u.queue_id = this.queue_id and u.msg_id = any (ids)
-                  and u.msg_id <> all (array(select spanmq_core.locked_among(this.queue_id, ids)))
-                  and not (spanmq_core.regards_groups(policy)
-                           and spanmq_core.is_blocked(
-                               this.queue_id, u.group_hash, case when policy.ordered then 'fair' else 'free' end,
-                               policy.max_in_flight_per_group, at_))
-                order by u.alone desc, u.msg_id limit 1;
-        end if;
-        if found then
-            return query
-                select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
-                           when other.vt > at_ then ', which is being delivered alone' else '' end),
-                       case when other.vt > at_ then other.vt end,
-                       jsonb_build_object('message_id', other.msg_id, 'code', other.code),
-                       case when other.vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other.msg_id)
-                       end;
-        end if;
-    end if;
     if policy.paused then
         select c.role, c.actor, c.changed_at into paused
             from (select * from spanmq_core.change c
@@ -588,86 +688,31 @@ begin
             room := least(room, spanmq_core.tokens(this.queue_id, policy.rate_limit, policy.rate_burst));
         end if;
     end if;
-    if room > 0 and run.vt <= at_ and not spanmq_core.regards_groups(policy) then
-        n := spanmq_core.count_ahead(this, run, policy, at_, least(room, 1000));
-        if n >= room then
-            return query
-                select 'in_line', format('%s or more messages come first, and the limits allow %s more now.', n, room),
-                       null::timestamptz, jsonb_build_object('ahead', n), null::text;
-        end if;
+    if room > 0 and run.vt <= at_ and cardinality(ahead) >= room and not spanmq_core.regards_groups(policy) then
+        return query
+            select 'in_line', format('%s or more messages come first, and the limits allow %s more now.',
+                                     cardinality(ahead), room),
+                   null::timestamptz, jsonb_build_object('ahead', cardinality(ahead)), null::text;
     end if;
-end $$;
-
--- How many visible messages a claim of a queue without groups takes before this one, up to `most` (by priority 200).
-create or replace function spanmq_core.count_ahead(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, most int
-) returns int
-language plpgsql as $$
-declare
-    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
-begin
-    if not this.uses_priority then
-        return least(most,
-            (select count(*) from (
-                 select from spanmq_core.state s
-                 where s.queue_id = this.queue_id and s.msg_id >= bound.from_id and s.msg_id < run.msg_id
-                   and s.vt <= at_
-                 order by s.queue_id, s.msg_id limit most) s)
-            + (select count(*) from (
-                   select h.msg_id from spanmq_core.later h
-                   where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_
-                   order by h.queue_id + 0, h.vt, h.msg_id limit 1000) h
-               where h.msg_id < run.msg_id));
-    end if;
-    -- See take_by_priority().
-    return least(most, (
-        with candidates as (
-            select u.msg_id, u.priority,
-                   min(u.vt) over (partition by coalesce(u.priority, 0) order by u.msg_id desc) as since
-            from ((select s.msg_id, s.priority, s.vt from spanmq_core.state s
-                   where s.queue_id = this.queue_id and s.msg_id >= bound.from_id and s.vt <= at_
-                   order by s.queue_id, s.msg_id limit 200)
-                  union
-                  (select s.msg_id, s.priority, s.vt from generate_series(1, 9) level cross join lateral (
-                      select * from spanmq_core.state s
-                      where s.queue_id + 0 = this.queue_id and s.priority = level and s.priority > 0
-                        and s.msg_id >= bound.from_id and s.vt <= at_
-                      order by s.queue_id + 0, s.priority, s.msg_id limit 200) s)
-                  union
-                  (select h.msg_id, h.priority, h.vt from spanmq_core.later h
-                   where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from and h.vt <= at_
-                   order by h.queue_id + 0, h.vt, h.msg_id limit 1000)
-                  union
-                  (select run.msg_id, run.priority, run.vt)) u),
-        ranked as (
-            select c.msg_id,
-                   row_number() over (order by coalesce(c.priority, 0)
-                                               + extract(epoch from at_ - c.since) / policy.priority_aging desc,
-                                      c.msg_id) as place
-            from candidates c)
-        select r.place - 1 from ranked r where r.msg_id = run.msg_id));
 end $$;
 
 -- A message that receives of this moment return. A row.
 create or replace function spanmq_core.explain_visible(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz
+    this spanmq_core.queue, run spanmq_core.unsettled, in_groups boolean, ahead int, is_alone boolean
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
-declare
-    in_groups boolean := spanmq_core.regards_groups(policy);
-    ahead int := case when in_groups
-                 then cardinality(spanmq_core.first_of_group(this.queue_id, run.group_hash, run.msg_id, at_))
-                 else spanmq_core.count_ahead(this, run, policy, at_, 1000) end;
 begin
     return query
-        select 'visible'::text, case
-                   when ahead = 0 and in_groups then 'It is the first of its group, and receives return it.'
-                   when ahead = 0 then 'The next receive returns it.'
-                   else format('Receives return it, after %s message%s%s.', case
-                                   when ahead >= (case when this.uses_priority and not in_groups then 200 else 1000 end)
-                                   then ahead || ' or more' else ahead::text end,
+        select 'visible'::text, concat(case
+                   when ahead = 0 and in_groups then 'It is the first of its group, and receives return it'
+                   when ahead = 0 then 'The next receive returns it'
+                   else format('Receives return it, after %s message%s%s', case
+                                   when ahead >= 200 then ahead || ' or more' else ahead::text end,
                                case when ahead <> 1 then 's' end, case when in_groups then ' of its group' end) end,
-               null::timestamptz, jsonb_strip_nulls(jsonb_build_object('ahead', ahead, 'priority', run.priority)),
+                   case when is_alone then ', alone' end, '.'),
+               null::timestamptz,
+               jsonb_strip_nulls(jsonb_build_object('ahead', ahead, 'priority', run.priority, 'alone',
+                                                    nullif(is_alone, false))),
                null::text;
 end $$;
 

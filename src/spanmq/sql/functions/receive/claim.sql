@@ -188,15 +188,45 @@ begin
     return took;
 end $$;
 
--- Takes visible messages, the highest priority first, where every `aging` seconds that a message has been visible weigh
--- one level, so that a high one never starves the others; by id among equals. Compares the heads of all levels, so the
--- backlogs behind them cost nothing.
+-- The visible messages at the head of each level, up to `most` of each, the highest priority first, where every `aging`
+-- seconds that a message has been visible weigh one level, so that a high one never starves the others; by id among
+-- equals. The backlogs behind them cost nothing.
+create or replace function spanmq_core.first_by_priority(
+    this_queue int, most int, aging double precision, at_ timestamptz, waits boolean
+) returns bigint[]
+language plpgsql as $$
+declare
+    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
+begin
+    -- A message without priority that is not among the first ones is behind enough older ones of a higher level.
+    return array(
+        select c.msg_id
+        from (select u.*,
+                     -- By id within a level: one that came back is as old as the oldest behind it.
+                     min(u.vt) over (partition by coalesce(u.priority, 0) order by u.msg_id desc) as since
+              from ((select s.msg_id, s.priority, s.vt from spanmq_core.state s
+                     where s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
+                     order by s.queue_id, s.msg_id limit most)
+                    union
+                    (select s.msg_id, s.priority, s.vt from generate_series(1, 9) level cross join lateral (
+                        select * from spanmq_core.state s
+                        where s.queue_id + 0 = this_queue and s.priority = level and s.priority > 0
+                          and s.msg_id >= bound.from_id and s.vt <= at_
+                        order by s.queue_id + 0, s.priority, s.msg_id limit most) s)
+                    union
+                    (select h.msg_id, h.priority, h.vt from spanmq_core.later h
+                     where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                       and (h.alone = 0 or waits is null)
+                     order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 1000)) u) c
+        order by coalesce(c.priority, 0) + extract(epoch from at_ - c.since) / aging desc, c.msg_id);
+end $$;
+
+-- Takes the first of them.
 create or replace function spanmq_core.take_by_priority(this_queue int, quantity int, aging double precision,
                                                         at_ timestamptz, waits boolean)
 returns bigint[]
 language plpgsql as $$
 declare
-    bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     most int := least(quantity, 1000);
     ids bigint[];
     id bigint;
@@ -205,27 +235,7 @@ declare
     has_passed boolean;
 begin
     loop
-        -- A message without priority that is not among the first ones is behind enough older ones of a higher level.
-        ids := array(
-            select c.msg_id
-            from (select u.*,
-                         -- By id within a level: one that came back is as old as the oldest behind it.
-                         min(u.vt) over (partition by coalesce(u.priority, 0) order by u.msg_id desc) as since
-                  from ((select s.msg_id, s.priority, s.vt from spanmq_core.state s
-                         where s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
-                         order by s.queue_id, s.msg_id limit most)
-                        union
-                        (select s.msg_id, s.priority, s.vt from generate_series(1, 9) level cross join lateral (
-                            select * from spanmq_core.state s
-                            where s.queue_id + 0 = this_queue and s.priority = level and s.priority > 0
-                              and s.msg_id >= bound.from_id and s.vt <= at_
-                            order by s.queue_id + 0, s.priority, s.msg_id limit most) s)
-                        union
-                        (select h.msg_id, h.priority, h.vt from spanmq_core.later h
-                         where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
-                           and (h.alone = 0 or waits is null)
-                         order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 1000)) u) c
-            order by coalesce(c.priority, 0) + extract(epoch from at_ - c.since) / aging desc, c.msg_id);
+        ids := spanmq_core.first_by_priority(this_queue, most, aging, at_, waits);
         exit when ids = '{}';
         has_passed := false;
         foreach id in array ids loop

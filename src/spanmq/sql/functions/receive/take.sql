@@ -29,8 +29,30 @@ begin
                 else array(select u.id from unnest(ids) u (id) where u.id not in (select unnest(gone))) end;
 end $$;
 
--- Takes up to `quantity` visible messages of any kind, lowest ids first: among those of later that became due first,
--- twice as many and at least 100, and those of state; none of `but`. waits: see take_any().
+-- What a claim of `quantity` messages looks at behind this id, lowest ids first: the visible messages of later that
+-- became due first, twice as many and at least 100, and those of state; none of `but`. waits: see take_any().
+create or replace function spanmq_core.oldest_visible(
+    this_queue int, quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean, but bigint[], behind bigint
+) returns bigint[]
+language plpgsql as $$
+begin
+    return array(
+        select c.msg_id from (
+            (select d.msg_id
+             from (select l.msg_id, l.alone from spanmq_core.later l
+                   where l.queue_id + 0 = this_queue and l.vt >= bound.due_from and l.vt <= at_
+                     and l.msg_id > behind and (l.alone = 0 or waits is null)
+                     and l.msg_id not in (select unnest(but))
+                   order by l.queue_id + 0, l.vt, l.msg_id + 0 limit greatest(2::bigint * quantity, 100)) d)
+            union all
+            (select s.msg_id from spanmq_core.state s
+             where s.queue_id = this_queue and s.msg_id >= greatest(bound.from_id, behind + 1) and s.vt <= at_
+               and s.msg_id not in (select unnest(but))
+             order by s.queue_id, s.msg_id limit 2::bigint * quantity)) c
+        order by c.msg_id);
+end $$;
+
+-- Takes up to `quantity` of them.
 create or replace function spanmq_core.take_visible(
     this_queue int, quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean, but bigint[]
 ) returns bigint[]
@@ -44,20 +66,7 @@ declare
 begin
     -- Again, further on, where others hold all that was found, or rows have changed since.
     for round in 1 .. 100 loop
-        ids := array(
-            select c.msg_id from (
-                (select d.msg_id
-                 from (select l.msg_id, l.alone from spanmq_core.later l
-                       where l.queue_id + 0 = this_queue and l.vt >= bound.due_from and l.vt <= at_
-                         and l.msg_id > tried_to and (l.alone = 0 or waits is null)
-                         and l.msg_id not in (select unnest(but))
-                       order by l.queue_id + 0, l.vt, l.msg_id + 0 limit greatest(2::bigint * quantity, 100)) d)
-                union all
-                (select s.msg_id from spanmq_core.state s
-                 where s.queue_id = this_queue and s.msg_id >= greatest(bound.from_id, tried_to + 1) and s.vt <= at_
-                   and s.msg_id not in (select unnest(but))
-                 order by s.queue_id, s.msg_id limit 2::bigint * quantity)) c
-            order by c.msg_id);
+        ids := spanmq_core.oldest_visible(this_queue, quantity, bound, at_, waits, but, tried_to);
         exit when ids = '{}';
         n := 0;
         while quantity > 0 and n < cardinality(ids) loop

@@ -152,7 +152,7 @@ def test_message_whose_handler_was_not_called_is_released_after_a_pause(
                 verdicts: list[Verdict] = []
                 for is_async in (True, False):
                     handler = look_at(handler_of(print, is_async=is_async), takes_batches=False)
-                    performer = Performer(handler, lambda _: session, {})
+                    performer = Performer(handler, {"orders": session}, {})
                     job = Job(messages, Holding("orders", 1, 1, 0.0, 30.0), None)
                     with pytest.raises(UndoneError) as undone:
                         await performer.perform(job) if is_async else performer.call(job)

@@ -68,7 +68,9 @@ async def _drain(catalog: Catalog, threads: _Here | None, *, raises: bool, limit
     session: Any = _Session(client, catalog.sender.clients.client())
     catalog.check()
     performer = Performer(
-        replace(handling.handler(), function=handling, is_async=True), lambda _: session, {}
+        replace(handling.handler(), function=handling, is_async=True),
+        dict.fromkeys(catalog.queues, session),
+        {},
     )
     async with handling.opened():
         return await _drain_opened(catalog, client, performer, handling, raises=raises, limit=limit)

@@ -1,16 +1,8 @@
-"""Gathers verdicts, and sends them to the database, in one call for each lease.
-
-They are gathered while all slots are in use: the rest of the lease follows, and the processor time of a call is
-better used by handlers. A lease that is complete is settled at once; all else within milliseconds when a slot is idle.
-"""
+"""Sends verdicts to the database, in one call for each lease."""
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from spanmq import tracing
 from spanmq.client import AsyncClient, functions
@@ -22,164 +14,69 @@ from spanmq.errors import (
     InvalidArgumentError,
     SpanmqError,
 )
-from spanmq.model import Leased, Message, Settled
+from spanmq.model import Leased, Settled
+from spanmq.worker.effect import Settle
 from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, EventBus, MessageSettled, SettlingStarted
 from spanmq.worker.failure import Failure
-from spanmq.worker.job import Gone, Holding, Job, Release, Stored, Verdict
+from spanmq.worker.handler import Handler
+from spanmq.worker.inbox import Inbox
+from spanmq.worker.incoming import SettlementEnded
+from spanmq.worker.job import Holding, Job, Release, Stored
+from spanmq.worker.performing import Performer
 from spanmq.worker.session import Session, backoff
 
-# The number of concurrent calls.
-CALLS_MAX: Final = 3
-# How long what must not wait is gathered: handlers that began together end together.
-SOON_SECONDS: Final = 0.003
-# The share of a lease's remaining time for which its verdicts may be gathered.
-SHARE_OF_LEASE: Final = 0.05
 
-Bundle = tuple[Holding, Failure | Release | Stored | None]
-
-
-@dataclass(eq=False, kw_only=True)
 class Settler:
-    """Takes verdicts; each reaches the database, unless the worker ends while it is unreachable."""
+    """Settles jobs; each verdict reaches the database, unless the worker ends while it is unreachable."""
 
-    session: Session
-    worker: str
-    gather: float
-    # The number of verdicts that are settled without waiting for more.
-    batch: int
-    bus: EventBus
-    # Returns whether the slot of a handler that has ended is in use again.
-    is_busy: Callable[[], bool]
-    # Returns the verdict on a job whose result can't be stored.
-    judge: Callable[[BaseException, Job], Verdict]
-    on_settled: Callable[[Holding, Verdict], None]
-    # The name of a message's task, for logs.
-    task_of: Callable[[Message], str | None]
+    def __init__(
+        self,
+        session: Session,
+        *,
+        worker: str,
+        handler: Handler,
+        performer: Performer,
+        bus: EventBus,
+        inbox: Inbox,
+    ) -> None:
+        self._session = session
+        self._worker = worker
+        self._handler = handler
+        self._performer = performer
+        self._bus = bus
+        self._inbox = inbox
 
-    def __post_init__(self) -> None:
-        """Begin with nothing to settle."""
-        self._pending: dict[Bundle, list[Job]] = {}
-        # The number of messages that wait to be settled, or are being settled.
-        self.backlog = 0
-        # Of these, the number that no call has taken yet.
-        self._gathered = 0
-        # When they are to be settled, at the latest.
-        self._due_at = math.inf
-        self._wanted = asyncio.Event()
-        # Set when they are due earlier than they were.
-        self._hurried = asyncio.Event()
-        self._calls: set[asyncio.Task[None]] = set()
-        self._task: asyncio.Task[None] | None = None
-        self._is_stopping = False
-        self.settled = 0
-        self.crash: Callable[[BaseException], None] = lambda _: None
-
-    async def start(self) -> asyncio.Task[None]:
-        """Begin to settle."""
-        self._task = asyncio.create_task(self._run(), name="spanmq settling")
-        return self._task
-
-    async def stop(self, seconds: float) -> None:
-        """Settle the gathered verdicts, within `seconds`."""
-        self._is_stopping = True
-        self._wanted.set()
-        self._settle_by(-math.inf)
-        tasks = [task for task in (self._task, *self._calls) if task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
-        for task in (self._task, *self._calls):
-            if task is not None:
-                task.cancel()
-
-    def settle(self, job: Job, verdict: Verdict) -> None:
-        """Take a verdict; the job is decided by it."""
-        job.is_decided = True
-        holding = job.holding
-        count = len(job.messages)
-        holding.undecided -= count
-        if isinstance(verdict, Gone):
-            holding.unsettled -= count
-            self.settled += count
-            for message in job.messages:
-                self._tell(message, verdict.outcome, job.seconds, None)
-            self.on_settled(holding, verdict)
-            return
-        self._pending.setdefault((holding, verdict), []).append(job)
-        self.backlog += count
-        self._gathered += count
-        self._wanted.set()
-        if holding.undecided == 0 or self._gathered >= self.batch:
-            self._settle_by(-math.inf)  # settling the whole lease at once is the cheapest
-        else:
-            now = monotonic()
-            self._settle_by(now + self._patience(job, verdict, now))
-
-    def _patience(self, job: Job, verdict: Failure | Release | Stored | None, now: float) -> float:
-        """Return for how many seconds a verdict may wait for others."""
-        # A sender may wait for a result, other workers for what is released, and a group for its message.
-        is_needed = verdict is not None or job.group is not None
-        if is_needed or not self.is_busy():
-            return min(SOON_SECONDS, self.gather)
-        return min(self.gather, (job.holding.ends_at - now) * SHARE_OF_LEASE)
-
-    def _settle_by(self, due_at: float) -> None:
-        if due_at < self._due_at:
-            self._due_at = due_at
-            self._hurried.set()
-
-    async def _run(self) -> None:
-        while not (self._is_stopping and not self._pending):
-            await self._wanted.wait()
-            while (left := self._due_at - monotonic()) > 0:
-                self._hurried.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await self._hurried.wait()
-            self._wanted.clear()
-            self._due_at = math.inf
-            self._gathered = 0
-            taken, self._pending = self._pending, {}
-            for bundle, jobs in taken.items():
-                while len(self._calls) >= CALLS_MAX:
-                    await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
-                call = asyncio.create_task(self._settle(*bundle, jobs), name="spanmq settlement")
-                self._calls.add(call)
-                call.add_done_callback(self._ended)
-            if self._is_stopping:
-                self._wanted.set()
-        while self._calls:
-            await asyncio.wait(self._calls)
-
-    def _ended(self, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        # Errors other than the database's are bugs: the worker must stop.
-        if not call.cancelled() and (error := call.exception()) is not None:
-            self.crash(error)
+    async def settle(self, asked: Settle) -> None:
+        """Settle jobs of a lease, and put the end of that."""
+        verdicts = await self._settle(asked.holding, asked.verdict, asked.jobs)
+        is_returned = any(isinstance(verdict, Failure | Release) for verdict in verdicts)
+        count = sum(len(job.messages) for job in asked.jobs)
+        self._inbox.put(SettlementEnded(asked.server, asked.holding, count, is_returned))
 
     async def _settle(
         self, holding: Holding, verdict: Failure | Release | Stored | None, jobs: list[Job]
-    ) -> None:
+    ) -> list[Failure | Release | Stored | None]:
+        """Settle jobs; return the verdicts by which that was done."""
         ids = [message.message_id for job in jobs for message in job.messages]
-        self.bus.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
+        self._bus.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
         # An earlier call may have taken effect.
         is_doubtful = False
         leased = Leased(holding.queue, holding.lease_id, ids)
-        call = settlement(leased, verdict, self.worker, [job.result for job in jobs])
+        call = settlement(leased, verdict, self._worker, [job.result for job in jobs])
         attempt = 1
         while True:
             pause = backoff(attempt)
             try:
-                settled = await self.session.run(call)
+                settled = await self._session.run(call)
                 break
             except (ConnectionLostError, ConnectionFailedError) as error:
                 is_doubtful = is_doubtful or isinstance(error, ConnectionLostError)
             except SpanmqError as error:
                 is_temporary = isinstance(error, TEMPORARY)
                 if isinstance(verdict, Stored) and not is_temporary:
-                    await self._settle_each(holding, verdict, jobs, error)
-                    return
+                    return await self._settle_each(holding, verdict, jobs, error)
                 # Otherwise the queue was dropped, or a right is missing: a retry would fail, too.
-                self.bus.emit(
+                self._bus.emit(
                     CallFailed(holding.queue, " ".join(str(error).split()), pause if is_temporary else None)
                 )
                 if not is_temporary:
@@ -187,30 +84,29 @@ class Settler:
                     break
             attempt += 1
             await asyncio.sleep(pause)
-        self.backlog -= len(ids)
-        holding.unsettled -= len(ids)
-        self.settled += len(ids)
         failure = verdict if isinstance(verdict, Failure) else None
-        self._tell_all(holding, settled, jobs, failure, is_doubtful=is_doubtful)
-        self.on_settled(holding, verdict)
+        self._tell(holding, settled, jobs, failure, is_doubtful=is_doubtful)
+        return [verdict]
 
     async def _settle_each(
         self, holding: Holding, verdict: Stored, jobs: list[Job], error: SpanmqError
-    ) -> None:
+    ) -> list[Failure | Release | Stored | None]:
         """Settle jobs one by one, of which one has a result that the server refuses: the reason is stored in its place.
 
         For another error, or if that is refused too, the job has failed.
         """
+        verdicts: list[Failure | Release | Stored | None] = []
         for job in jobs:
             judged: Any = verdict
             if len(jobs) == 1 and isinstance(error, InvalidArgumentError) and not job.is_unstored:
                 job.is_unstored = True
-                job.result = self.session.codec.of(holding.queue).encode_result(Unstored(error.message))
+                job.result = self._session.codec.of(holding.queue).encode_result(Unstored(error.message))
             elif len(jobs) == 1:
-                judged = self.judge(error, job)
-            await self._settle(holding, cast("Failure | Release | Stored", judged), [job])
+                judged = self._performer.judge(error, job)
+            verdicts += await self._settle(holding, cast("Failure | Release | Stored", judged), [job])
+        return verdicts
 
-    def _tell_all(
+    def _tell(
         self,
         holding: Holding,
         settled: list[Settled],
@@ -219,7 +115,7 @@ class Settler:
         *,
         is_doubtful: bool,
     ) -> None:
-        if not self.bus.hears_routine():
+        if not self._bus.hears_routine():
             settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
         if settled:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
@@ -230,24 +126,21 @@ class Settler:
                     outcome = "released" if job.is_behind else "unknown"
                 elif outcome == "stale" and job.is_cancelled and not (job.is_taken or holding.is_lost):
                     outcome = "cancelled"
-                self._tell(message, outcome, job.seconds, failure)
-
-    def _tell(self, message: Message, outcome: str, seconds: float, failure: Failure | None) -> None:
-        self.bus.emit(
-            MessageSettled(
-                message.queue,
-                message.message_id,
-                outcome,
-                message.attempt,
-                seconds,
-                self.task_of(message),
-                *(
-                    (failure.category, failure.error_class, failure.error, failure.traceback)
-                    if failure
-                    else ()
-                ),
-            )
-        )
+                self._bus.emit(
+                    MessageSettled(
+                        message.queue,
+                        message.message_id,
+                        outcome,
+                        message.attempt,
+                        job.seconds,
+                        self._handler.task_of(message),
+                        *(
+                            (failure.category, failure.error_class, failure.error, failure.traceback)
+                            if failure
+                            else ()
+                        ),
+                    )
+                )
 
 
 def settlement(

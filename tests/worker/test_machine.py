@@ -70,8 +70,8 @@ from spanmq.worker.incoming import (
 )
 from spanmq.worker.job import Gone, Job, Release, Verdict
 from spanmq.worker.machine import Machine
+from spanmq.worker.running.slot import Slot, running
 from spanmq.worker.setting import Settings
-from spanmq.worker.slot import Slot, running
 
 Kind = TypeVar("Kind")
 
@@ -123,7 +123,8 @@ class Play:
         self.put(QueuesJoined("here", queues or ("orders",)), Started())
 
     def put(self, *events: object) -> list[Effect]:
-        self.effects = self.machine.decide(events, self.now)
+        self.machine.take(events, self.now)
+        self.effects = self.machine.turn(self.now)
         return self.effects
 
     def later(self, seconds: float, *events: object) -> list[Effect]:

@@ -29,10 +29,10 @@ from spanmq.worker.event import (
     name_of,
 )
 from spanmq.worker.job import Holding, Job
-from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.log import line_of, write
+from spanmq.worker.running.limiter import ConcurrencyLimiter
+from spanmq.worker.running.threads import Threads
 from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
-from spanmq.worker.threads import Threads
 
 
 def ignore(message: Any) -> None: ...

@@ -8,7 +8,7 @@ from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq import Client, Message
-from spanmq.worker.pool import Pool
+from spanmq.worker.receiving.pool import Pool
 from spanmq.worker.setting import Settings
 
 QUEUES = [f"q{number}" for number in range(10)]

@@ -311,7 +311,7 @@ def test_worker_gives_back_what_nobody_began_without_counting_it(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if its handler had been quick so far, so that it takes many ahead.
-    monkeypatch.setattr("spanmq.worker.pool.Share.per_slot", 30)
+    monkeypatch.setattr("spanmq.worker.receiving.pool.Share.per_slot", 30)
     sent = client.send_batch("orders", range(30))
     begun, end = threading.Event(), threading.Event()
 

@@ -32,8 +32,8 @@ from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.task import Catalog
 from spanmq.worker.job import Gone, Holding, Job, Release
-from spanmq.worker.performing import Performer
-from spanmq.worker.settling import settlement
+from spanmq.worker.running.performing import Performer
+from spanmq.worker.settling.settler import settlement
 
 P = ParamSpec("P")
 R = TypeVar("R")

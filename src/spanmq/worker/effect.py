@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from spanmq.worker.event import Event
 from spanmq.worker.failure import Failure
 from spanmq.worker.job import Holding, Job, Release, Stored
-from spanmq.worker.slot import Slot
+from spanmq.worker.running.slot import Slot
 
 
 @dataclass(slots=True)

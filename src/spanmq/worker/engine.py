@@ -11,7 +11,6 @@ from spanmq.client.functions import begin_alone
 from spanmq.errors import HandlerStuckError, SpanmqError
 from spanmq.model import Message
 from spanmq.worker.breaker import BreakerState
-from spanmq.worker.cancelling import find_cancelled
 from spanmq.worker.effect import (
     Abandon,
     BeginAlone,
@@ -30,21 +29,22 @@ from spanmq.worker.effect import (
 )
 from spanmq.worker.event import CallFailed, EventBus, WorkerStarted, WorkerStopped, WorkerStopping
 from spanmq.worker.handler import Handler
-from spanmq.worker.heartbeat import extend
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import AloneBegun, GraceEnded, ReceivesEnded, Started, Stopping
 from spanmq.worker.job import Job
 from spanmq.worker.machine import Machine
-from spanmq.worker.performing import UNBEGUN_SECONDS, Performer
-from spanmq.worker.poller import Poller
-from spanmq.worker.receiver import receive
-from spanmq.worker.reporting import Reporter
-from spanmq.worker.roster import Roster, join
+from spanmq.worker.observing.reporting import Reporter
+from spanmq.worker.receiving.poller import Poller
+from spanmq.worker.receiving.receiver import receive
+from spanmq.worker.receiving.roster import Roster, join
+from spanmq.worker.running.cancelling import find_cancelled
+from spanmq.worker.running.performing import UNBEGUN_SECONDS, Performer
+from spanmq.worker.running.slots import TaskSlots, ThreadSlots
 from spanmq.worker.server import session_of
 from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings
-from spanmq.worker.settling import Settler
-from spanmq.worker.slots import TaskSlots, ThreadSlots
+from spanmq.worker.settling.heartbeat import extend
+from spanmq.worker.settling.settler import Settler
 
 # How long a stop waits for a receive that is under way, if the server does not answer.
 RECEIVE_SECONDS: Final = 3.0
@@ -222,14 +222,23 @@ class Engine:
 
     # The loop.
 
-    async def _run(self) -> None:
-        """Decide about the events of the inbox, and do what is decided, until cancelled."""
+    def _take(self, events: list[Any]) -> None:
+        """Decide about events of the inbox."""
         try:
-            while True:
-                for effect in self._machine.decide(self._inbox.take(), self._clock()):
-                    self._do.get(type(effect), self._bus.emit)(effect)
-                self._turned.set()
-                await self._inbox.wait(self._machine.due_at)
+            self._machine.take(events, self._clock())
+        except Exception as error:  # noqa: BLE001, any is a bug, for which the worker ends
+            self._crash(error)
+
+    def _turn(self) -> float:
+        """Do what is decided; return when to do that again, if no event comes before."""
+        for effect in self._machine.turn(self._clock()):
+            self._do.get(type(effect), self._bus.emit)(effect)
+        self._turned.set()
+        return self._machine.due_at
+
+    async def _run(self) -> None:
+        try:
+            await self._inbox.serve(self._take, self._turn)
         except Exception as error:  # noqa: BLE001, any is a bug, for which the worker ends
             self._crash(error)
 

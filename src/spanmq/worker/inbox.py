@@ -1,4 +1,4 @@
-"""The one inbox of a worker: what its parts put into it, one loop takes out. No part calls another one back."""
+"""The one inbox of a worker: its parts put events into it, and one loop takes them. No part calls another one back."""
 
 import asyncio
 import math
@@ -20,12 +20,13 @@ class PartFailed:
 class Inbox:
     """Events in the order in which they were put, for one loop; it also begins the tasks of the parts."""
 
-    __slots__ = ("_clock", "_events", "_is_woken", "_loop", "_tasks", "_waiter")
+    __slots__ = ("_clock", "_events", "_is_woken", "_loop", "_take", "_tasks", "_waiter")
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._events: deque[Any] = deque()
+        self._take: Callable[[list[Any]], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._is_woken = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -45,14 +46,21 @@ class Inbox:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._wake_from_thread)
 
-    def take(self) -> list[Any]:
-        """Return the events since the last call."""
-        events = self._events
-        # Threads append meanwhile: each is taken once.
-        return [events.popleft() for _ in range(len(events))]
+    async def serve(self, take: Callable[[list[Any]], None], turn: Callable[[], float]) -> None:
+        """Have events taken, and call `turn` after them, and at the time that it returns, until cancelled."""
+        self._take = take
+        while True:
+            self.flush()
+            await self._wait(turn())
 
-    async def wait(self, until: float) -> None:
-        """Wait for an event, at most until this time of the clock."""
+    def flush(self) -> None:
+        """Have the events taken at once: for a slot without a job, for which one may follow from them."""
+        events = self._events
+        if events and self._take is not None:
+            # Threads append meanwhile: each is taken once.
+            self._take([events.popleft() for _ in range(len(events))])
+
+    async def _wait(self, until: float) -> None:
         if self._events:
             return
         waiter = self._waiter = self._loop.create_future()

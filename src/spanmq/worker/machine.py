@@ -1,4 +1,4 @@
-"""What a worker does next: `decide(events, now)` changes its state and returns effects. No I/O here."""
+"""What a worker does next: `take(events, now)` changes its state, `turn(now)` returns effects. No I/O here."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -36,9 +36,7 @@ from spanmq.worker.event import (
     ShardLeft,
 )
 from spanmq.worker.failure import Failure, storable
-from spanmq.worker.gathering import Gathering
 from spanmq.worker.handler import Handler
-from spanmq.worker.heartbeat import Leases
 from spanmq.worker.inbox import Inbox, PartFailed
 from spanmq.worker.incoming import (
     AloneBegun,
@@ -63,16 +61,18 @@ from spanmq.worker.incoming import (
     StopAsked,
     Stopping,
 )
-from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Gone, Holding, Job, Progressed, Release, Undecodable, Verdict
-from spanmq.worker.limiter import ConcurrencyLimiter
-from spanmq.worker.pool import Pool
-from spanmq.worker.scheduler import Scheduler, Server
+from spanmq.worker.observing.usual import HandlingTimes
+from spanmq.worker.receiving.pool import Pool
+from spanmq.worker.receiving.scheduler import Scheduler, Server
+from spanmq.worker.receiving.source import Source
+from spanmq.worker.running.isolation import Isolation
+from spanmq.worker.running.limiter import ConcurrencyLimiter
+from spanmq.worker.running.slot import Slot, Slots
+from spanmq.worker.running.watch import Overran, Watch
 from spanmq.worker.setting import Settings
-from spanmq.worker.slot import Slot, Slots
-from spanmq.worker.source import Source
-from spanmq.worker.usual import HandlingTimes
-from spanmq.worker.watch import Overran, Watch
+from spanmq.worker.settling.gathering import Gathering
+from spanmq.worker.settling.heartbeat import Leases
 
 
 class Machine:
@@ -116,7 +116,7 @@ class Machine:
         # The undecided jobs that were passed on to the slots.
         self._placed = 0
         self._is_started = self._is_stopping = False
-        # Of this turn: the time, what is to be done, whether queues are to be received from, and routine is heard of.
+        # The time, what is to be done, and whether queues are to be received from, and routine is heard of.
         self._now = 0.0
         self._effects: list[Effect] = []
         self._is_changed = False
@@ -147,14 +147,16 @@ class Machine:
             PartFailed: lambda event: self._effects.append(Crash(event.error)),
         }
 
-    def decide(self, events: Iterable[object], now: float) -> list[Effect]:
-        """Return what to do after these events, at this time."""
+    def take(self, events: Iterable[object], now: float) -> None:
+        """Decide about events of this time; what is to be done is returned by the next turn."""
         self._now = now
-        effects: list[Effect] = []
-        self._effects = effects
         self._hears_routine = self._bus.hears_routine()
         for event in events:
             self._handlers[type(event)](event)
+
+    def turn(self, now: float) -> list[Effect]:
+        """Return what to do now, after all events that were taken."""
+        self._now = now
         self._extend_leases()
         if self._isolation.is_active:
             self._isolate()
@@ -163,7 +165,8 @@ class Machine:
             self._divide()
         for server in self._servers.values():
             if server.gathering.due_at <= now:
-                effects += server.gathering.take(now)
+                self._effects += server.gathering.take(now)
+        effects, self._effects = self._effects, []
         return effects
 
     @property

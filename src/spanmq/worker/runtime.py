@@ -21,8 +21,8 @@ from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import EventBus, Observer
 from spanmq.worker.handler import Handler, look_at
+from spanmq.worker.observing.trace import HandlerTraces
 from spanmq.worker.setting import Settings, WorkerSettings
-from spanmq.worker.trace import HandlerTraces
 
 # The time limit of tasks that were cancelled, after the worker has stopped.
 END_SECONDS: Final = 1.0

@@ -6,7 +6,7 @@ from spanmq.codec.body import Decoder
 from spanmq.worker.event import EventBus
 from spanmq.worker.handler import Handler
 from spanmq.worker.inbox import Inbox
-from spanmq.worker.scheduler import RECEIVES_MAX
+from spanmq.worker.receiving.scheduler import RECEIVES_MAX
 from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings, forgiving
 

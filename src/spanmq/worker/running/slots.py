@@ -16,8 +16,8 @@ from spanmq.client.handled import HANDLED
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import HandlerEnded
 from spanmq.worker.job import Job, Release, Verdict
-from spanmq.worker.performing import Performer
-from spanmq.worker.slot import Slot, running
+from spanmq.worker.running.performing import Performer
+from spanmq.worker.running.slot import Slot, running
 
 # How long handlers that never await may occupy the event loop.
 TURN_SECONDS: Final = 0.005
@@ -86,7 +86,7 @@ class TaskSlots:
         try:
             turn_began_at = clock()
             while not slot.is_abandoned:
-                job = await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
+                job = await self._next() if self._jobs.empty() else self._jobs.get_nowait()
                 verdict: Verdict = Release()
                 if slot.begin(job, clock()) and not self._is_ending:
                     HANDLED.set(job)
@@ -115,6 +115,11 @@ class TaskSlots:
             self._slots.discard(slot)
             if not slot.is_abandoned:
                 self.open()  # the handler's message was cancelled, or it cancelled its own task, which ends
+
+    async def _next(self) -> Job:
+        # The next job of a group may follow from the end of the last.
+        self._inbox.flush()
+        return await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
 
 
 class ThreadSlots:

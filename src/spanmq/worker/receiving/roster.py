@@ -10,7 +10,7 @@ from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
 from spanmq.model.shard_map import ShardMap, newest
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import QueueLeft, QueuesJoined
-from spanmq.worker.poller import Poller
+from spanmq.worker.receiving.poller import Poller
 from spanmq.worker.session import Session
 
 # How soon an added shard is received from; its groups wait for that.

@@ -10,8 +10,8 @@ from spanmq.worker.breaker import Breaker, Change
 from spanmq.worker.failure import Failure
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.job import Holding, Job
-from spanmq.worker.limiter import ConcurrencyLimiter
-from spanmq.worker.pool import Share
+from spanmq.worker.receiving.pool import Share
+from spanmq.worker.running.limiter import ConcurrencyLimiter
 from spanmq.worker.session import backoff
 from spanmq.worker.setting import Settings
 

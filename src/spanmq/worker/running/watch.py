@@ -6,9 +6,9 @@ from typing import Final
 
 from spanmq.worker.handler import Handler
 from spanmq.worker.job import Job
+from spanmq.worker.observing.usual import UsualTimes
+from spanmq.worker.running.slot import Slot
 from spanmq.worker.setting import Settings
-from spanmq.worker.slot import Slot
-from spanmq.worker.usual import UsualTimes
 
 TICK_SECONDS_MAX: Final = 1.0
 # Time limits of handlers are exact to twice this.

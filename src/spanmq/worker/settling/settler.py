@@ -22,7 +22,7 @@ from spanmq.worker.handler import Handler
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import SettlementEnded
 from spanmq.worker.job import Holding, Job, Release, Stored
-from spanmq.worker.performing import Performer
+from spanmq.worker.running.performing import Performer
 from spanmq.worker.session import Session, backoff
 
 

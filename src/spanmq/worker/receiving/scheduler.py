@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from spanmq.worker.effect import Effect, Later, PassOn, Poll, Receive, SetRoom
-from spanmq.worker.gathering import Gathering
 from spanmq.worker.incoming import QueueReady
-from spanmq.worker.pool import Pool
-from spanmq.worker.source import Source
+from spanmq.worker.receiving.pool import Pool
+from spanmq.worker.receiving.source import Source
+from spanmq.worker.settling.gathering import Gathering
 
 # The number of receives at once.
 RECEIVES_MAX: Final = 8

@@ -19,7 +19,7 @@ from spanmq.tasks import QueuedCalls, Tasks
 from spanmq.tasks.handling import Handling
 from spanmq.worker.event import MessageSettled
 from spanmq.worker.job import Release
-from spanmq.worker.settling import settlement
+from spanmq.worker.settling.settler import settlement
 
 
 class Address(BaseModel):

@@ -15,7 +15,7 @@ from spanmq import Client
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks import Tasks
 from spanmq.testing import drain, record_progress
-from spanmq.worker import reporting
+from spanmq.worker.observing import reporting
 
 
 async def test_worker_reports_itself_and_its_kinds_of_tasks(

@@ -33,10 +33,10 @@ def orders(dsns: dict[str, str]) -> Iterator[ShardedQueue]:
 
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spanmq.worker.roster.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("spanmq.worker.receiving.roster.LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture
 def early_extensions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Extend leases of which next to nothing is over: none lapses in a test that is held up."""
-    monkeypatch.setattr("spanmq.worker.heartbeat.SHARE", 1 / 300)
+    monkeypatch.setattr("spanmq.worker.settling.heartbeat.SHARE", 1 / 300)

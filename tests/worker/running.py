@@ -10,6 +10,7 @@ from tests.patience import WAIT_SECONDS
 
 from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled, WorkerStarted
+from spanmq.worker.handler import Handler
 from spanmq.worker.runtime import new_event_loop
 
 Kind = TypeVar("Kind")
@@ -92,7 +93,7 @@ class Running:
 
 @contextmanager
 def working(
-    dsn: str | None, handler: Callable[..., Any], *, queues: Any = "orders", **settings: Any
+    dsn: str | None, handler: Callable[..., Any] | Handler, *, queues: Any = "orders", **settings: Any
 ) -> Iterator[Record]:
     record = Record()
     observers = [*settings.pop("observers", ()), record]

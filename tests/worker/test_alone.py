@@ -1,9 +1,9 @@
 """Messages that a worker handles alone: what it finishes, releases and begins before, and what it does after."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -13,13 +13,13 @@ from tests.worker.running import Record, Running, working
 
 from spanmq import Client, Message, Worker
 from spanmq.worker.event import (
-    Event,
     HandlerOverran,
     LeaseLost,
     MessageHandled,
     MessageSettled,
     MessagesReceived,
 )
+from spanmq.worker.handler import look_at
 
 pytestmark = pytest.mark.unrecorded
 
@@ -163,22 +163,19 @@ def test_worker_that_stops_gives_it_back_as_it_was(
 
 
 def test_handler_that_overran_does_not_hold_it_up(
-    client: Client, database: str, suspect: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    client: Client, database: str, suspect: Callable[..., int]
 ) -> None:
-    ahead = 0.0
-    # For what looks at handlers, the time passes in the slow one alone.
-    monkeypatch.setattr("spanmq.worker.watch.monotonic", lambda: time.monotonic() + ahead)
-
-    def observe(event: Event) -> None:
-        nonlocal ahead
-        if isinstance(event, HandlerOverran):
-            ahead = 0.0
-
     client.send("orders", "slow")
-    with gated(database, concurrency=2, handler_timeout=600.0, observers=[observe]) as (gate, record):
+    gate, record = Gate(), Record()
+    is_over = False
+    handler = replace(
+        look_at(gate, takes_batches=False),
+        timeout_of=lambda message: 0.01 if is_over and message.body == "slow" else None,
+    )
+    with working(database, handler, poll_interval=0.05, gather=0.0, concurrency=2, observers=[record]):
         gate.wait_for("slow")
         message_id = suspect("suspect")
-        ahead = 601.0
+        is_over = True
         record.wait(HandlerOverran)
         gate.wait_for("suspect")
         gate.open("slow", "suspect")

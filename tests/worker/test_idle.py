@@ -14,7 +14,7 @@ from tests.worker.running import working
 import spanmq
 from spanmq import Client, Message
 from spanmq.client import polling
-from spanmq.worker import reporting
+from spanmq.worker.observing import reporting
 
 IDLE_CALLS = ("poll", "await_messages", "report_worker")
 # A session looks what the database holds, receives nothing and acks nothing; that of notifications listens.

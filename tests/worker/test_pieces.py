@@ -28,12 +28,11 @@ from spanmq.worker.event import (
     WorkerStopping,
     name_of,
 )
-from spanmq.worker.isolation import Isolation
 from spanmq.worker.job import Holding, Job
-from spanmq.worker.limiter import ConcurrencyLimiter
 from spanmq.worker.log import line_of, write
+from spanmq.worker.running.limiter import ConcurrencyLimiter
+from spanmq.worker.running.threads import Threads
 from spanmq.worker.setting import Settings, WorkerOptions, WorkerSettings
-from spanmq.worker.threads import Threads
 
 
 def ignore(message: Any) -> None: ...
@@ -97,46 +96,6 @@ def test_options_of_the_command_have_the_defaults_of_the_worker() -> None:
     assert {name: options[name].default for name in shared} == {name: settings[name] for name in shared}
 
 
-def test_message_alone_waits_until_the_settlements_of_others_are_confirmed() -> None:
-    assert asyncio.run(confirmed_at_the_beginning()) == [True]
-
-
-async def confirmed_at_the_beginning() -> list[bool]:
-    """Return what was confirmed when a message that is handled alone began."""
-    loop = asyncio.get_running_loop()
-    confirmed: list[bool] = []
-    begun: asyncio.Future[list[bool]] = loop.create_future()
-
-    def is_settled() -> bool:
-        if not confirmed:
-            loop.call_soon(confirm)
-        return bool(confirmed)
-
-    def confirm() -> None:
-        confirmed.append(True)
-        isolation.changed()
-
-    async def begin(job: Job) -> bool:
-        begun.set_result([*confirmed])
-        return True
-
-    isolation = Isolation(
-        drain=lambda: None,
-        is_empty=lambda _: True,
-        is_settled=is_settled,
-        begin=begin,
-        run=lambda job: None,
-        decide=lambda job, verdict: None,
-        resume=lambda: None,
-    )
-    running = asyncio.create_task(isolation.run())
-    isolation.add(Job([], Holding("orders", 1, 1, 0, 60.0), None))
-    try:
-        return await asyncio.wait_for(begun, WAIT_SECONDS)
-    finally:
-        running.cancel()
-
-
 def test_connections_bring_their_time_limits_along(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PGOPTIONS", raising=False)
     made = conninfo_to_dict(with_timeouts("host=a", Timeouts(), application_name="x"))
@@ -167,50 +126,37 @@ def job(group: str | None, holding: Holding) -> Job:
 
 
 def test_jobs_of_a_group_go_one_after_the_other() -> None:
-    begun: list[Job] = []
-    limiter = ConcurrencyLimiter(begun.append)
+    limiter = ConcurrencyLimiter()
     holding = Holding("orders", 1, 4, 0.0, 30.0)
     first, second, other, free = (job(group, holding) for group in ("a", "a", "b", None))
-    for each in (first, second, other, free):
-        limiter.add(each)
-    assert begun == [first, other, free]
-    assert limiter.done(first, succeeded=True) == []
-    assert begun[-1] is second
-    limiter.done(second, succeeded=True)
-    limiter.add(again := job("a", holding))
-    assert begun[-1] is again
+    assert [limiter.add(each) for each in (first, second, other, free)] == [True, False, True, True]
+    assert limiter.done(first, succeeded=True) == (second, [])
+    assert limiter.done(second, succeeded=True) == (None, [])
+    assert limiter.add(job("a", holding))
 
 
 def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
-    begun: list[Job] = []
-    limiter = ConcurrencyLimiter(begun.append)
+    limiter = ConcurrencyLimiter()
     lease, later = Holding("orders", 1, 2, 0.0, 30.0), Holding("orders", 2, 1, 0.0, 30.0)
     first, second, third = job("a", lease), job("a", lease), job("a", later)
-    for each in (first, second, third):
-        limiter.add(each)
-    assert limiter.done(first, succeeded=False) == [second]
-    assert begun == [first, third]
-    limiter.add(fourth := job("a", later))
+    assert [limiter.add(each) for each in (first, second, third)] == [True, False, False]
+    assert limiter.done(first, succeeded=False) == (third, [second])
+    assert not limiter.add(fourth := job("a", later))
     assert limiter.drain() == [fourth]
 
 
 def test_jobs_of_a_kind_go_up_to_its_limit_and_one_that_never_began_frees_no_place() -> None:
-    begun: list[Job] = []
-    limiter = ConcurrencyLimiter(begun.append, lambda each: ("kind", 2))
+    limiter = ConcurrencyLimiter(lambda each: ("kind", 2))
     holding, other = Holding("orders", 1, 4, 0.0, 30.0), Holding("mail", 2, 1, 0.0, 30.0)
     first, second, third, fourth = (job(None, holding) for _ in range(4))
     last = job(None, other)
-    for each in (first, second, third, fourth, last):
-        limiter.add(each)
-    assert begun == [first, second]
-    assert limiter.done(third) == []
-    assert begun == [first, second]
+    jobs = (first, second, third, fourth, last)
+    assert [limiter.add(each) for each in jobs] == [True, True, False, False, False]
+    assert limiter.done(third) == (None, [])
     assert limiter.drain(lambda each: each.holding is other) == [last]
-    limiter.done(first)
-    assert begun == [first, second, third]
-    limiter.done(second)
-    limiter.done(third)
-    assert begun == [first, second, third, fourth]
+    assert limiter.done(first) == (third, [])
+    assert limiter.done(second) == (fourth, [])
+    assert limiter.done(third) == (None, [])
     assert limiter.drain() == []
 
 

@@ -8,7 +8,7 @@ from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq import Client, Message
-from spanmq.worker.pool import Pool
+from spanmq.worker.receiving.pool import Pool
 from spanmq.worker.setting import Settings
 
 QUEUES = [f"q{number}" for number in range(10)]
@@ -95,7 +95,7 @@ def test_limit_is_a_ceiling_and_a_guarantee_is_left_to_its_queue() -> None:
 def test_parked_messages_occupy_no_slots_but_are_bounded() -> None:
     pool = pool_of(["a", "b"], concurrency=10)
     hold(pool, a=10)
-    pool.join("a").parked = lambda: 9
+    pool.join("a").parked = 9
     pool.ready("b")
     assert pool.quantities() == {"b": 9}
 

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from tests.patience import WAIT_SECONDS
 from tests.worker.sharded import GROUPS, acked, at_work
+from tests.worker.test_idle import Queries
 
 from spanmq import AsyncClient, AsyncShardedQueue, Message, ShardedQueue, Worker
 from spanmq.client import functions
@@ -129,3 +130,22 @@ def test_what_makes_no_sense_is_refused(orders: ShardedQueue, dsns: dict[str, st
     orders.send_batch([1, 2], group="a")
     with at_work(here, lambda message: None, shards=["orders_0"]):
         pass  # of the other server nothing is asked
+
+
+@pytest.mark.usefixtures("quick_looks")
+def test_shard_that_can_not_be_joined_at_first_is_joined_later(
+    orders: ShardedQueue, dsns: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = orders.servers["here"], orders.shards()
+    queries = Queries(monkeypatch, dsns["here"])
+    with at_work(orders, lambda message: None, poll_interval=0.05) as record:
+        shards = {"orders_0": "here", "orders_1": "there", "orders_2": "here"}
+        moved = type(there)(queue="orders", epoch=there.epoch + 1, routing="group", shards=shards)
+        for client in orders.servers.values():
+            client.admin.run(functions.set_shards(moved))
+        # It asks for the policy of a queue that does not exist, and again when it looks again.
+        queries.wait("get_policy", 2)
+        here.queues.create("orders_2")
+        here.send("orders_2", 1)
+        assert [event.queue for event in record.wait(ShardJoined)] == ["orders_2"]
+        assert [event.queue for event in acked(record, 1)] == ["orders_2"]

@@ -17,7 +17,7 @@ from spanmq.tasks import Tasks
 from spanmq.worker import Settings
 from spanmq.worker.event import HandlerSlow, MessageSettled
 from spanmq.worker.measures import Measures
-from spanmq.worker.usual import UsualTimes
+from spanmq.worker.observing.usual import UsualTimes
 
 SLOW = "select jsonb_array_length(slow) = {} from spanmq.list_workers()"
 

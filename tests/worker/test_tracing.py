@@ -18,7 +18,7 @@ from spanmq.model import Message
 from spanmq.worker import Reject, RetryIn
 from spanmq.worker.event import HandlerOverran, MessageSettled
 from spanmq.worker.handler import Handler
-from spanmq.worker.trace import HandlerTraces
+from spanmq.worker.observing.trace import HandlerTraces
 
 
 def handler_in_a_thread(message: Message) -> None:

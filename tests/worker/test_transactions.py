@@ -14,7 +14,7 @@ from spanmq import AsyncClient, Client, Message, Timeouts
 from spanmq.worker.event import MessageSettled
 from spanmq.worker.handler import look_at
 from spanmq.worker.job import Holding, Job, Release, Verdict
-from spanmq.worker.performing import Performer, UndoneError
+from spanmq.worker.running.performing import Performer, UndoneError
 
 INSERT = "insert into shipped (number, attempt) values (%s, %s)"
 
@@ -137,7 +137,7 @@ class GivenSession:
 def test_message_whose_handler_was_not_called_is_released_after_a_pause(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spanmq.worker.performing.UNBEGUN_SECONDS", 0.05)
+    monkeypatch.setattr("spanmq.worker.running.performing.UNBEGUN_SECONDS", 0.05)
     client.send("orders", 1)
     messages = client.receive("orders")
 
@@ -152,7 +152,7 @@ def test_message_whose_handler_was_not_called_is_released_after_a_pause(
                 verdicts: list[Verdict] = []
                 for is_async in (True, False):
                     handler = look_at(handler_of(print, is_async=is_async), takes_batches=False)
-                    performer = Performer(handler, lambda _: session, {})
+                    performer = Performer(handler, {"orders": session}, {})
                     job = Job(messages, Holding("orders", 1, 1, 0.0, 30.0), None)
                     with pytest.raises(UndoneError) as undone:
                         await performer.perform(job) if is_async else performer.call(job)

@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -26,6 +26,7 @@ from spanmq.worker.event import (
     SettlingStarted,
     WorkerStopped,
 )
+from spanmq.worker.handler import look_at
 
 # What failed does not come again within the test.
 LATER: PolicyChange = {"backoff_base": 600, "jitter": False}
@@ -174,72 +175,40 @@ def test_body_that_can_not_be_decoded_is_dead_and_stops_nobody(client: Client, d
 
 @pytest.mark.parametrize("kind", ["async", "plain", "plain, with a connection"])
 def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
-    client: Client, database: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, database: str, kind: str
 ) -> None:
     client.send_batch("orders", ["slow", "quick"])
     client.queues.set_policy("orders", **LATER)
     end = threading.Event()
     cancelled = threading.Event()
-    ahead = 0.0
-    monkeypatch.setattr("spanmq.worker.watch.TICK_SECONDS_MAX", 0.01)
-    # For what looks at handlers, the time passes in the slow one alone.
-    monkeypatch.setattr("spanmq.worker.watch.monotonic", lambda: time.monotonic() + ahead)
 
     def plain(message: Message) -> None:
-        nonlocal ahead
         if message.body == "slow":
-            ahead = 601.0
             end.wait(WAIT_SECONDS)
 
     def with_connection(message: Message, connection: psycopg.Connection[Any]) -> None:
         plain(message)
 
     async def asynchronous(message: Message) -> None:
-        nonlocal ahead
         if message.body == "slow":
-            ahead = 601.0
             try:
                 await asyncio.Event().wait()
             finally:
                 cancelled.set()
 
-    def observe(event: Event) -> None:
-        nonlocal ahead
-        if isinstance(event, HandlerOverran):
-            ahead = 0.0
-
     handlers: dict[str, Callable[..., Any]] = {"async": asynchronous, "plain": plain}
-    handler = handlers.get(kind, with_connection)
-    with working(
-        database, handler, concurrency=1, handler_timeout=600.0, lease_max=3600.0, observers=[observe]
-    ) as record:
+    # Only the slow one has a limit: that of a task.
+    handler = replace(
+        look_at(handlers.get(kind, with_connection), takes_batches=False),
+        timeout_of=lambda message: 0.01 if message.body == "slow" else None,
+    )
+    with working(database, handler, concurrency=1) as record:
         (overran,) = record.wait(HandlerOverran)
         outcomes = {event.message_id: event.outcome for event in record.wait(MessageSettled, 2)}
         assert outcomes[overran.message_id] == "retrying"
         assert sorted(outcomes.values()) == ["acked", "retrying"]
         if kind == "async":
             assert cancelled.wait(WAIT_SECONDS)
-        end.set()
-
-
-def test_handler_beyond_the_longest_lease_is_nacked_while_the_lease_holds(
-    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client.send("orders", 1)
-    client.queues.set_policy("orders", **LATER)
-    end = threading.Event()
-    ahead = 0.0
-    # What looks at handlers is told that nearly all of the time is over; the lease itself has most of it.
-    monkeypatch.setattr("spanmq.worker.watch.monotonic", lambda: time.monotonic() + ahead)
-
-    def handle(message: Message) -> None:
-        nonlocal ahead
-        ahead = 98.5
-        end.wait(WAIT_SECONDS)
-
-    with working(database, handle, lease=60.0, lease_max=100.0) as record:
-        record.wait(HandlerOverran)
-        assert record.outcomes(1) == ["retrying"]
         end.set()
 
 
@@ -342,7 +311,7 @@ def test_worker_gives_back_what_nobody_began_without_counting_it(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if its handler had been quick so far, so that it takes many ahead.
-    monkeypatch.setattr("spanmq.worker.pool.Share.per_slot", 30)
+    monkeypatch.setattr("spanmq.worker.receiving.pool.Share.per_slot", 30)
     sent = client.send_batch("orders", range(30))
     begun, end = threading.Event(), threading.Event()
 

@@ -21,8 +21,8 @@ from spanmq.tasks.task import CallNext, Catalog, Middleware, Task, name_of
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.handler import Handler
 from spanmq.worker.job import Release
-from spanmq.worker.performing import Delivery, refuse_coroutine
-from spanmq.worker.threads import Threads
+from spanmq.worker.running.performing import Delivery, refuse_coroutine
+from spanmq.worker.running.threads import Threads
 
 logger = logging.getLogger("spanmq.tasks")
 

@@ -24,7 +24,7 @@ from spanmq.tasks.signals import Wait
 from spanmq.tasks.task import Task
 from spanmq.worker.failure import Failure, judge
 from spanmq.worker.handler import find
-from spanmq.worker.threads import Threads
+from spanmq.worker.running.threads import Threads
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

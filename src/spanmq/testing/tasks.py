@@ -32,8 +32,8 @@ from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.task import Catalog
 from spanmq.worker.job import Gone, Holding, Job, Release
-from spanmq.worker.performing import Performer
-from spanmq.worker.settling import settlement
+from spanmq.worker.running.performing import Performer
+from spanmq.worker.settling.settler import settlement
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,7 +68,9 @@ async def _drain(catalog: Catalog, threads: _Here | None, *, raises: bool, limit
     session: Any = _Session(client, catalog.sender.clients.client())
     catalog.check()
     performer = Performer(
-        replace(handling.handler(), function=handling, is_async=True), lambda _: session, {}
+        replace(handling.handler(), function=handling, is_async=True),
+        dict.fromkeys(catalog.queues, session),
+        {},
     )
     async with handling.opened():
         return await _drain_opened(catalog, client, performer, handling, raises=raises, limit=limit)

@@ -1,44 +1,53 @@
-"""The parts of a running worker: how they are connected, started and stopped."""
+"""The parts of a running worker: how they are connected, started and stopped, and the one loop that serves them."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
 from spanmq.client.functions import begin_alone
-from spanmq.codec.encryption import Unopened
 from spanmq.errors import HandlerStuckError, SpanmqError
-from spanmq.worker.breaker import BreakerState, Change
-from spanmq.worker.cancelling import Canceller
-from spanmq.worker.dividing import Divider
-from spanmq.worker.event import (
-    CallFailed,
-    EventBus,
-    HandlerOverran,
-    HandlerSlow,
-    MessageHandled,
-    ShardJoined,
-    ShardLeft,
-    WorkerStarted,
-    WorkerStopped,
-    WorkerStopping,
+from spanmq.model import Message
+from spanmq.worker.breaker import BreakerState
+from spanmq.worker.effect import (
+    Abandon,
+    BeginAlone,
+    Cancel,
+    Crash,
+    Extend,
+    FindCancelled,
+    Finish,
+    Later,
+    PassOn,
+    Poll,
+    Receive,
+    Report,
+    SetRoom,
+    Settle,
 )
-from spanmq.worker.failure import Failure
+from spanmq.worker.event import CallFailed, EventBus, WorkerStarted, WorkerStopped, WorkerStopping
 from spanmq.worker.handler import Handler
-from spanmq.worker.intake import Intake, undecodable
-from spanmq.worker.isolation import Isolation
-from spanmq.worker.job import Holding, Job, Release, Undecodable, Verdict
-from spanmq.worker.limiter import ConcurrencyLimiter
-from spanmq.worker.performing import UNBEGUN_SECONDS, Performer
-from spanmq.worker.pool import Pool
-from spanmq.worker.roster import Roster
-from spanmq.worker.server import ServerConnection
+from spanmq.worker.inbox import Inbox
+from spanmq.worker.incoming import AloneBegun, GraceEnded, ReceivesEnded, Started, Stopping
+from spanmq.worker.job import Job
+from spanmq.worker.machine import Machine
+from spanmq.worker.observing.reporting import Reporter
+from spanmq.worker.receiving.poller import Poller
+from spanmq.worker.receiving.receiver import receive
+from spanmq.worker.receiving.roster import Roster, join
+from spanmq.worker.running.cancelling import find_cancelled
+from spanmq.worker.running.performing import UNBEGUN_SECONDS, Performer
+from spanmq.worker.running.slots import TaskSlots, ThreadSlots
+from spanmq.worker.server import session_of
+from spanmq.worker.session import Session
 from spanmq.worker.setting import Settings
-from spanmq.worker.slots import Slot, TaskSlots, ThreadSlots, running
-from spanmq.worker.watch import watch
+from spanmq.worker.settling.heartbeat import extend
+from spanmq.worker.settling.settler import Settler
 
+# How long a stop waits for a receive that is under way, if the server does not answer.
+RECEIVE_SECONDS: Final = 3.0
 # The time limit of the last settlements, after the grace period.
 SETTLE_SECONDS: Final = 5.0
 # The number of shards of a server that may be received from concurrently; connections are made only as they
@@ -55,7 +64,11 @@ class Sharding:
 
 
 class Engine:
-    """The parts of a running worker, and the order in which they start and stop."""
+    """Carries out what Machine decides about the events that the parts put into the inbox.
+
+    The future `end` ends with the reason when a worker `until_empty` is done, or a command stops it, and with an
+    unexpected error.
+    """
 
     def __init__(
         self,
@@ -65,334 +78,241 @@ class Engine:
         handler: Handler,
         settings: Settings,
         bus: EventBus,
+        end: asyncio.Future[str],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._name = name
         self._settings = settings
         self._handler = handler
         self._bus = bus
         self._queues = queues
-        # Includes former queues, whose last messages may still be in flight.
-        self._intakes: dict[str, Intake] = {}
-        self._pool = Pool(settings)
-        self._places: dict[str, ServerConnection] = {}
-        self._divider = Divider(
-            self._pool,
-            self._intakes,
-            self._places,
-            until_empty=settings.until_empty,
-            on_task=self._piece_ended,
-            holds_nothing=lambda: self._is_settled() and self._holds_no_more_than(0),
-        )
-        self._roster: Roster | None = None
-        self._pieces: dict[str, asyncio.Task[None]] = {}
-        performer = Performer(
-            handler, lambda job: self._places[job.holding.queue].session, settings.categories
-        )
+        self._end = end
+        self._clock = clock
+        self._inbox = inbox = Inbox(clock)
+        # By queue.
+        self._session_of: dict[str, Session] = {}
+        performer = Performer(handler, self._session_of, settings.categories)
         kind = TaskSlots if handler.is_async else ThreadSlots
-        self._slots: TaskSlots | ThreadSlots = kind(performer, self._ended)
-        # Kinds of messages of which only some are handled at once, of all queues together.
-        self._limited: ConcurrencyLimiter | None = None
-        if (limit_of := handler.limit_of) is not None:
-            self._limited = ConcurrencyLimiter(self._slots.add, lambda job: limit_of(job.messages[0]))
-        self._canceller = Canceller(
-            self._slots,
-            lambda: [each.limiter for each in self._intakes.values()] + [*filter(None, [self._limited])],
-            lambda queue: self._places[queue].session,
-            bus,
-            self._piece_ended,
-        )
-        self._servers = {
-            server: ServerConnection(
-                server,
-                dsn,
-                settings,
-                handler,
-                queues=SHARDS_MAX if isinstance(queues, Sharding) else len(queues),
-                intakes=self._intakes,
-                jobs=lambda: running(self._slots.slots),
-                worker=name,
-                bus=bus,
-                judge=performer.judge,
-                on_settled=self._settled,
-                on_lost=self._lost,
-                on_extended=self._canceller.find,
-                on_cancel=self._canceller.search,
-                on_ready=self._divider.ready,
-                on_policy=self._learn_policy,
-                is_busy=self._slots.is_full,
-            )
+        self._slots: TaskSlots | ThreadSlots = kind(performer, inbox, clock)
+        self._machine = machine = Machine(settings, handler, self._slots, dsns, bus, inbox)
+        # By server.
+        count = SHARDS_MAX if isinstance(queues, Sharding) else len(queues)
+        self._sessions = {
+            server: session_of(server, dsn, settings, handler, count, bus, inbox)
             for server, dsn in dsns.items()
         }
-        self._divider.servers = self._servers.values()
-        self._isolation = self._divider.isolation = Isolation(
-            drain=self._give_back_waiting,
-            is_empty=self._holds_no_more_than,
-            is_settled=self._is_settled,
-            begin=self._begin_alone,
-            run=self._slots.add if self._limited is None else self._limited.add,
-            decide=self._ended,
-            resume=self._divider.divide_soon,
-        )
-        self._idle = asyncio.Event()
-        self._crash: Callable[[BaseException], None] = lambda _: None
-        self._is_stopping = False
+        self._settlers = {
+            server: Settler(session, worker=name, handler=handler, performer=performer, bus=bus, inbox=inbox)
+            for server, session in self._sessions.items()
+        }
+        self._pollers = {
+            server: Poller(
+                server=server, session=session, settings=settings, bus=bus, inbox=inbox, clock=clock
+            )
+            for server, session in self._sessions.items()
+        }
+        self._reporters = {
+            server: Reporter(
+                server=server,
+                session=session,
+                worker=name,
+                concurrency=settings.concurrency,
+                kind_of=handler.kind_of,
+                sources=machine.sources,
+                slots=self._slots,
+                times=machine.times,
+                inbox=inbox,
+                clock=clock,
+            )
+            for server, session in self._sessions.items()
+        }
+        self._pieces: dict[str, asyncio.Task[None]] = {}
+        # Receives, settlements and other calls that are under way.
+        self._receives: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[None]] = set()
+        # Set after each turn of the loop.
+        self._turned = asyncio.Event()
         self._began = self._is_started = False
-        # Calls of the handler that ended, by their messages.
-        self.handled = 0
+        self._do: Mapping[type, Callable[[Any], None]] = {
+            Receive: self._receive,
+            Settle: lambda effect: self._call(self._settlers[effect.server].settle(effect), "settlement"),
+            Extend: self._extend,
+            FindCancelled: self._find_cancelled,
+            BeginAlone: lambda effect: self._call(self._begin_alone(effect.job), "alone"),
+            Cancel: lambda effect: self._slots.cancel(effect.slot),
+            Abandon: self._abandon,
+            Poll: self._poll,
+            SetRoom: lambda effect: self._pollers[effect.server].room(effect.has_room),
+            PassOn: lambda effect: self._pollers[effect.server].pass_on(
+                effect.queues, is_busy=effect.is_busy
+            ),
+            Report: lambda effect: self._reporters[effect.server].report_soon(),
+            Later: self._put_later,
+            Finish: lambda effect: self._finish(effect.reason),
+            Crash: lambda effect: self._crash(effect.error),
+        }
 
-    async def start(
-        self, crash: Callable[[BaseException], None], finish: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """Connect, check the queues, and start.
+    @property
+    def handled(self) -> int:
+        """Calls of the handler that ended, by their messages."""
+        return self._machine.handled
 
-        `crash` is called with unexpected errors, and `finish` with the reason when a worker `until_empty` is done, or
-        a command stops it.
-        """
-        self._crash = self._slots.crash = crash
-        for server in self._servers.values():
-            server.reporter.finish = finish
-            server.session.crash = server.settler.crash = server.poller.crash = crash
+    async def start(self) -> None:
+        """Connect, check the queues, and start."""
+        for session in self._sessions.values():
             if not isinstance(self._queues, Sharding):
-                server.session.queue = self._queues[0]
-            await server.session.start()
+                session.warm_for(self._queues[0])
+            await session.start()
         self._began = True
-        places = await self._find_queues()
+        roster: Roster | None = None
+        if isinstance(self._queues, Sharding):
+            queue, shards = self._queues.queue, self._queues.shards
+            roster = Roster(queue, self._sessions, self._pollers, shards, self._inbox)
+            places = await roster.begin()
+        else:
+            [server] = self._sessions
+            places = dict.fromkeys(self._queues, server)
         for _ in range(self._settings.concurrency):
             self._slots.open()
-        for name, server in self._servers.items():
-            (await server.settler.start()).add_done_callback(self._piece_ended)
-            self._begin(f"heartbeat {name}", server.heartbeat.run())
-        settings = self._settings
-        overruns = watch(
-            self._slots,
-            handler_timeout=self._settings.handler_timeout,
-            timeout_of=self._handler.timeout_of,
-            lease_max=self._settings.lease_max,
-            on_overrun=self._overran,
-            slow_after=settings.slow_after,
-            slow_share=settings.slow_share,
-            usual_of=self._usual_of,
-            on_slow=self._is_slow,
-        )
-        self._begin("watch", overruns)
-        self._begin("isolation", self._isolation.run())
-        await self._receive_from(places)
-        if self._roster is not None:
-            self._begin("roster", self._roster.run())
-        for name, server in self._servers.items():
-            self._begin(f"poller {name}", server.poller.run())
-            self._begin(f"reporter {name}", server.reporter.run())
+        await join(places, self._pollers, self._inbox)
+        self._pieces["loop"] = self._inbox.begin(self._run(), "loop")
+        if roster is not None:
+            self._pieces["roster"] = self._inbox.begin(roster.run(), "roster")
+        for name in self._sessions:
+            self._pieces[f"poller {name}"] = self._inbox.begin(self._pollers[name].run(), f"poller {name}")
+            self._pieces[f"reporter {name}"] = self._inbox.begin(
+                self._reporters[name].run(), f"reporter {name}"
+            )
         self._is_started = True
         self._bus.emit(WorkerStarted(self._name, tuple(places)))
-        self._divider.begin(finish)
+        self._inbox.put(Started())
 
     def begin_no_more(self) -> None:
         """Call no further handler; also from a signal that comes while one blocks the event loop."""
-        self._slots.is_ending = True
+        self._slots.begin_no_more()
 
     async def stop(self, reason: str) -> None:
         """Receive no more; finish or release messages; settle; close."""
         self.begin_no_more()
-        self._is_stopping = self._divider.is_stopped = True
         if self._is_started:
             self._bus.emit(WorkerStopping(self._name, reason))
         if self._began:
-            await self._end("roster", *[f"poller {name}" for name in self._servers])
-            await asyncio.gather(*[server.poller.stop() for server in self._servers.values()])
-            await asyncio.gather(*[intake.stop() for intake in self._intakes.values()])
-            self._give_back_waiting()
-            self._give_back_reserved(lambda _: True)
-            await self._finish_running()
-            await self._end("watch")
+            self._inbox.put(Stopping())
+            await self._end_pieces("roster", *[f"poller {name}" for name in self._pollers])
+            await asyncio.gather(*[poller.stop() for poller in self._pollers.values()])
+            await _end_within(self._receives, RECEIVE_SECONDS)
+            self._inbox.put(ReceivesEnded())
+            await self._until(lambda: not self._machine.held, self._settings.grace)
+            self._inbox.put(GraceEnded())
             await self._slots.stop()
-            servers = self._servers.values()
-            await asyncio.gather(*[server.settler.stop(SETTLE_SECONDS) for server in servers])
-            await self._end(*self._pieces)
+            await self._until(lambda: not self._machine.backlog, SETTLE_SECONDS)
+            await self._end_pieces(*self._pieces)
+            await _end_within(self._calls, 0)
             if self._is_started:
-                await asyncio.gather(*[server.reporter.report_end() for server in servers])
-        await asyncio.gather(*[server.session.stop() for server in self._servers.values()])
+                await asyncio.gather(*[reporter.report_end() for reporter in self._reporters.values()])
+        await asyncio.gather(*[session.stop() for session in self._sessions.values()])
         if self._is_started:
-            count = sum(server.settler.settled for server in self._servers.values())
-            self._bus.emit(WorkerStopped(self._name, count))
+            self._bus.emit(WorkerStopped(self._name, self._machine.settled))
 
     def breakers(self) -> dict[str, BreakerState]:
         """Return the state of the breaker of each queue that is received from."""
-        # An atomic copy: the event loop may add an intake meanwhile.
-        intakes = [*self._intakes.items()]
-        return {queue: intake.breaker.state for queue, intake in intakes if not intake.is_stopped}
+        # An atomic copy: the event loop may add a queue meanwhile.
+        sources = [*self._machine.sources.items()]
+        return {queue: source.breaker.state for queue, source in sources if not source.is_stopped}
 
-    # Queues, which change if they are shards.
+    # The loop.
 
-    async def _find_queues(self) -> dict[str, str]:
-        if not isinstance(self._queues, Sharding):
-            [server] = self._servers
-            return dict.fromkeys(self._queues, server)
-        sessions = {name: server.session for name, server in self._servers.items()}
-        self._roster = Roster(self._queues.queue, sessions, self._queues.shards, self._follow)
-        return await self._roster.begin()
+    def _take(self, events: list[Any]) -> None:
+        """Decide about events of the inbox."""
+        try:
+            self._machine.take(events, self._clock())
+        except Exception as error:  # noqa: BLE001, any is a bug, for which the worker ends
+            self._crash(error)
 
-    async def _follow(self, wanted: dict[str, str]) -> None:
-        """Receive from these shards from now on."""
-        for queue, intake in self._intakes.items():
-            if not intake.is_stopped and queue not in wanted:
-                self._places[queue].poller.remove(queue)
-                self._pool.leave(queue)
-                await intake.stop()
-                self._bus.emit(ShardLeft(queue))
-        for queue, server_name in wanted.items():
-            if queue not in self._intakes or self._intakes[queue].is_stopped:
-                await self._receive_from({queue: server_name})
-                self._bus.emit(ShardJoined(queue))
+    def _turn(self) -> float:
+        """Do what is decided; return when to do that again, if no event comes before."""
+        for effect in self._machine.turn(self._clock()):
+            self._do.get(type(effect), self._bus.emit)(effect)
+        self._turned.set()
+        return self._machine.due_at
 
-    async def _receive_from(self, places: Mapping[str, str]) -> None:
-        """Receive from these queues of these servers from now on."""
-        by_server: dict[str, list[str]] = {}
-        for queue, server_name in places.items():
-            server = self._servers[server_name]
-            if self._places.get(queue) is not server:
-                self._places[queue] = server
-                server.session.queue = queue
-                self._intakes[queue] = self._intake(queue, server)
-            by_server.setdefault(server_name, []).append(queue)
-        for server_name, queues in by_server.items():
-            await self._servers[server_name].poller.add(queues)
-            for queue in queues:
-                self._intakes[queue].is_stopped = False
-                self._pool.join(queue)
+    async def _run(self) -> None:
+        try:
+            await self._inbox.serve(self._take, self._turn)
+        except Exception as error:  # noqa: BLE001, any is a bug, for which the worker ends
+            self._crash(error)
 
-    def _begin(self, name: str, run: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(run, name=f"spanmq {name}")
-        task.add_done_callback(self._piece_ended)
-        self._pieces[name] = task
+    async def _until(self, is_true: Callable[[], bool], seconds: float) -> None:
+        """Wait for a turn of the loop after which something is true."""
+        loop = self._pieces.get("loop")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while loop is not None and not loop.done():
+                    self._turned.clear()
+                    turned = asyncio.ensure_future(self._turned.wait())
+                    await asyncio.wait([turned, loop], return_when=asyncio.FIRST_COMPLETED)
+                    turned.cancel()
+                    if is_true():
+                        return
 
-    async def _end(self, *names: str) -> None:
+    async def _end_pieces(self, *names: str) -> None:
         tasks = [self._pieces.pop(name) for name in names if name in self._pieces]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _intake(self, queue: str, server: ServerConnection) -> Intake:
-        settings, handler = self._settings, self._handler
-        intake = Intake(
-            queue=queue,
-            session=server.session,
-            settings=settings,
-            # Each transaction settles its own message.
-            one_each=handler.takes_connection and not settings.in_batches,
-            limiter=ConcurrencyLimiter(self._slots.add if self._limited is None else self._limited.add),
-            share=self._pool.join(queue),
-            isolation=self._isolation,
-            bus=self._bus,
-            on_lease=server.heartbeat.add,
-            on_progress=server.reporter.report_soon,
-            on_due=self._divider.ready,
-            on_decided=self._decide,
-            on_received=self._divider.received,
-        )
-        limiters = [intake.limiter] if self._limited is None else [intake.limiter, self._limited]
-        intake.share.parked = lambda: sum(limiter.parked[queue] for limiter in limiters)
-        return intake
+    def _finish(self, reason: str) -> None:
+        if not self._end.done():
+            self._end.set_result(reason)
 
-    def _learn_policy(self, queue: str, is_ordered: bool) -> None:
-        if queue in self._intakes:
-            self._intakes[queue].is_ordered = is_ordered
+    def _crash(self, error: BaseException) -> None:
+        if not self._end.done():
+            self._end.set_exception(error)
 
-    # Reports of the parts. All of these run in the event loop.
+    # What is done.
 
-    def _ended(self, job: Job, verdict: Verdict) -> None:
-        """Process the verdict on a job that ended, overran, or was never begun."""
-        intake = self._intakes[job.holding.queue]
-        if job.progress is not None or job.is_slow:
-            job.holding.on_progress()  # it is shown no longer
-        if job.is_cancelled and isinstance(verdict, Failure):
-            verdict = Release()  # which ends a cancelled message
-        if not isinstance(verdict, Release):
-            failure = verdict if isinstance(verdict, Failure) else None
-            self.handled += len(job.messages)
-            self._places[job.holding.queue].reporter.record(job, failed=failure is not None)
-            if self._bus.hears_routine():
-                for message in job.messages:
-                    self._bus.emit(
-                        MessageHandled(
-                            message.queue,
-                            message.message_id,
-                            message.attempt,
-                            job.seconds,
-                            self._handler.task_of(message),
-                        )
-                    )
-            intake.share.record(job.seconds / len(job.messages), is_retry=job.retries > 0)
-            self._breaker_changed(intake, intake.judged(job, failure))
-        self._decide(job, verdict)
+    def _receive(self, effect: Receive) -> None:
+        session = self._sessions[self._machine.sources[effect.queue].server]
+        self._session_of[effect.queue] = session
+        handler, settings = self._handler, self._settings
+        # Each transaction settles its own message.
+        one_each = handler.takes_connection and not settings.in_batches
+        run = receive(effect, session, self._inbox, self._clock, lease=settings.lease, one_each=one_each)
+        task = self._inbox.begin(run, f"receive {effect.queue}")
+        self._receives.add(task)
+        task.add_done_callback(self._receives.discard)
 
-    def _decide(self, job: Job, verdict: Verdict) -> None:
-        """Settle a job, handled or not, and make room for others."""
-        intake = self._intakes[job.holding.queue]
-        self._settle(job, verdict)
-        change = intake.let_go(job)
-        if self._limited is not None:
-            self._limited.done(job)
-        # The messages behind a single one that ends as cancelled stay leased.
-        is_end = not isinstance(verdict, Failure | Release) or (job.is_cancelled and len(job.messages) == 1)
-        succeeded = is_end and not self._is_stopping
-        for other in intake.limiter.done(job, succeeded=succeeded):
-            other.is_behind = True
-            self._settle(other, Release())
-            change = intake.let_go(other) or change
-        self._breaker_changed(intake, change)
-        self._divider.divide_soon()
-        self._isolation.changed()
-        if self._is_stopping and not any(each.share.held for each in self._intakes.values()):
-            self._idle.set()
+    def _call(self, run: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._inbox.begin(run, name)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
 
-    def _breaker_changed(self, intake: Intake, change: Change | None) -> None:
-        if change is None:
-            return
-        intake.tell(change)
-        self._divider.gate(intake)
-        if change != "closed":
-            self._give_back_waiting(intake.queue)
-            self._give_back_reserved(lambda job: job.holding.queue == intake.queue)
+    def _extend(self, effect: Extend) -> None:
+        session = self._session_of[effect.holding.queue]
+        self._call(extend(effect, session, self._inbox, self._clock), "extension")
 
-    def _settle(self, job: Job, verdict: Verdict) -> None:
-        self._places[job.holding.queue].settler.settle(job, verdict)
+    def _find_cancelled(self, effect: FindCancelled) -> None:
+        session = self._session_of[effect.holding.queue]
+        self._call(find_cancelled(effect, session, self._inbox, self._bus), "cancel")
 
-    def _settled(self, holding: Holding, verdict: Verdict) -> None:
-        server = self._places[holding.queue]
-        server.heartbeat.settled(holding)
-        if isinstance(verdict, Failure | Release):
-            server.poller.poll_soon()  # which tells when the returned messages become visible
-        self._divider.settled()
-        self._isolation.changed()
+    async def _begin_alone(self, job: Job) -> None:
+        """Begin a reserved delivery, and put its message."""
+        [reserved] = job.messages
+        session = self._session_of[reserved.queue]
+        call = begin_alone(session.codec, reserved)
+        messages: list[Message] = []
+        try:
+            messages = await session.run(lambda client: client.admin.run(call))  # none if its lease has ended
+        except SpanmqError as error:
+            # If it has begun all the same, the release takes the attempt back.
+            self._bus.emit(CallFailed(reserved.queue, " ".join(str(error).split()), UNBEGUN_SECONDS))
+            await asyncio.sleep(UNBEGUN_SECONDS)
+        self._inbox.put(AloneBegun(job, messages))
 
-    def _lost(self, holding: Holding) -> None:
-        """Drop the messages of a lost lease, and cancel their handlers: other workers may have them by now."""
-        self._drop(lambda job: job.holding is holding)
-        self._give_back_reserved(lambda job: job.holding is holding)
-        for slot, job, started_at in running(self._slots.slots):
-            if job.holding is holding:
-                job.is_cancelled = True  # plain functions ask
-                if self._handler.is_async:
-                    self._cancel(slot, job, started_at, replace=True)
-
-    def _cancel(self, slot: Slot, job: Job, started_at: float, *, replace: bool) -> None:
-        job.seconds = monotonic() - started_at
-        self._ended(job, Release())
-        self._slots.abandon(slot, replace=replace)
-
-    def _overran(self, slot: Slot, job: Job, seconds: float) -> None:
-        job.seconds = seconds
-        for message in job.messages:
-            task = self._handler.task_of(message)
-            self._bus.emit(HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task))
-        error = f"the handler took longer than {seconds:.3g} s"
-        failure: Failure | Release = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
-        if self._handler.judge is not None:
-            failure = self._handler.judge(TimeoutError(error), job.messages[0])
-        self._ended(job, failure)
-        stuck = self._slots.abandon(slot, replace=True)
-        if stuck > self._settings.concurrency:
+    def _abandon(self, effect: Abandon) -> None:
+        stuck = self._slots.abandon(effect.slot, replace=effect.replace)
+        if effect.replace and stuck > self._settings.concurrency:
             self._crash(
                 HandlerStuckError(
                     f"{stuck} calls of the handler {self._handler.name!r} overran and have not ended",
@@ -400,84 +320,23 @@ class Engine:
                 )
             )
 
-    def _usual_of(self, job: Job) -> float | None:
-        task = self._handler.task_of(job.messages[0])
-        return self._places[job.holding.queue].reporter.usual.seconds(task)
+    def _poll(self, effect: Poll) -> None:
+        poller = self._pollers[effect.server]
+        if effect.received is None:
+            poller.poll_soon()
+        else:
+            poller.received(effect.received)
 
-    def _is_slow(self, job: Job, seconds: float, usual: float | None, limit: float | None) -> None:
-        [message, *_] = job.messages
-        task = self._handler.task_of(message)
-        self._bus.emit(
-            HandlerSlow(message.queue, message.message_id, message.attempt, seconds, task, usual, limit)
-        )
-        job.holding.on_progress()  # a report shows it
+    def _put_later(self, effect: Later) -> None:
+        seconds = max(effect.at - self._clock(), 0.0)
+        asyncio.get_running_loop().call_later(seconds, self._inbox.put, effect.event)
 
-    def _piece_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._crash(error)
 
-    # Messages that are handled alone.
-
-    def _is_settled(self) -> bool:
-        return not any(server.settler.backlog for server in self._servers.values())
-
-    def _holds_no_more_than(self, count: int) -> bool:
-        intakes = self._intakes.values()
-        return (
-            not any(each.is_receiving for each in intakes)
-            and sum(each.share.held for each in intakes) <= count
-        )
-
-    async def _begin_alone(self, job: Job) -> Verdict | bool:
-        """Begin a reserved delivery; return True, or the verdict on a message that no handler gets."""
-        [reserved] = job.messages
-        session = self._places[reserved.queue].session
-        call = begin_alone(session.codec, reserved)
-        try:
-            job.messages = await session.run(lambda client: client.admin.run(call)) or job.messages
-        except SpanmqError as error:
-            # If it has begun all the same, the release takes the attempt back.
-            self._bus.emit(CallFailed(reserved.queue, " ".join(str(error).split()), UNBEGUN_SECONDS))
-            await asyncio.sleep(UNBEGUN_SECONDS)
-            return Release()
-        if job.messages[0] is reserved:
-            return Release()  # its lease has ended
-        body = job.messages[0].body
-        if isinstance(body, Unopened):
-            return Failure("nack", body.error.message, error_class=type(body.error).__name__)
-        return undecodable(body.error) if type(body) is Undecodable else True
-
-    # Releasing messages.
-
-    def _drop(self, chosen: Callable[[Job], bool]) -> None:
-        for job in self._slots.take_back():
-            if not chosen(job):
-                self._slots.add(job)
-            elif not job.is_decided:
-                self._ended(job, Release())
-
-    def _give_back_waiting(self, queue: str | None = None) -> None:
-        """Release messages that no handler has begun, so that another worker can receive them at once."""
-        for intake in self._intakes.values():
-            if queue in (None, intake.queue):
-                for job in intake.limiter.drain():
-                    self._settle(job, Release())
-                    self._breaker_changed(intake, intake.let_go(job))
-        if self._limited is not None:
-            for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
-                self._ended(job, Release())
-        self._drop(lambda job: queue in (None, job.holding.queue))
-
-    def _give_back_reserved(self, chosen: Callable[[Job], bool]) -> None:
-        """Release messages that wait to be handled alone; they stay so, and this costs them no attempt."""
-        for job in self._isolation.take_back(chosen):
-            self._ended(job, Release())
-
-    async def _finish_running(self) -> None:
-        if any(intake.share.held for intake in self._intakes.values()):
-            self._idle.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.grace):
-                    await self._idle.wait()
-        for slot, job, started_at in running(self._slots.slots):
-            self._cancel(slot, job, started_at, replace=False)
+async def _end_within(tasks: Collection[asyncio.Task[None]], seconds: float) -> None:
+    """Wait for tasks, cancel those that have not ended within `seconds`, and wait for these."""
+    if tasks := [*tasks]:
+        _, left = await asyncio.wait(tasks, timeout=seconds)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)

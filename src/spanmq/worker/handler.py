@@ -14,7 +14,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
 from spanmq.worker.failure import Failure
 from spanmq.worker.job import Release
-from spanmq.worker.limiter import Limit
+from spanmq.worker.running.limiter import Limit
 
 HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
 

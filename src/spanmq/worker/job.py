@@ -1,25 +1,27 @@
 """The messages that a worker holds: a job is what one call of the handler gets, a holding is its lease."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from spanmq.client.argument import Seconds
 from spanmq.model import Message
 from spanmq.worker.failure import Failure
+from spanmq.worker.inbox import Inbox
 
 
 class Holding:
     """A lease of `seconds`. Its times are of this process's monotonic clock, not of the calendar.
 
     `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
-    the database has not confirmed. `on_progress` is called, from any thread, when a handler reports its progress.
+    the database has not confirmed. `jobs` are those of its messages until all are decided. Progress of their handlers
+    is put into the `inbox`, if there is one.
     """
 
     __slots__ = (
         "ends_at",
+        "inbox",
         "is_lost",
+        "jobs",
         "lease_id",
-        "on_progress",
         "queue",
         "received_at",
         "seconds",
@@ -34,7 +36,7 @@ class Holding:
         count: int,
         received_at: float,
         seconds: float,
-        on_progress: Callable[[], None] = lambda: None,
+        inbox: Inbox | None = None,
     ) -> None:
         self.queue = queue
         self.lease_id = lease_id
@@ -43,7 +45,15 @@ class Holding:
         self.ends_at = received_at + seconds
         self.undecided = self.unsettled = count
         self.is_lost = False
-        self.on_progress = on_progress
+        self.inbox = inbox
+        self.jobs: list[Job] = []
+
+
+@dataclass(slots=True)
+class Progressed:
+    """A handler has reported its progress."""
+
+    queue: str
 
 
 class Job:
@@ -54,8 +64,9 @@ class Job:
     the handler is to end, `is_taken` that this is because others may have its messages, and `is_over` that it has.
     `is_trial` says that it shows whether the breaker closes, `retries` of its messages were received before. `result`
     is JSON that is stored with the ack, and with `is_unstored` the reason why the server stores none. `progress` is the
-    share and the note that the handler has reported last. `is_slow` says that it was named for taking unusually long,
-    and `thread` in which thread it runs, if not in that of its slot.
+    share and the note that the handler has reported last, `is_told` that the worker knows of it. `is_slow` says that it
+    was named for taking unusually long, `is_placed` that it was passed on to the slots, and `thread` in which thread it
+    runs, if not in that of its slot.
     """
 
     __slots__ = (
@@ -66,8 +77,10 @@ class Job:
         "is_decided",
         "is_doubtful",
         "is_over",
+        "is_placed",
         "is_slow",
         "is_taken",
+        "is_told",
         "is_trial",
         "is_unstored",
         "messages",
@@ -86,7 +99,7 @@ class Job:
         self.is_cancelled = self.is_taken = self.is_over = self.is_trial = self.is_unstored = False
         self.retries = sum(message.attempt > 1 for message in messages)
         self.seconds = 0.0
-        self.is_slow = False
+        self.is_slow = self.is_placed = self.is_told = False
         self.thread: int | None = None
         self.result = ""
         self.progress: tuple[float, str] | None = None
@@ -94,7 +107,10 @@ class Job:
     def report(self, share: float, note: str) -> None:
         """Take a progress of the handler, from any thread."""
         self.progress = (share, note)
-        self.holding.on_progress()
+        # Once until the next report, which takes the last one.
+        if not self.is_told and self.holding.inbox is not None:
+            self.is_told = True
+            self.holding.inbox.put_from_thread(Progressed(self.holding.queue))
 
 
 @dataclass(frozen=True, slots=True)

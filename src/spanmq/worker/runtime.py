@@ -21,8 +21,8 @@ from spanmq.worker.breaker import BreakerState
 from spanmq.worker.engine import Engine, Sharding
 from spanmq.worker.event import EventBus, Observer
 from spanmq.worker.handler import Handler, look_at
+from spanmq.worker.observing.trace import HandlerTraces
 from spanmq.worker.setting import Settings, WorkerSettings
-from spanmq.worker.trace import HandlerTraces
 
 # The time limit of tasks that were cancelled, after the worker has stopped.
 END_SECONDS: Final = 1.0
@@ -133,7 +133,7 @@ class Worker:
         self._end = self._loop.create_future()
         if self._is_asked:
             self._finish("asked")
-        engine = self._running = await self._engine()
+        engine = self._running = await self._engine(self._end)
         undo = self._listen_to_signals(self._loop) if signals else []
         try:
             async with self.handler.opened(), AsyncExitStack() as hooks:
@@ -142,7 +142,7 @@ class Worker:
                 for function in self._at_start:
                     await _start(function)
                 try:
-                    await engine.start(self._crash, self._finish)
+                    await engine.start()
                     reason = await self._end
                 except BaseException as error:
                     await engine.stop(type(error).__name__)
@@ -156,7 +156,7 @@ class Worker:
             self._is_asked = self._is_signalled = False
             self._running = None
 
-    async def _engine(self) -> Engine:
+    async def _engine(self, end: asyncio.Future[str]) -> Engine:
         queues: Sharding | tuple[str, ...] = self.queues
         dsns = {"": self._dsn or ""}
         if self._sharded is not None:
@@ -168,7 +168,7 @@ class Worker:
         if tracing.is_on():
             traces = HandlerTraces(self.name)
             handler, observers = traces.over(handler), (traces.observe, *observers)
-        return Engine(self.name, dsns, queues, handler, self.settings, EventBus(observers))
+        return Engine(self.name, dsns, queues, handler, self.settings, EventBus(observers), end)
 
     def _address(self, dsn: str) -> str:
         pooler = self.settings.pooler
@@ -177,10 +177,6 @@ class Worker:
     def _finish(self, reason: str) -> None:
         if self._end is not None and not self._end.done():
             self._end.set_result(reason)
-
-    def _crash(self, error: BaseException) -> None:
-        if self._end is not None and not self._end.done():
-            self._end.set_exception(error)
 
     def _listen_to_signals(self, loop: asyncio.AbstractEventLoop) -> list[int]:
         if threading.current_thread() is not threading.main_thread():

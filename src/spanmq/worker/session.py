@@ -16,6 +16,7 @@ from spanmq.codec.encryption import Encryption
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, SpanmqError
 from spanmq.model import Leased
 from spanmq.worker.event import ConnectionBroken, ConnectionRestored, EventBus
+from spanmq.worker.inbox import Inbox
 
 logger = logging.getLogger("spanmq.worker")
 
@@ -52,6 +53,7 @@ class Session:
     pooler: bool
     password: Password | None
     bus: EventBus
+    inbox: Inbox
     # The name of the server, if the queue is sharded.
     server: str | None = None
 
@@ -65,8 +67,11 @@ class Session:
         self._is_whole = asyncio.Event()
         self._leftovers: set[asyncio.Future[Any]] = set()
         # A queue that is received from: used to warm up new sessions.
-        self.queue: str | None = None
-        self.crash: Callable[[BaseException], None] = lambda _: None
+        self._queue: str | None = None
+
+    def warm_for(self, queue: str) -> None:
+        """Make new sessions ready for this queue, which is received from."""
+        self._queue = queue
 
     async def start(self) -> None:
         """Connect; raises ConnectionFailedError if no server answers."""
@@ -118,13 +123,7 @@ class Session:
         if client is self._client:
             self._client = None
             self._is_whole.clear()
-            self._mending = asyncio.create_task(self._mend(client, error), name="spanmq reconnecting")
-            self._mending.add_done_callback(self._mended)
-
-    def _mended(self, mending: asyncio.Task[None]) -> None:
-        # Errors other than the database's are bugs: the worker must stop.
-        if not mending.cancelled() and (error := mending.exception()) is not None:
-            self.crash(error)
+            self._mending = self.inbox.begin(self._mend(client, error), "reconnecting")
 
     async def _mend(self, old: AsyncClient, error: BaseException) -> None:
         self._keep(asyncio.ensure_future(old.close(abandon=True)))
@@ -174,9 +173,9 @@ class Session:
         """
         async with AsyncClient(connection=connection) as client:
             with suppress(SpanmqError):  # for example, the queue was dropped: not an error of the connection
-                if self.queue is not None:
-                    await client.receive(self.queue, 0)
-                    await client.ack(Leased(self.queue, 1, []))
+                if self._queue is not None:
+                    await client.receive(self._queue, 0)
+                    await client.ack(Leased(self._queue, 1, []))
 
     async def _install(self, client: AsyncClient) -> None:
         before = self._thread_client

@@ -48,10 +48,11 @@ def main() -> None:
 
     import spanmq
     from spanmq import Message, Worker
-    from spanmq.worker import heartbeat
     from spanmq.worker.event import Event, LeaseExtended, MessageSettled, WorkerStarted, name_of
 
     if options.share is not None:
+        from spanmq.worker.settling import heartbeat  # only here: another release has it elsewhere
+
         heartbeat.SHARE = options.share  # type: ignore[misc]
     log = os.open(options.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 

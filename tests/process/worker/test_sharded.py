@@ -29,7 +29,7 @@ from spanmq.worker.event import (
 def test_server_that_is_away_holds_up_no_other(
     orders: ShardedQueue, dsns: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spanmq.worker.reporting.REPORT_SECONDS", 0.05)
+    monkeypatch.setattr("spanmq.worker.observing.reporting.REPORT_SECONDS", 0.05)
     parts: dict[str, Any] = conninfo_to_dict(dsns["there"])
     if not str(parts.get("host", "")).startswith("/"):
         pytest.skip("the server is not reached through a unix socket")

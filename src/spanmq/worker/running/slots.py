@@ -1,70 +1,39 @@
 """The slots in which handlers run: a fixed number of tasks of the event loop, or of threads.
 
-Both kinds have the same interface: open, add, take_back, is_full, slots, is_ending, crash, abandon, stop. A slot whose
-handler overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are reported in the
-event loop.
+Both kinds have the same interface: open, add, take_back, running, begin_no_more, abandon, stop. A slot whose handler
+overran is abandoned: it ends when its handler does, and a new slot replaces it. Verdicts are put into the inbox.
 """
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
 from spanmq.client.handled import HANDLED
+from spanmq.worker.inbox import Inbox
+from spanmq.worker.incoming import HandlerEnded
 from spanmq.worker.job import Job, Release, Verdict
-from spanmq.worker.performing import Performer
-from spanmq.worker.threads import Returned
-
-OnEnd = Callable[[Job, Verdict], None]
-# Called with an error that is not a handler's: a bug, for which the worker must stop.
-Crash = Callable[[BaseException], None]
+from spanmq.worker.running.performing import Performer
+from spanmq.worker.running.slot import Slot, running
 
 # How long handlers that never await may occupy the event loop.
 TURN_SECONDS: Final = 0.005
 
 
-class Slot:
-    """One handler at a time."""
-
-    __slots__ = ("is_abandoned", "job", "started_at", "task", "thread")
-
-    def __init__(self) -> None:
-        self.job: Job | None = None
-        self.started_at = 0.0
-        self.is_abandoned = False
-        self.task: asyncio.Task[None] | None = None
-        self.thread: int | None = None
-
-    def begin(self, job: Job) -> bool:
-        """Take a job; return whether it is still undecided and its lease still valid."""
-        self.started_at = monotonic()
-        self.job = job
-        is_ended = job.is_decided or job.is_cancelled
-        return not (is_ended or job.holding.is_lost or self.started_at >= job.holding.ends_at)
-
-
-def running(slots: Iterable[Slot]) -> Iterator[tuple[Slot, Job, float]]:
-    """Yield the running jobs, and since when they run."""
-    # An atomic copy: a thread that ends removes its slot meanwhile.
-    for slot in tuple(slots):
-        if (job := slot.job) is not None and not job.is_decided:
-            yield slot, job, slot.started_at
-
-
 class TaskSlots:
     """Slots for async handlers."""
 
-    def __init__(self, performer: Performer, on_end: OnEnd) -> None:
+    def __init__(self, performer: Performer, inbox: Inbox, clock: Callable[[], float] = monotonic) -> None:
         self._performer = performer
-        self._on_end = on_end
-        self.crash: Crash = lambda _: None
+        self._inbox = inbox
+        self._clock = clock
         self._jobs: asyncio.Queue[Job] = asyncio.Queue()
-        self.slots: set[Slot] = set()
+        self._slots: set[Slot] = set()
         # Whether no further job begins: those that wait are released.
-        self.is_ending = False
+        self._is_ending = False
 
     def add(self, job: Job) -> None:
         """Queue a job for the next free slot."""
@@ -74,9 +43,18 @@ class TaskSlots:
         """Remove and return the jobs that no slot has begun."""
         return [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
 
-    def is_full(self) -> bool:
-        """Return, when a handler has ended, whether its slot has another job at once."""
-        return not self._jobs.empty()
+    def running(self) -> Iterator[tuple[Slot, Job, float]]:
+        """Yield the running jobs, and since when they run."""
+        return running(self._slots)
+
+    def begin_no_more(self) -> None:
+        """Begin no further job; from any thread."""
+        self._is_ending = True
+
+    def cancel(self, slot: Slot) -> None:
+        """Cancel a handler, whose end is waited for."""
+        if slot.task is not None:
+            slot.task.cancel()
 
     def abandon(self, slot: Slot, *, replace: bool) -> int:
         """Cancel a handler whose job is decided; return the number of handlers that have not ended."""
@@ -85,12 +63,12 @@ class TaskSlots:
             slot.task.cancel()
         if replace:
             self.open()
-        return sum(each.is_abandoned for each in self.slots)
+        return sum(each.is_abandoned for each in self._slots)
 
     async def stop(self) -> None:
         """Cancel the running handlers."""
-        tasks = [slot.task for slot in self.slots if slot.task is not None]
-        for slot in self.slots:
+        tasks = [slot.task for slot in self._slots if slot.task is not None]
+        for slot in self._slots:
             slot.is_abandoned = True
         for task in tasks:
             task.cancel()
@@ -100,22 +78,17 @@ class TaskSlots:
     def open(self) -> None:
         """Create a slot."""
         slot = Slot()
-        self.slots.add(slot)
-        slot.task = asyncio.create_task(self._run(slot), name="spanmq slot")
-        slot.task.add_done_callback(self._slot_ended)
-
-    def _slot_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.crash(error)
+        self._slots.add(slot)
+        slot.task = self._inbox.begin(self._run(slot), "slot")
 
     async def _run(self, slot: Slot) -> None:
-        perform, judge = self._performer.perform, self._performer.judge
+        perform, judge, clock = self._performer.perform, self._performer.judge, self._clock
         try:
-            turn_began_at = monotonic()
+            turn_began_at = clock()
             while not slot.is_abandoned:
-                job = await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
+                job = await self._next() if self._jobs.empty() else self._jobs.get_nowait()
                 verdict: Verdict = Release()
-                if slot.begin(job) and not self.is_ending:
+                if slot.begin(job, clock()) and not self._is_ending:
                     HANDLED.set(job)
                     try:
                         verdict = await perform(job)
@@ -129,32 +102,36 @@ class TaskSlots:
                         job.is_over = True
                         HANDLED.set(None)
                 slot.job = None
-                now = monotonic()
+                now = clock()
                 if not job.is_decided:
                     job.seconds = now - slot.started_at
-                    self._on_end(job, verdict)
+                    self._inbox.put(HandlerEnded(job, verdict))
                 if slot.task is not None and slot.task.cancelling():
                     return
                 if now - turn_began_at > TURN_SECONDS:
                     await asyncio.sleep(0)
-                    turn_began_at = monotonic()
+                    turn_began_at = clock()
         finally:
-            self.slots.discard(slot)
+            self._slots.discard(slot)
             if not slot.is_abandoned:
                 self.open()  # the handler's message was cancelled, or it cancelled its own task, which ends
+
+    async def _next(self) -> Job:
+        # The next job of a group may follow from the end of the last.
+        self._inbox.flush()
+        return await self._jobs.get() if self._jobs.empty() else self._jobs.get_nowait()
 
 
 class ThreadSlots:
     """Slots for plain functions, a daemon thread each, so that one that never returns keeps no process alive."""
 
-    def __init__(self, performer: Performer, on_end: OnEnd) -> None:
+    def __init__(self, performer: Performer, inbox: Inbox, clock: Callable[[], float] = monotonic) -> None:
         self._performer = performer
-        self._on_end = on_end
-        self.crash: Crash = lambda _: None
+        self._inbox = inbox
+        self._clock = clock
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self.slots: set[Slot] = set()
-        self.is_ending = False
-        self._ended: Returned[tuple[Job, Verdict]] = Returned(self._end)
+        self._slots: set[Slot] = set()
+        self._is_ending = False
 
     def add(self, job: Job) -> None:
         """Queue a job for the next free slot."""
@@ -169,9 +146,16 @@ class ThreadSlots:
                     jobs.append(job)
         return jobs
 
-    def is_full(self) -> bool:
-        """Return, when a handler has ended, whether its slot has another job at once; it may have begun that."""
-        return not self._jobs.empty() or all(each.job is not None for each in tuple(self.slots))
+    def running(self) -> Iterator[tuple[Slot, Job, float]]:
+        """Yield the running jobs, and since when they run."""
+        return running(self._slots)
+
+    def begin_no_more(self) -> None:
+        """Begin no further job; from any thread."""
+        self._is_ending = True
+
+    def cancel(self, slot: Slot) -> None:
+        """Do nothing: a thread asks whether it is to end."""
 
     def abandon(self, slot: Slot, *, replace: bool) -> int:
         """Abandon a thread whose job is decided; return the number of threads that have not ended."""
@@ -179,25 +163,25 @@ class ThreadSlots:
         if replace:
             self.open()
         # An atomic copy: a thread that ends removes its slot meanwhile.
-        return sum(each.is_abandoned for each in tuple(self.slots))
+        return sum(each.is_abandoned for each in tuple(self._slots))
 
     async def stop(self) -> None:
         """End the idle threads."""
-        for _ in tuple(self.slots):
+        for _ in tuple(self._slots):
             self._jobs.put(None)
 
     def open(self) -> None:
         """Create a slot."""
         slot = Slot()
-        self.slots.add(slot)
+        self._slots.add(slot)
         threading.Thread(target=self._run, args=(slot,), name="spanmq slot", daemon=True).start()
 
     def _run(self, slot: Slot) -> None:
-        call, judge = self._performer.call, self._performer.judge
+        call, judge, clock = self._performer.call, self._performer.judge, self._clock
         slot.thread = threading.get_ident()
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
             verdict: Verdict = Release()
-            if slot.begin(job) and not self.is_ending:
+            if slot.begin(job, clock()) and not self._is_ending:
                 HANDLED.set(job)
                 try:
                     verdict = call(job)
@@ -205,15 +189,7 @@ class ThreadSlots:
                     verdict = judge(error, job)
                 job.is_over = True
             if not job.is_decided:
-                job.seconds = monotonic() - slot.started_at
+                job.seconds = clock() - slot.started_at
             slot.job = None
-            self._ended.put((job, verdict))
-        self.slots.discard(slot)
-
-    def _end(self, ended: tuple[Job, Verdict]) -> None:
-        job, verdict = ended
-        if not job.is_decided:
-            try:
-                self._on_end(job, verdict)
-            except Exception as error:  # noqa: BLE001, any is a bug
-                self.crash(error)
+            self._inbox.put_from_thread(HandlerEnded(job, verdict))
+        self._slots.discard(slot)

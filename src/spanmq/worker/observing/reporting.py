@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil, log2
 from time import monotonic
 from typing import Any, Final
 
@@ -18,12 +16,14 @@ from spanmq.errors import SpanmqError
 from spanmq.model import Message
 from spanmq.model.queue import folded
 from spanmq.worker.failure import ERROR_LENGTH_MAX
-from spanmq.worker.intake import Intake
+from spanmq.worker.inbox import Inbox
+from spanmq.worker.incoming import BreakerCloseAsked, StopAsked
 from spanmq.worker.job import Job
+from spanmq.worker.observing.stacks import stack_of
+from spanmq.worker.observing.usual import HandlingTimes, Times
+from spanmq.worker.receiving.source import Source
+from spanmq.worker.running.slot import Slot, Slots
 from spanmq.worker.session import Session
-from spanmq.worker.slots import Slot
-from spanmq.worker.stacks import stack_of
-from spanmq.worker.usual import UsualTimes
 
 # A worker is listed for 60 seconds after its last report.
 REPORT_SECONDS: Final = 20.0
@@ -34,44 +34,36 @@ PROGRESS_MAX: Final = 100
 # Those of which the stacks are reported.
 STACKS_MAX: Final = 20
 LAST_SECONDS: Final = 2.0
-BUCKET_MAX: Final = 48
-
-Times = Counter[tuple[str, bool, int]]
 
 
 @dataclass(eq=False)
 class Reporter:
-    """Sends a report on all queues of a server periodically, and a last one; its errors do not affect the worker."""
+    """Sends a report on all queues of a server periodically, and a last one; its errors do not affect the worker.
 
+    `sources` are the queues of all servers, `slots` those of the worker, and `times` those of its handlers.
+    """
+
+    server: str
     session: Session
     worker: str
-    slots: int
+    concurrency: int
     kind_of: Callable[[Message], str | None] | None
-    # Those of all servers.
-    intakes: Mapping[str, Intake]
-    # Returns those that run now, each with its slot and the time since when.
-    jobs: Callable[[], Iterable[tuple[Slot, Job, float]]]
+    sources: Mapping[str, Source]
+    slots: Slots
+    times: HandlingTimes
+    inbox: Inbox
+    clock: Callable[[], float] = monotonic
 
     def __post_init__(self) -> None:
         """Begin with nothing recorded."""
-        self._times: defaultdict[str, Times] = defaultdict(Counter)
-        self._started_at = monotonic()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started_at = self.clock()
         self._asked = asyncio.Event()
-        self._is_asked = False
-        self.usual = UsualTimes()
         # The queues of which a command wants the stacks of running handlers.
         self._wanted: set[str] = set()
-        # Stops the worker, with the reason.
-        self.finish: Callable[[str], None] = lambda _: None
 
     def report_soon(self) -> None:
-        """Report without waiting for the next turn, but not twice within a second; from any thread."""
-        # One call for all that come before the next report.
-        if not self._is_asked and self._loop is not None:
-            self._is_asked = True
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._asked.set)
+        """Report without waiting for the next turn, but not twice within a second."""
+        self._asked.set()
 
     async def report_end(self) -> None:
         """Report that the worker has stopped."""
@@ -79,25 +71,13 @@ class Reporter:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._report(is_last=True)
 
-    def record(self, job: Job, *, failed: bool) -> None:
-        """Record a job that ended."""
-        if self.kind_of is None:
-            return
-        times = self._times[job.holding.queue]
-        bucket = bucket_of(job.seconds / len(job.messages))
-        for message in job.messages:
-            if (kind := self.kind_of(message)) is not None:
-                times[kind, failed, bucket] += 1
-
     async def run(self) -> None:
         """Report until cancelled."""
-        self._loop = asyncio.get_running_loop()
         while True:
             self._asked.clear()
-            self._is_asked = False
             await self._report()
             await asyncio.sleep(PROGRESS_SECONDS)
-            if any(each.breaker.number and not each.is_stopped for each in [*self.intakes.values()]):
+            if any(each.breaker.number and not each.is_stopped for each in self.sources.values()):
                 continue  # a report returns what a command has closed
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_SECONDS - PROGRESS_SECONDS):
@@ -107,19 +87,17 @@ class Reporter:
         # A shard that the worker has left has had its last report.
         queues = [
             queue
-            for queue, intake in self.intakes.items()
-            if intake.session is self.session and (is_last or not intake.is_stopped)
+            for queue, source in self.sources.items()
+            if source.server == self.server and (is_last or not source.is_stopped)
         ]
-        times = {queue: self._times.pop(queue) for queue in queues if queue in self._times}
+        times = self.times.take(queues)
         try:
             commands = await self.session.run(self._call(queues, times, is_last=is_last))
         except SpanmqError:
-            for queue, counts in times.items():
-                self._times[queue].update(counts)
+            self.times.put_back(times)
             return
         self._wanted.clear()
-        for counts in times.values():
-            self.usual.record((kind, bucket, n) for (kind, _, bucket), n in counts.items())
+        self.times.reported(times)
         if is_last:
             return
         for queue in queues:
@@ -127,9 +105,9 @@ class Reporter:
                 self._wanted.add(queue)
                 self.report_soon()
             if (folded(queue), "close_breaker") in commands:
-                self.intakes[queue].close_breaker()
+                self.inbox.put(BreakerCloseAsked(queue))
         if (None, "stop") in commands:
-            self.finish("command")
+            self.inbox.put(StopAsked())
 
     def _call(
         self, queues: list[str], times: Mapping[str, Times], *, is_last: bool
@@ -144,14 +122,14 @@ class Reporter:
                 reports.setdefault(folded(queue), {})["slow"] = [each for _, _, each in slow[queue]]
             if queue in self._wanted:
                 reports.setdefault(folded(queue), {})["stacks"] = self._stacks(queue)
-            breaker = self.intakes[queue].breaker
+            breaker = self.sources[queue].breaker
             if breaker.number:
                 reports.setdefault(folded(queue), {})["breaker"] = {
-                    "open_for": breaker.remaining(monotonic()),
+                    "open_for": breaker.remaining(self.clock()),
                     "opening": breaker.number,
                     "error": (breaker.error or "")[:ERROR_LENGTH_MAX],
                 }
-            if held := self.intakes[queue].share.held:
+            if held := self.sources[queue].share.held:
                 reports.setdefault(folded(queue), {})["held"] = held
             if counts := times.get(queue):
                 reports.setdefault(folded(queue), {})["times"] = [
@@ -161,9 +139,9 @@ class Reporter:
         arguments = (
             argument.texts("queues", queues),
             argument.text("worker", self.worker),
-            argument.integer("slots", self.slots),
+            argument.integer("slots", self.concurrency),
             argument.json("reports", json.dumps(reports)),
-            *optional(argument.seconds, "running_for", None if is_last else monotonic() - self._started_at),
+            *optional(argument.seconds, "running_for", None if is_last else self.clock() - self._started_at),
         )
         call = Call("report_worker", arguments, worker_commands, None, native=True, idle=True)
         return lambda client: client.admin.run(call)
@@ -171,7 +149,8 @@ class Reporter:
     def _progress(self) -> dict[str, list[dict[str, Any]]]:
         """Return what running handlers have reported, by queue; a batch of messages counts as its first one."""
         found: dict[str, list[dict[str, Any]]] = {}
-        for _, job, _ in self.jobs():
+        for _, job, _ in self.slots.running():
+            job.is_told = False
             if (progress := job.progress) is None:
                 continue
             message = job.messages[0]
@@ -185,8 +164,8 @@ class Reporter:
     def _handlers(self, chosen: Callable[[Job], bool]) -> dict[str, list[tuple[Slot, Job, dict[str, Any]]]]:
         """Return running handlers, by queue, those first that have run longest."""
         found: dict[str, list[tuple[Slot, Job, dict[str, Any]]]] = {}
-        now = monotonic()
-        for slot, job, started_at in sorted(self.jobs(), key=lambda each: each[2]):
+        now = self.clock()
+        for slot, job, started_at in sorted(self.slots.running(), key=lambda each: each[2]):
             entries = found.setdefault(job.holding.queue, []) if chosen(job) else []
             if chosen(job) and len(entries) < PROGRESS_MAX:
                 message = job.messages[0]
@@ -198,8 +177,3 @@ class Reporter:
     def _stacks(self, queue: str) -> list[dict[str, Any]]:
         handlers = self._handlers(lambda job: job.holding.queue == queue).get(queue, ())
         return [{**shown, "stack": stack_of(slot, job)} for slot, job, shown in handlers[:STACKS_MAX]]
-
-
-def bucket_of(seconds: float) -> int:
-    """Return the bucket of a duration: bucket b ends at 2^(b/2) ms."""
-    return 0 if seconds <= 0.001 else min(ceil(2 * log2(seconds * 1000)), BUCKET_MAX)

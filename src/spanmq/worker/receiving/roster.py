@@ -1,36 +1,54 @@
 """The shards that a worker receives from: it follows the shard map of their queue."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
 from spanmq.client import functions
 from spanmq.errors import InvalidArgumentError, QueueNotFoundError, SpanmqError
 from spanmq.model.shard_map import ShardMap, newest
+from spanmq.worker.inbox import Inbox
+from spanmq.worker.incoming import QueueLeft, QueuesJoined
+from spanmq.worker.receiving.poller import Poller
 from spanmq.worker.session import Session
 
 # How soon an added shard is received from; its groups wait for that.
 LOOK_SECONDS: Final = 2.0
 
 
-class Roster:
-    """Polls the newest map in all databases; `on_shards` is called with the shards and the server of each.
+async def join(
+    places: Mapping[str, str], pollers: Mapping[str, Poller], inbox: Inbox, *, is_later: bool = False
+) -> None:
+    """Poll for queues, of which `places` names the servers, and put those that are polled for.
 
-    With `chosen` it is called with these only. A shard that has left the map is dropped when it is empty.
+    Raises QueueNotFoundError for one that does not exist.
+    """
+    for server in dict.fromkeys(places.values()):
+        queues = [queue for queue, its_server in places.items() if its_server == server]
+        await pollers[server].add(queues)
+        inbox.put(QueuesJoined(server, queues, is_later))
+
+
+class Roster:
+    """Polls the newest map in all databases, and puts the shards that are new or left, of those that are `chosen`.
+
+    A shard that has left the map is dropped when it is empty.
     """
 
     def __init__(
         self,
         queue: str,
         sessions: Mapping[str, Session],
+        pollers: Mapping[str, Poller],
         chosen: Iterable[str] | None,
-        on_shards: Callable[[dict[str, str]], Awaitable[None]],
+        inbox: Inbox,
     ) -> None:
         self._queue = queue
         self._sessions = sessions
+        self._pollers = pollers
         self._chosen = None if chosen is None else frozenset(chosen)
-        self._on_shards = on_shards
+        self._inbox = inbox
         self._known: dict[str, str] = {}
 
     async def begin(self) -> dict[str, str]:
@@ -61,10 +79,19 @@ class Roster:
             await asyncio.sleep(LOOK_SECONDS)
             # After an error of the database the session reconnects, and the next poll follows.
             with suppress(SpanmqError):
-                wanted = await self._look()
-                if wanted != self._known:
-                    await self._on_shards(wanted)
-                    self._known = wanted
+                await self._follow(await self._look())
+
+    async def _follow(self, wanted: dict[str, str]) -> None:
+        """Leave shards, and join others; one that cannot be joined now is tried again."""
+        for shard, server in [*self._known.items()]:
+            if wanted.get(shard) != server:
+                del self._known[shard]
+                self._pollers[server].remove(shard)
+                self._inbox.put(QueueLeft(shard))
+        for shard, server in wanted.items():
+            if shard not in self._known:
+                await join({shard: server}, self._pollers, self._inbox, is_later=True)
+                self._known[shard] = server
 
     async def _look(self) -> dict[str, str]:
         """Return the shards to receive from now, including shards that left the map and are not empty."""

@@ -40,17 +40,17 @@ class UndoneError(Exception):
 class Delivery:
     """A job under way: opens transactions that commit together with the ack of its messages."""
 
-    __slots__ = ("_job", "_session_of", "verdict")
+    __slots__ = ("_job", "_session", "verdict")
 
-    def __init__(self, job: Job, session_of: Callable[[Job], Session]) -> None:
+    def __init__(self, job: Job, session: Session) -> None:
         self._job = job
-        self._session_of = session_of
+        self._session = session
         self.verdict: Verdict = None
 
     async def read(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
         """Return what a call returns that reads what the handler needs. Raises UndoneError without a connection."""
         try:
-            return await call(await self._session_of(self._job).client())
+            return await call(await self._session.client())
         except (ConnectionFailedError, ConnectionLostError) as error:
             await asyncio.sleep(UNBEGUN_SECONDS)
             raise UndoneError("the connection was lost before the handler began") from error
@@ -58,7 +58,7 @@ class Delivery:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncClient]:
         """Begin a transaction; ack and commit at the end. Raises UndoneError if that is not possible."""
-        client = await self._session_of(self._job).client()
+        client = await self._session.client()
         is_begun = False
         try:
             async with client.transaction() as transaction:
@@ -77,7 +77,7 @@ class Delivery:
         """Begin a transaction from a thread; the twin of `transaction`."""
         is_begun = False
         try:
-            with self._session_of(self._job).thread_client().transaction() as transaction:
+            with self._session.thread_client().transaction() as transaction:
                 is_begun = True
                 yield transaction
                 self._check(transaction.ack(self._leased()))
@@ -90,7 +90,7 @@ class Delivery:
 
     def keep(self, result: object, keep_for: Seconds) -> None:
         """Record a result that is stored with the ack, or why it can't be: the work is done, and is not done again."""
-        codec = self._session_of(self._job).codec.of(self._job.holding.queue)
+        codec = self._session.codec.of(self._job.holding.queue)
         try:
             self._job.result = codec.encode_result(result)
         except InvalidArgumentError as error:
@@ -128,7 +128,7 @@ class Delivery:
 
     def decoded(self, queue: str, value: object) -> object:
         """Return what a client decodes from a value of JSON that was sent for a queue; an Unopened if it can't."""
-        return self._session_of(self._job).codec.of(queue).decode(json.dumps(value).encode())
+        return self._session.codec.of(queue).decode(json.dumps(value).encode())
 
     def begin_in_thread(self) -> None:
         """Record that the handler goes on in this thread."""
@@ -146,15 +146,16 @@ class Delivery:
 
 
 class Performer:
-    """Calls a handler, and returns its verdict. Raises the handler's exceptions, for `judge`."""
+    """Calls a handler, and returns its verdict. Raises the handler's exceptions, for `judge`.
 
-    __slots__ = ("_categories", "_handler", "_session_of", "call")
+    `sessions` are those of the queues.
+    """
 
-    def __init__(
-        self, handler: Handler, session_of: Callable[[Job], Session], categories: Categories
-    ) -> None:
+    __slots__ = ("_categories", "_handler", "_sessions", "call")
+
+    def __init__(self, handler: Handler, sessions: Mapping[str, Session], categories: Categories) -> None:
         self._handler = handler
-        self._session_of = session_of
+        self._sessions = sessions
         self._categories = categories
         self.call: Callable[[Job], Verdict] = self._alone
         if handler.takes_delivery:
@@ -175,18 +176,21 @@ class Performer:
         handler = self._handler
         given = job.messages if handler.takes_batches else job.messages[0]
         if handler.takes_delivery:
-            delivery = Delivery(job, self._session_of)
+            delivery = self._delivery(job)
             await handler.function(given, delivery)
             return delivery.verdict
         if not handler.takes_connection:
             await handler.function(given)
             return None
-        async with Delivery(job, self._session_of).transaction() as transaction:
+        async with self._delivery(job).transaction() as transaction:
             await handler.function(given, transaction.connection)
         return Gone("acked")
 
+    def _delivery(self, job: Job) -> Delivery:
+        return Delivery(job, self._sessions[job.holding.queue])
+
     def _delivered(self, job: Job) -> Verdict:
-        delivery = Delivery(job, self._session_of)
+        delivery = self._delivery(job)
         self._handler.function(job.messages[0], delivery)
         return delivery.verdict
 
@@ -197,7 +201,7 @@ class Performer:
 
     def _in_transaction(self, job: Job) -> Verdict:
         given = job.messages if self._handler.takes_batches else job.messages[0]
-        with Delivery(job, self._session_of).thread_transaction() as transaction:
+        with self._delivery(job).thread_transaction() as transaction:
             refuse_coroutine(self._handler.function(given, transaction.connection))
         return Gone("acked")
 

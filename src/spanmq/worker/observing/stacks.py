@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any, Final
 
 from spanmq.worker.job import Job
-from spanmq.worker.slots import Slot
+from spanmq.worker.running.slot import Slot
 
 # The end of a stack is the most useful part.
 LENGTH_MAX: Final = 8_000

@@ -1,6 +1,6 @@
 """Jobs that wait for a handler: in an ordered queue for those of their group, else for a place of their kind."""
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 
 from spanmq.worker.job import Job
@@ -15,54 +15,49 @@ def by_group(job: Job) -> Limit | None:
 
 
 class ConcurrencyLimiter:
-    """Passes jobs on to `begin`; holds back those of a kind whose limit is reached."""
+    """Says which jobs may begin; parks those of a kind whose limit is reached."""
 
-    __slots__ = ("_begin", "_limit_of", "_parked", "_running", "parked")
+    __slots__ = ("_limit_of", "_parked", "_running")
 
-    def __init__(
-        self, begin: Callable[[Job], None], limit_of: Callable[[Job], Limit | None] = by_group
-    ) -> None:
-        self._begin = begin
+    def __init__(self, limit_of: Callable[[Job], Limit | None] = by_group) -> None:
         self._limit_of = limit_of
         self._running: dict[str, set[Job]] = {}
         self._parked: dict[str, deque[Job]] = {}
-        # The messages of the parked jobs, by queue.
-        self.parked: Counter[str] = Counter()
 
-    def add(self, job: Job) -> None:
-        """Pass a job on, or park it."""
+    def add(self, job: Job) -> bool:
+        """Take a job; return whether it may begin now. If not, it is parked."""
         limit = self._limit_of(job)
-        if limit is not None:
-            kind, most = limit
-            running = self._running.setdefault(kind, set())
-            if len(running) >= most:
-                self._parked.setdefault(kind, deque()).append(job)
-                self.parked[job.holding.queue] += len(job.messages)
-                return
-            running.add(job)
-        self._begin(job)
+        if limit is None:
+            return True
+        kind, most = limit
+        running = self._running.setdefault(kind, set())
+        if len(running) >= most:
+            self._parked.setdefault(kind, deque()).append(job)
+            return False
+        running.add(job)
+        return True
 
-    def done(self, job: Job, *, succeeded: bool = True) -> list[Job]:
-        """Pass on the next job of the kind; return those that must not be handled now.
+    def done(self, job: Job, *, succeeded: bool = True) -> tuple[Job | None, list[Job]]:
+        """Return the next job of the kind, which may begin now, and those that must not be handled now.
 
         After a failure these are the ones of the same lease: the database has released them behind the failed
         one, and delivers them again in order. A job that never began frees no place.
         """
         limit = self._limit_of(job)
         if limit is None or job not in (running := self._running.get(limit[0], set())):
-            return []
+            return None, []
         kind = limit[0]
         running.discard(job)
         dropped = [] if succeeded else self._take(kind, lambda each: each.holding is job.holding)
         if parked := self._parked.get(kind):
-            self.add(self._left(parked.popleft()))
-        elif not running:
+            following = parked.popleft()
+            running.add(following)
+            if not parked:
+                del self._parked[kind]
+            return following, dropped
+        if not running:
             del self._running[kind]
-        return dropped
-
-    def waiting(self) -> list[Job]:
-        """Return the parked jobs."""
-        return [job for parked in self._parked.values() for job in parked]
+        return None, dropped
 
     def drain(self, chosen: Callable[[Job], bool] = lambda _: True) -> list[Job]:
         """Remove the parked jobs that `chosen` selects, and return them."""
@@ -72,8 +67,4 @@ class ConcurrencyLimiter:
         parked = self._parked.pop(kind, deque())
         if left := deque(job for job in parked if not chosen(job)):
             self._parked[kind] = left
-        return [self._left(job) for job in parked if chosen(job)]
-
-    def _left(self, job: Job) -> Job:
-        self.parked[job.holding.queue] -= len(job.messages)
-        return job
+        return [job for job in parked if chosen(job)]

@@ -1,6 +1,5 @@
 """One pool of slots for all queues of a worker: how many messages of which queue to receive. No I/O here."""
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -43,8 +42,8 @@ class Share:
         self.weight = settings.weights.get(queue, 1.0)
         self.guaranteed = settings.guaranteed.get(queue, 0)
         self.held = self.asked = self.retries = 0
-        # Returns how many of `held` wait for another message of their group or kind: they occupy no slot.
-        self.parked: Callable[[], int] = lambda: 0
+        # Those of `held` that wait for another message of their group or kind: they occupy no slot.
+        self.parked = 0
         self.is_ready = False
         self.at_most: int | None = None
         # The slots that this queue has been given so far, divided by its weight: the least comes first.
@@ -80,7 +79,7 @@ class Share:
     @property
     def working(self) -> int:
         """The messages held or asked for that are not parked; the batches, if handlers take batches."""
-        return self.slots if self._in_batches else self.held - self.parked() + self.asked
+        return self.slots if self._in_batches else self.held - self.parked + self.asked
 
     @property
     def slots(self) -> int:
@@ -97,7 +96,7 @@ class Share:
     @property
     def _others(self) -> int:
         """The messages held or asked for that are neither parked nor were received before."""
-        return max(self.held - self.retries - self.parked() + self.asked, 0)
+        return max(self.held - self.retries - self.parked + self.asked, 0)
 
     @property
     def ceiling(self) -> int:

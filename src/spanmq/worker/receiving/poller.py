@@ -1,7 +1,7 @@
 """Polls for queues of a server with messages: one registration, one poll and one channel for all of them."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,8 @@ from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import REGISTER_SECONDS, Registration
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, MissingPrivilegeError, SpanmqError
 from spanmq.worker.event import CallFailed, EventBus
+from spanmq.worker.inbox import Inbox
+from spanmq.worker.incoming import CancelAsked, CommandAsked, PolicySeen, QueueEmpty, QueueReady
 from spanmq.worker.session import Session, backoff
 from spanmq.worker.setting import Settings
 
@@ -28,19 +30,14 @@ LAST_SECONDS: Final = 1.0
 
 @dataclass(eq=False, kw_only=True)
 class Poller:
-    """Calls `on_ready` with each queue that may have a message, and whether a send has woken this process for it.
+    """Puts what polls and notifications of a server say: that queues are ready, policies, cancels, commands."""
 
-    `on_policy` is called with each queue and whether it is ordered, `on_cancel` with queues of which a
-    message may have been cancelled that a receiver holds, and `on_command` when a command asks something of a worker.
-    """
-
+    server: str
     session: Session
     settings: Settings
     bus: EventBus
-    on_ready: Callable[[str, bool], None]
-    on_policy: Callable[[str, bool], None]
-    on_cancel: Callable[[Collection[str]], None]
-    on_command: Callable[[], None]
+    inbox: Inbox
+    clock: Callable[[], float] = monotonic
 
     def __post_init__(self) -> None:
         """Begin without queues."""
@@ -55,22 +52,23 @@ class Poller:
         self._is_wanted = AsyncEvent()
         self._has_room = AsyncEvent()
         self._has_room.set()
-        self._passing: set[asyncio.Task[None]] = set()
         # Queues of which messages were received since the poll under way began.
         self._received: set[str] = set()
-        self.crash: Callable[[BaseException], None] = lambda _: None
 
     async def add(self, queues: Iterable[str]) -> None:
         """Poll for these queues, too; raises QueueNotFoundError for one that does not exist."""
         added = set(queues)
+        for queue in added:
+            self.session.warm_for(queue)
         self._queues |= added
         try:
             await self._register()
             for queue in added & self._unknown:
                 try:
-                    self.on_policy(queue, await self.session.run(partial(_is_ordered, queue)))
+                    is_ordered = await self.session.run(partial(_is_ordered, queue))
                 except MissingPrivilegeError:
-                    self.on_policy(queue, True)  # unknown without the right to look: assume that it is
+                    is_ordered = True  # unknown without the right to look: assume that it is
+                self.inbox.put(PolicySeen(queue, is_ordered))
         except BaseException:
             self._queues -= added
             raise
@@ -99,16 +97,14 @@ class Poller:
             if not self._is_announced:
                 self.poll_soon()
 
-    def pass_on(self, queues: Iterable[str], done: Callable[[str], None], *, is_busy: bool) -> None:
-        """Wake other processes for queues with messages left; `done` is called with each queue without any."""
+    def pass_on(self, queues: Iterable[str], *, is_busy: bool) -> None:
+        """Wake other processes for queues with messages left; put those without any."""
         left = set(queues)
         numbers = {number: name for number, name in self._registration.names.items() if name in left}
         if is_busy:
             self._is_announced = False
         if self._registration.channel is not None:
-            task = asyncio.create_task(self._pass_on(numbers, done, is_busy), name="spanmq passing on")
-            self._passing.add(task)
-            task.add_done_callback(self._ended)
+            self.inbox.begin(self._pass_on(numbers, is_busy=is_busy), "passing on")
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -145,7 +141,7 @@ class Poller:
                 self._is_announced = waits
                 for name in [*self._registration.queues(polled.ready), *self._unknown]:
                     if name not in self._received:
-                        self.on_ready(name, False)
+                        self.inbox.put(QueueReady(name, is_woken=False))
                 await self._pause(Due(polled.due_in))
         finally:
             if self._hearing is not None:
@@ -165,12 +161,12 @@ class Poller:
     async def _pause(self, due: Due) -> None:
         polling = self._polling
         polling.due = due
-        until = monotonic() + self._gap
+        until = self.clock() + self._gap
         is_wanted = await self._is_wanted.wait(polling.pause)
         polling.paused()
         if is_wanted:
             polling.restart()
-        if (left := until - monotonic()) > 0:
+        if (left := until - self.clock()) > 0:
             await asyncio.sleep(left)
 
     def _set_heard(self, is_heard: bool) -> None:
@@ -185,14 +181,13 @@ class Poller:
         is_new = self._registration.registered(awaited)
         self._unknown = self._queues.difference(each.queue for each in awaited)
         for each in awaited:
-            self.on_policy(each.queue, each.is_ordered)
+            self.inbox.put(PolicySeen(each.queue, each.is_ordered))
         if is_new:
             self._set_heard(False)
             if self._hearing is not None:
                 self._hearing.cancel()
             if (channel := self._registration.channel) is not None:
-                self._hearing = asyncio.create_task(self._hear(channel), name="spanmq listener")
-                self._hearing.add_done_callback(self._ended)
+                self._hearing = self.inbox.begin(self._hear(channel), "listener")
 
     async def _hear(self, channel: str) -> None:
         failures = 0
@@ -209,28 +204,22 @@ class Poller:
         if number is None:
             self._set_heard(True)
             self.poll_soon()  # which announces this process
-            self.on_cancel(self._queues)  # what was cancelled before
+            self.inbox.put(CancelAsked({*self._queues}))  # what was cancelled before
         elif number == 0:
-            self.on_command()
+            self.inbox.put(CommandAsked(self.server))
         elif number < 0:
-            self.on_cancel({self._registration.names.get(-number, "")})
+            self.inbox.put(CancelAsked({self._registration.names.get(-number, "")}))
         elif (name := self._registration.names.get(number)) is not None:
-            self.on_ready(name, True)
+            self.inbox.put(QueueReady(name, is_woken=True))
         else:
             self._registration.forget()
 
-    async def _pass_on(self, queues: dict[int, str], done: Callable[[str], None], is_busy: bool) -> None:
+    async def _pass_on(self, queues: dict[int, str], *, is_busy: bool) -> None:
         with suppress(SpanmqError):  # others poll, too
             left = await self.session.run(partial(_run, self._registration.pass_on(queues, is_busy=is_busy)))
             for number, name in queues.items():
                 if number not in left:
-                    done(name)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._passing.discard(task)
-        # Errors other than the database's are bugs: the worker must stop.
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.crash(error)
+                    self.inbox.put(QueueEmpty(name))
 
 
 async def _run(call: Call[Result], client: AsyncClient) -> Result:

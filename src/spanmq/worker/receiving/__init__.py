@@ -1,0 +1,1 @@
+"""Which queues a worker receives from, and its receives and polls."""

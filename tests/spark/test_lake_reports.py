@@ -18,9 +18,11 @@ from spanmq_spark.jobs.export import export
 duck = pytest.importorskip("tests.spark.duck")
 
 PAGE = "guides/lake-reports"
+# In the order of their programs on the page.
+FORMATS = ("ducklake", "delta", "iceberg", "parquet")
 
 
-@pytest.mark.parametrize("format", ["parquet", "ducklake"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_reports_of_the_page_are_right(
     client: Client,
     database: str,
@@ -48,8 +50,9 @@ def test_reports_of_the_page_are_right(
         # What a killed export leaves is not read.
         [file, *_] = sorted(folder.glob("archive/**/*.parquet"))
         file.with_name("left.parquet").write_bytes(file.read_bytes())
-    program = programs(PAGE)[format == "parquet"].replace("/data/lake", str(folder))
-    scope: dict[str, Any] = {"dsn": database, "connected": duck.connected}
+    program = programs(PAGE)[FORMATS.index(format)].replace("/data/lake", str(folder))
+    uri = database.replace("postgresql", "postgresql+psycopg", 1)
+    scope: dict[str, Any] = {"dsn": database, "connected": duck.connected, "uri": uri}
     exec(program.replace("duckdb.connect()", "connected()"), scope)
     lake = scope["lake"]
 

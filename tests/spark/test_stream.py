@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow
 import pytest
+from psycopg.conninfo import make_conninfo
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 from tests.spark.conftest import Load, Streams
@@ -18,7 +19,14 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.errors import InvalidBodyError, MessagesLostError, PipelineError, ReceiverInUseError, SpanmqError
+from spanmq.errors import (
+    InvalidBodyError,
+    MessagesLostError,
+    PipelineError,
+    ReceiverInUseError,
+    ServerReadOnlyError,
+    SpanmqError,
+)
 from spanmq.model import Finding
 from spanmq_spark import stream as stream_module
 from spanmq_spark.options import read_options
@@ -27,6 +35,21 @@ from spanmq_spark.stream import Offset, Stream
 
 def once(*bodies: range) -> Counter[int]:
     return Counter(n for each in bodies for n in each)
+
+
+@pytest.mark.parametrize("table", ["queue", "archive"])
+def test_stream_over_a_read_only_server_is_refused_with_the_reason(
+    client: Client, database: str, stream: Streams, load: Load, table: str
+) -> None:
+    client.archive("orders", client.send_batch("orders", range(5)))
+    client.send_batch("orders", range(5))
+    standby = make_conninfo(
+        database, options="-c default_transaction_read_only=on", target_session_attrs="any"
+    )
+    assert len(load(dsn=standby, table=table).rows()) == 5
+    with pytest.raises(ServerReadOnlyError, match="stores its positions") as caught:
+        stream(dsn=standby, table=table).run()
+    assert "Batch reads can read a standby" in str(caught.value.hint)
 
 
 def test_every_message_arrives_once_and_is_settled(client: Client, stream: Streams) -> None:

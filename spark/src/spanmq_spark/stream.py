@@ -19,7 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -97,10 +97,11 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Bound the run."""
         self._is_bounded = True
-        with self._server() as server:
-            # The first call of such a run: it says which name was meant.
-            queue_named(server, self._options.queue)
-        self.bound()
+        with _needs_primary():
+            with self._server() as server:
+                # The first call of such a run: it says which name was meant.
+                queue_named(server, self._options.queue)
+            self.bound()
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return the offset of a new checkpoint."""
@@ -112,9 +113,11 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Return the end of the next batch, or `start` if nothing comes for a while; bounded, at once."""
-        if not start:
-            return self.begin()
         quantity = UNLIMITED if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", UNLIMITED)
+        with _needs_primary():
+            return self._await_next(start, quantity) if start else self.begin()
+
+    def _await_next(self, start: Offset, quantity: int) -> Offset:
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             if self._is_due(start):
@@ -333,6 +336,18 @@ class StreamReader(Stream):
             )
         self._incarnation = incarnation
         return incarnation
+
+
+@contextmanager
+def _needs_primary() -> Iterator[None]:
+    """Say in the error of a read-only server why a stream can't read it."""
+    try:
+        yield
+    except errors.ServerReadOnlyError as error:
+        raise errors.ServerReadOnlyError(
+            "the server is read-only, and a stream stores its positions in the database",
+            hint="Connect the stream to the primary. Batch reads can read a standby.",
+        ) from error
 
 
 def check_kind(offset: Offset, name: str) -> None:

@@ -15,7 +15,7 @@ sys.modules.update(dict.fromkeys(hidden))
 from spanmq.cli import main
 main()
 """
-MIGRATE = "pipeline migrate orders --to amqp --url amqp://localhost --checkpoint nowhere"
+MIGRATE = "pipeline migrate orders --to parquet --checkpoint nowhere"
 COMMANDS = {
     "queue list": ("typer", "cli"),
     "queue metrics orders --dsn host=/nowhere": ("psycopg_binary,psycopg_c", "binary"),

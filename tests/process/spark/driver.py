@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 import threading
 import time
@@ -28,8 +29,6 @@ from pyspark_spanmq import DefaultSource
 from spanmq.client._sync.connection import ConnectionLink
 from spanmq.client.call import Call
 from spanmq_spark import source
-from spanmq_spark.brokers.amqp import AmqpBroker
-from spanmq_spark.brokers.outgoing import Outgoing
 from spanmq_spark.jobs import dead_letters
 from spanmq_spark.jobs import export as export_module
 from spanmq_spark.jobs.archived import Archived
@@ -54,6 +53,7 @@ EXPORT_SEAMS: Final = ("written", "verified", "committing", "committed", "named"
 MIGRATE_SEAMS: Final = ("publishing", "half confirmed", "all confirmed")
 CHUNK_SEAMS: Final = ("begun", "done")
 NO_SEAM: Final = ""
+EXAMPLE: Final = Path(__file__).parents[3] / "examples/migrate/to_rabbitmq.py"
 # More than a redriven body was before: more than any other body.
 REPAIRED: Final = 1_000_000_000
 SEAM_OPTIONS: Final = ("seam", "folder", "after")
@@ -347,31 +347,31 @@ def export_store_parquet(spark: SparkSession, act: Act) -> export_module.ExportR
     return export(spark, act, "parquet")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoppingBroker(AmqpBroker):
-    """A broker with seams."""
-
-    stop: Stop
-    after: int
-
-    def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Stop before, between and after two halves."""
-        if messages[-1].message_id <= self.after:
-            super().publish(messages)
-            return
-        half = len(messages) // 2
-        self.stop.at("publishing")
-        super().publish(messages[:half])
-        self.stop.at("half confirmed")
-        super().publish(messages[half:])
-        self.stop.at("all confirmed")
-
-
 def migrate(spark: SparkSession, act: Act) -> MigrateReport:
     stop = Stop(act.seam, act.folder)
-    broker = StoppingBroker(url=act.url, routing_key=act.target, stop=stop, after=act.after)
+
+    def send(messages: DataFrame, _: int) -> None:
+        """Send a batch, and stop before, between and after its two halves."""
+        ids = [row.message_id for row in messages.select("message_id").collect()]
+        if not ids or max(ids) <= act.after:
+            to_rabbit(messages, act)
+            return
+        half = (min(ids) + max(ids)) // 2
+        stop.at("publishing")
+        to_rabbit(messages.where(f"message_id <= {half}"), act)
+        stop.at("half confirmed")
+        to_rabbit(messages.where(f"message_id > {half}"), act)
+        stop.at("all confirmed")
+
     checkpoint = act.folder / "checkpoint"
-    return run_migrate(spark, act.dsn, "orders", broker, checkpoint, batch=act.batch, tasks=1)
+    return run_migrate(spark, act.dsn, "orders", send, checkpoint, batch=act.batch, tasks=1)
+
+
+def to_rabbit(messages: DataFrame, act: Act) -> None:
+    """Send these by the example."""
+    url, target = act.url, act.target
+    example: Any = runpy.run_path(str(EXAMPLE))["publish"]
+    messages.foreachPartition(lambda rows: example(url, target, rows))
 
 
 def redrive(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Of streams and writes; the jobs have as many where a number is given.
 MESSAGES: Final = int(os.environ.get("SPANMQ_TEST_MESSAGES", "3000"))
 OF_JOBS: Final = int(os.environ.get("SPANMQ_TEST_MESSAGES", "300"))
-# Of one call; and of a batch to a broker, which a task holds in memory.
+# Of one call; and of a batch to a broker, half of which a kill doubles.
 CALL: Final = 100_000
 BATCH: Final = 20_000
 # Of what is sent: so many epochs has a stream that sends it.
@@ -265,7 +265,6 @@ def prepare_migrate(scene: Scene) -> Scene:
     for first, last in calls(OF_JOBS):
         ids = range(first - 1, last)
         scene.client.send_batch("orders", ids, group=[f"g{i % GROUPS}" for i in ids])
-    # Less than the sink publishes at once, or a kill would double an unknown number.
     batch = min(OF_JOBS // 3, BATCH // 2)
     return killed_in_migration(replace(scene, act=replace(scene.act, batch=batch)))
 

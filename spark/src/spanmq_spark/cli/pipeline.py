@@ -1,6 +1,7 @@
 """The noun `pipeline`: jobs over Spark, in this process or on a cluster (--master)."""
 
 import os
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from spanmq_spark.cli.job import Master, running
 
 if TYPE_CHECKING:
     from spanmq_spark.jobs.export import ExportReport
+    from spanmq_spark.jobs.migrate import Send, SparkFormat
 
 pipeline = Commands()
 
@@ -321,24 +323,12 @@ def backfill(
 @pipeline.command("migrate")
 def migrate(
     queue: QueueName,
-    to: Annotated[str, typer.Option(help="amqp, kafka or sqs; or format:NAME, any that Spark can write.")],
+    to: Annotated[
+        str, typer.Option(help="A format that Spark can write, or MODULE:FUNCTION, called with each batch.")
+    ],
     checkpoint: Annotated[str, typer.Option(help="A folder that stores the progress.")],
-    url: Annotated[
-        str,
-        typer.Option(
-            envvar="SPANMQ_BROKER_URL",
-            help="amqp://name:password@host/vhost; host:port,… of Kafka; the url of an SQS queue.",
-        ),
-    ] = "",
-    target: Annotated[
-        str | None, typer.Option(help="Queue, routing key or topic there; without it the queue's name.")
-    ] = None,
-    exchange: Annotated[
-        str, typer.Option(help="Exchange of AMQP; the default one sends to the queue TARGET.")
-    ] = "",
     setting: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="For Kafka's client; an option of a format."),
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of a format.")
     ] = None,
     select: Annotated[
         list[str] | None, typer.Option(help="A column of a format, as an SQL expression.")
@@ -350,29 +340,27 @@ def migrate(
     dsn: Dsn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send the messages of a queue to another broker, at least once, and remove them when it confirms.
+    """Send the messages of a queue to another system, at least once, and remove them when it has them.
 
     If it is killed, it continues with the same --checkpoint; messages that are sent twice have the same id.
+    Functions for RabbitMQ, Kafka and SQS are in examples/migrate.
 
-    $ spanmq pipeline migrate orders --to amqp --url amqp://name:password@host/ --checkpoint checkpoint
+    $ spanmq pipeline migrate orders --to to_rabbitmq:send --checkpoint checkpoint
+    $ spanmq pipeline migrate orders --to parquet --setting path=/data/orders --checkpoint checkpoint
     """
     output = Output(as_json=as_json)
     from spanmq_spark.session import require
 
     require()
-    from spanmq_spark.jobs.migrate import broker_named
     from spanmq_spark.jobs.migrate import migrate as run
 
-    settings = _settings(setting or [])
-    broker = broker_named(
-        to, url, target or queue, exchange=exchange, settings=settings, columns=select or ()
-    )
+    target = _target(to, setting or [], select or [])
     with running(master, f"migrating {queue}") as job, address(dsn) as found:
         report = run(
             job.spark,
             found,
             queue,
-            broker,
+            target,
             checkpoint,
             follow=follow,
             batch=batch,
@@ -445,8 +433,22 @@ def dead_letters(
         output.done(f"{verb} {report.chosen if dry_run else report.done:,} dead letters")
 
 
-def _settings(given: list[str]) -> dict[str, str]:
-    wrong = [each for each in given if "=" not in each]
+def _target(to: str, settings: list[str], columns: list[str]) -> "SparkFormat | Send":
+    from spanmq_spark.jobs.migrate import SparkFormat
+
+    wrong = [each for each in settings if "=" not in each]
     if wrong:
         raise typer.BadParameter(f"{wrong[0]!r} is not of the form NAME=VALUE", param_hint="--setting")
-    return {name: value for name, _, value in (each.partition("=") for each in given)}
+    if ":" not in to:
+        pairs = (each.partition("=") for each in settings)
+        return SparkFormat(
+            name=to, settings={name: value for name, _, value in pairs}, columns=tuple(columns)
+        )
+    if settings or columns:
+        raise typer.BadParameter("--setting and --select are for a format, and --to names a function")
+    from spanmq.worker.handler import find
+
+    # As an executor's Python has it.
+    sys.path.insert(0, "")
+    function: Send = find(to)
+    return function

@@ -1,15 +1,16 @@
-"""migrate: moves the messages of a queue to another broker, until it is empty, or continuously.
+"""migrate: moves the messages of a queue into another system, until it is empty, or continuously.
 
-An ordinary stream: messages that the broker has confirmed are settled when the checkpoint contains them.
-After a kill, the next run sends the current batch again, with the same marks, and continues.
+An ordinary stream: messages that the target has are settled when the checkpoint contains their batch.
+After a kill, the next run sends the current batch again, with the same ids, and continues.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +19,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from spanmq.errors import InvalidArgumentError
 from spanmq_spark import rows
-from spanmq_spark.brokers.outgoing import FORMAT, Broker, sink_of
 from spanmq_spark.cause import clear_errors
 from spanmq_spark.jobs.recorded import recorded
-from spanmq_spark.options import hint_of
 from spanmq_spark.reader import queue_named
 from spanmq_spark.session import adopt
 
@@ -31,31 +30,29 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["MigrateReport", "migrate"]
+__all__ = ["MigrateReport", "SparkFormat", "migrate"]
 
-BROKERS: Final = ("amqp", "kafka", "sqs")
 # The label under which the queue knows this receiver: a second checkpoint under it is refused.
 RECEIVER: Final = "migrate"
-# Messages of one batch: the number that a kill may send twice, and that the tasks hold in memory together.
+# Messages of one batch: the number that a kill may send twice.
 BATCH: Final = 50_000
 BATCH_BYTES: Final = 128_000_000
-# Connections to the broker at a time.
+# Partitions of a batch for a function, and so its connections at a time.
 TASKS: Final = 4
 LOOK_SECONDS: Final = 1
-
-Progress = Callable[[int], None]
-# How `--to` tells a format from a broker.
-PREFIX: Final = "format:"
 # The end of a query is reported after all of its batches, and may still be pending when awaitTermination
 # returns.
 END_SECONDS: Final = 60.0
+
+Progress = Callable[[int], None]
+Send = Callable[["DataFrame", int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MigrateReport:
     """The result of a migration. `left` messages are still in the queue: delayed, leased, or sent in the meantime.
 
-    `sent` counts what this run handed over and the broker confirmed. With a dry run it is what waits.
+    `sent` counts what this run handed over. With a dry run it is what waits.
     """
 
     queue: str
@@ -67,48 +64,44 @@ class MigrateReport:
     is_dry_run: bool
 
 
-def broker_named(
-    kind: str,
-    url: str,
-    target: str,
-    *,
-    exchange: str = "",
-    settings: Mapping[str, str] | None = None,
-    columns: Sequence[str] = (),
-) -> Broker | SparkFormat:
-    """Return the broker of a `kind` ("amqp", "kafka" or "sqs") at a `url`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkFormat:
+    """A format that Spark can write as a stream, by its `name`, with its options, `settings`.
 
-    `target` is the routing key (for AMQP's default `exchange` a queue) or the topic; `settings` are Kafka's own. The
-    kind `format:NAME` is any format that Spark can write, with `settings` and `columns`; it does not use `url` and
-    `target`. Raises InvalidArgumentError for an unknown kind or no url.
+    `columns` are SQL expressions over those of the source; none: all of them. A message arrives as exactly once as
+    the sink of the format is: files and Delta are, Kafka is not.
     """
-    if kind.startswith(PREFIX):
-        return SparkFormat(name=kind[len(PREFIX) :], settings=dict(settings or {}), columns=tuple(columns))
-    if kind not in BROKERS:
-        hint = hint_of(kind, BROKERS, f"There are {', '.join(BROKERS)}, {PREFIX}NAME.")
-        raise InvalidArgumentError(f"there is no broker {kind!r}", hint=hint)
-    if not url:
-        raise InvalidArgumentError(f"the url of the broker is missing: {kind} needs one")
-    if kind == "amqp":
-        from spanmq_spark.brokers.amqp import AmqpBroker
 
-        return AmqpBroker(url=url, routing_key=target, exchange=exchange)
-    if kind == "kafka":
-        from spanmq_spark.brokers.kafka import KafkaBroker
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
-        servers = url.removeprefix("kafka://").rstrip("/")
-        return KafkaBroker(servers=servers, topic=target, settings=dict(settings or {}))
-    from spanmq_spark.brokers.sqs import SqsBroker
-
-    return SqsBroker(url=url)
+    def writer(self, frame: DataFrame) -> DataStreamWriter:
+        """Return the writer of a stream; raises InvalidArgumentError without a name."""
+        if not self.name:
+            raise InvalidArgumentError(
+                "a format needs a name", hint="Such as parquet, or any other that your Spark can write."
+            )
+        frame = frame.selectExpr(*self.columns) if self.columns else frame
+        settings: dict[str, Any] = dict(self.settings)
+        return frame.writeStream.format(self.name).options(**settings)
 
 
-@recorded("migrate", lambda given: given["broker"].describe())
+def describe(target: SparkFormat | Send) -> str:
+    """Return the name of a target, without other settings, which may hold credentials."""
+    if isinstance(target, SparkFormat):
+        return " ".join(
+            ["format", target.name, *([target.settings["path"]] if "path" in target.settings else [])]
+        )
+    return f"{target.__module__}:{getattr(target, '__qualname__', type(target).__name__)}"
+
+
+@recorded("migrate", lambda given: describe(given["target"]))
 def migrate(
     spark: SparkSession,
     dsn: str,
     queue: str,
-    broker: Broker | SparkFormat,
+    target: SparkFormat | Send,
     checkpoint: str | Path,
     *,
     follow: bool = False,
@@ -117,20 +110,22 @@ def migrate(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> MigrateReport:
-    """Send the messages of a `queue` to a `broker`, each at least once, and remove them from the queue.
+    """Send the messages of a `queue` to a `target`, each at least once, and remove them from the queue.
 
-    `spark` is the session and `dsn` the database. Each batch has up to `batch` messages, sent by this number of
-    `tasks`; `progress` is called with the number that is sent. Ends when no more messages can be received; with
-    `follow` it continues until it is stopped. Groups keep their order. A message that is sent twice, after a kill, has
-    the same mark both times. `checkpoint` is a folder of its own for each queue, with which a run continues where the
-    last one ended. `dry_run` checks that the broker would accept messages, and counts. Raises PipelineError if the
-    broker does not answer, refuses, or lacks the target, and QueueNotFoundError.
+    `spark` is the session and `dsn` the database. `target` is a SparkFormat, or a function that is called with
+    each batch and its number, as by Spark's `foreachBatch`, and returns when the other system has all of the batch.
+    The batch of a function has this number of `tasks` as partitions: the messages of a group are in one of them,
+    in their order. A batch that is sent again, after a kill, has the same number, ids and bodies.
+
+    Each batch has up to `batch` messages; `progress` is called with the number that is sent. Ends when no more
+    messages can be received; with `follow` it continues until it is stopped. `checkpoint` is a folder of its own for
+    each queue, with which a run continues where the last one ended. `dry_run` only counts. Raises PipelineError if
+    the target fails, and QueueNotFoundError.
     """
     began = time.monotonic()
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         visible = server.queues.metrics(queue).visible_length
-    broker.check()
     sent = 0
     # At least once: a failed run may hold messages that no other receiver sees. Then as long as messages
     # arrive: visible messages that cannot be received are behind others of their group.
@@ -140,7 +135,7 @@ def migrate(
         with clear_errors():
             spark.streams.addListener(count)
             try:
-                query = _start(spark, dsn, queue, broker, checkpoint, follow=follow, batch=batch, tasks=tasks)
+                query = _start(spark, dsn, queue, target, checkpoint, follow=follow, batch=batch, tasks=tasks)
                 more = _watch(query, count, sent, progress)
             finally:
                 spark.streams.removeListener(count)
@@ -152,7 +147,7 @@ def migrate(
         dead_letters = sum(each.count for each in server.dead_letters.count(queue))
     return MigrateReport(
         queue=queue,
-        to=broker.describe(),
+        to=describe(target),
         sent=visible if dry_run else sent,
         left=left,
         dead_letters=dead_letters,
@@ -165,30 +160,35 @@ def _start(
     spark: SparkSession,
     dsn: str,
     queue: str,
-    broker: Broker | SparkFormat,
+    target: SparkFormat | Send,
     checkpoint: str | Path,
     *,
     follow: bool,
     batch: int,
     tasks: int,
 ) -> StreamingQuery:
-    from pyspark.sql.functions import expr
-
     adopt(spark)
     reader = spark.readStream.format("spanmq").option("dsn", dsn).option("queue", queue)
     reader = reader.option("receiver", RECEIVER).option("maxOffsetsPerTrigger", batch)
     reader = reader.option("maxBytesPerTrigger", BATCH_BYTES)
     frame = reader.option("includeHeaders", "true").load()
-    if isinstance(broker, SparkFormat):
+    if isinstance(target, SparkFormat):
         # As it is read: within a task in the order of ids, which a shuffle would lose.
-        writer = broker.writer(frame)
+        writer = target.writer(frame)
     else:
-        spark.dataSource.register(sink_of(broker))
-        # All messages of a group are in one task, which sends them in order.
-        key = expr("coalesce(`group`, cast(message_id as string))")
-        writer = frame.repartition(tasks, key).writeStream.format(FORMAT)
+        writer = frame.writeStream.foreachBatch(
+            lambda messages, number: target(_ordered(messages, tasks), number)
+        )
     writer = writer.option("checkpointLocation", str(checkpoint))
     return (writer if follow else writer.trigger(availableNow=True)).start()
+
+
+def _ordered(messages: DataFrame, tasks: int) -> DataFrame:
+    """Return a batch in partitions: each group is in one of them, and each partition has the order of ids."""
+    from pyspark.sql.functions import expr
+
+    key = expr("coalesce(`group`, cast(message_id as string))")
+    return messages.repartition(tasks, key).sortWithinPartitions("message_id")
 
 
 def _watch(query: StreamingQuery, count: RowCount, base: int, progress: Progress | None) -> int:
@@ -205,37 +205,11 @@ def _watch(query: StreamingQuery, count: RowCount, base: int, progress: Progress
     return sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkFormat:
-    """A format by its name, with its options. `columns` are SQL expressions; none: the source's own columns.
-
-    As exactly once as the sink of that format is: files and Delta are, Kafka is not.
-    """
-
-    name: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-    columns: tuple[str, ...] = ()
-
-    def describe(self) -> str:
-        """Name the target, without other settings, which may hold credentials."""
-        return " ".join(["format", self.name, *([self.settings["path"]] if "path" in self.settings else [])])
-
-    def check(self) -> None:
-        """Raise InvalidArgumentError without a name; one that it has not Spark refuses at the start."""
-        if not self.name:
-            raise InvalidArgumentError(
-                "a format needs a name", hint=f"Such as {PREFIX}parquet, or any that your Spark can write."
-            )
-
-    def writer(self, frame: DataFrame) -> DataStreamWriter:
-        """Return the writer of a stream."""
-        chosen = frame.selectExpr(*self.columns) if self.columns else frame
-        settings: dict[str, Any] = dict(self.settings)
-        return chosen.writeStream.format(self.name).options(**settings)
-
-
 class RowCount(StreamingQueryListener):
-    """Counts what the queries of a session read that begin while it listens."""
+    """Counts the messages in the batches of queries that begin while it listens.
+
+    By the source's offsets: Spark's own number has them twice if a function reads a batch twice.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -259,8 +233,11 @@ class RowCount(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Add a batch."""
-        with self._changed:
-            self._rows[str(event.progress.runId)] += event.progress.numInputRows
+        [source] = event.progress.sources
+        start, end = (json.loads(offset or "{}") for offset in (source.startOffset, source.endOffset))
+        if end.get("lease") != start.get("lease"):
+            with self._changed:
+                self._rows[str(event.progress.runId)] += end.get("rows", 0)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Record the end of the query: no batch will follow."""

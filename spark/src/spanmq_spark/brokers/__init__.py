@@ -1,1 +1,0 @@
-"""Other brokers, into which the job `migrate` sends."""

@@ -34,6 +34,7 @@ FEW = {"queue": 5, "limits": 10, "subscription": 3, "policy": 2}
 MANY = {"queue": 30, "limits": 100, "subscription": 10, "policy": 12}
 
 
+@pytest.mark.deeper
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_queue_does_what_the_model_says(database: str, name: str) -> None:

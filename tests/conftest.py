@@ -46,9 +46,12 @@ settings.load_profile("spanmq")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Of each driver that a test starts: none runs long enough to get back what Java's second compiler takes,
-# a third of the processor time of a short job.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Of each driver that a test starts: none runs long enough to get back what Java's second compiler takes, a third of
+# the processor time of a short job; and a tenth of it is spent on verifying Spark's classes.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 # Workers of a run inherit it.
 if os.environ.get("SPANMQ_TEST_DEEP"):

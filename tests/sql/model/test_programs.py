@@ -40,7 +40,7 @@ def database(spanmq_database: str) -> Iterator[str]:
 
 
 # The programs of any queue meet most of what the others do. How many of each, by the first word of the name.
-FEW = {"queue": 5, "limits": 10, "subscription": 3, "policy": 2}
+FEW = {"queue": 5, "limits": 4, "subscription": 3, "policy": 2}
 MANY = {"queue": 30, "limits": 100, "subscription": 10, "policy": 12}
 
 

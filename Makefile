@@ -67,7 +67,8 @@ demo: setup
 # What test-deep runs on PostgreSQL 18 as far as `make test` has not, and every fourth case of each test on PostgreSQL 16, where it runs the rest of
 # tests/sql in full. `make test` runs every fourth case of all these tests, unless ARGS choose.
 IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) \
-	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py
+	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py \
+	$(addprefix tests/,dashboard/test_actions.py dashboard/test_scopes.py service/test_scopes.py client/_async/test_errors.py)
 SAMPLED := tests/sql/ $(filter-out tests/sql/%,$(IN_FULL))
 
 # What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.

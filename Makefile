@@ -71,10 +71,11 @@ $(STAMP): pyproject.toml $(PARTS:%=%/pyproject.toml)
 demo: setup
 	$(VENV)/bin/spanmq demo --export demo-lake $(ARGS)
 
-# What test-deep runs in full on PostgreSQL 18, and every fourth case of each test on PostgreSQL 16, where it runs the rest of
+# What test-deep runs on PostgreSQL 18 as far as `make test` has not, and every fourth case of each test on PostgreSQL 16, where it runs the rest of
 # tests/sql in full. `make test` runs every fourth case of all these tests, unless ARGS choose.
 IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) \
-	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py
+	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py \
+	$(addprefix tests/,dashboard/test_actions.py dashboard/test_scopes.py service/test_scopes.py client/_async/test_errors.py)
 SAMPLED := tests/sql/ $(filter-out tests/sql/%,$(IN_FULL))
 
 # What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
@@ -91,10 +92,11 @@ ON_OLDEST := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_
 # What a client does every day, over a schema whose results have a column more: as of the next release.
 ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deliveries.py schedules.py sending.py settled.py subscriptions.py)
 
-# The rest: all races, model programs with fresh seeds, kills, simulator, costs; then the SQL on PostgreSQL 16.
+# The rest: the races that `make test` leaves out, model programs with fresh seeds, kills, simulator, costs; then the SQL on
+# PostgreSQL 16. What `make test` has run does not run again, unless it does more here, or ARGS choose.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
+	SPANMQ_TEST_REST='$(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))' $(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_SAMPLED='$(IN_FULL)' SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)

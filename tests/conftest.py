@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Of tests whose paths begin so only every fourth case is run, and of all tests a quarter of Hypothesis' examples:
 # `make test` leaves the others to `make test-deep`.
 SAMPLED = tuple(os.environ.get("SPANMQ_TEST_SAMPLED", "").split())
+# Of tests whose paths begin so only the other three cases, and those marked `deeper`: what `make test` has not run.
+REST = tuple(os.environ.get("SPANMQ_TEST_REST", "").split())
 SAMPLE_STEP = 4
 # A shared machine may be slow at any moment; a real hang ends at pytest's own time limit.
 settings.register_profile(
@@ -44,9 +46,12 @@ settings.load_profile("spanmq")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Of each driver that a test starts: none runs long enough to get back what Java's second compiler takes,
-# a third of the processor time of a short job.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Of each driver that a test starts: none runs long enough to get back what Java's second compiler takes, a third of
+# the processor time of a short job; and a tenth of it is spent on verifying Spark's classes.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 # Workers of a run inherit it.
 if os.environ.get("SPANMQ_TEST_DEEP"):
@@ -75,20 +80,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is left to `make test-deep`: the first case of each test stays."""
-    if not SAMPLED:
+    """Leave out what is left to `make test-deep`: the first case of each test stays; or there, what it has run."""
+    if not SAMPLED and not REST:
         return
     seen: Counter[str] = Counter()
     left_out: list[pytest.Item] = []
     for item in items:
         name = item.nodeid.partition("[")[0]
-        if item.nodeid.startswith(SAMPLED):
-            if seen[name] % SAMPLE_STEP:
-                left_out.append(item)
-            seen[name] += 1
+        is_sampled = seen[name] % SAMPLE_STEP == 0
+        seen[name] += 1
+        if item.nodeid.startswith(REST) and is_sampled and not is_deeper(item):
+            left_out.append(item)
+        if item.nodeid.startswith(SAMPLED) and not is_sampled:
+            left_out.append(item)
     config.hook.pytest_deselected(items=left_out)
     skipped = set(left_out)
     items[:] = [item for item in items if item not in skipped]
+
+
+def is_deeper(item: pytest.Item) -> bool:
+    """Return whether a test does more in `make test-deep`, such as random programs by a fresh seed, or many rounds."""
+    return item.get_closest_marker("deeper") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 def pytest_collection_finish() -> None:

@@ -42,27 +42,14 @@ def test_dead_letters_are_listed_counted_put_back_and_deleted(orders: str) -> No
     assert len(records("dead-letter list", "--redriven", dsn=orders)) == 2
 
 
-def test_dead_letters_are_put_back_patched_after_a_look(orders: str) -> None:
+def test_patch_that_is_for_too_many_or_no_json_puts_none_back(orders: str) -> None:
     kill(orders, 12)
-    do(orders, "select spanmq.set_policy('orders', '{\"redrive_delay\": 1000000}')")
     patch = ("--patch", '[{"op": "add", "path": "", "value": 7}]')
     redrive = ("dead-letter redrive", "orders", "--where", "$ > 1", *patch)
-    planned = records(*redrive, "--dry-run", dsn=orders)
-    assert [(each["message_id"], each["before"], each["after"]) for each in planned] == [
-        *((n, n, 7) for n in range(2, 12)),
-        (12, None, None),
-    ]
-    numbers = [each["dead_letter_id"] for each in records("dead-letter list", "orders", dsn=orders)]
-    assert len(numbers) == 12
-    chosen = records(*redrive, "--id", numbers[2], "--id", numbers[0], "--delay", "0", dsn=orders)
-    assert [each["message_id"] for each in chosen] == [3]
     refused = spanmq(*redrive, "-n", "9", dsn=orders)
     assert (refused.code, "more than 9 dead letters fit" in refused.err) == (1, True)
     assert spanmq("dead-letter redrive", "orders", "--patch", "[", dsn=orders).code == 2
-    assert len(records(*redrive, dsn=orders)) == 10
-    assert [each["body"] for each in records("receive", "orders", "-n", "99", dsn=orders)] == [7]
-    old = records("dead-letter list", "--redriven", dsn=orders)
-    assert sorted(each["body"] for each in old) == list(range(2, 13))
+    assert len(records("dead-letter list", "orders", dsn=orders)) == 12
 
 
 def test_categories_are_set_listed_and_asked(orders: str) -> None:

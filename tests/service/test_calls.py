@@ -40,17 +40,6 @@ def calls(http: httpx.Client, queue: str) -> Calls:
     return Calls(http, queue)
 
 
-def test_message_that_was_sent_is_received_and_acked_once(calls: Calls) -> None:
-    message_id = calls.send({"number": 1.5, "text": "ü"}, headers={"a": 1}, group="g")
-    [message] = calls.receive()
-    assert message["message_id"] == message_id
-    assert message["body"] == {"number": 1.5, "text": "ü"}
-    assert (message["group"], message["attempt"]) == ("g", 1)
-    assert calls.receive() == []
-    assert calls.settle("ack", [message]) == ["acked"]
-    assert calls.settle("ack", [message]) == ["stale"]
-
-
 def test_batch_is_sent_in_order_and_has_a_result_for_each(calls: Calls) -> None:
     batch = [{"body": number, "priority": 5 if number == 1 else 0} for number in range(4)]
     done = calls.http.post(f"{calls.path}/messages/batch", json={"messages": batch})
@@ -93,13 +82,11 @@ def test_body_that_does_not_fit_the_schema_is_refused(calls: Calls) -> None:
     calls.send({})
 
 
-def test_message_is_settled_in_each_way(calls: Calls, service_database: str, queue: str) -> None:
+def test_message_that_is_nacked_without_requeue_is_dead(
+    calls: Calls, service_database: str, queue: str
+) -> None:
     calls.send(1)
-    assert calls.settle("release", calls.receive()) == ["released"]
-    assert calls.settle("nack", calls.receive(), error="no stock", retry_in=0) == ["retrying"]
     [message] = calls.receive(lease=60)
-    # What was released was no attempt.
-    assert (message["attempt"], message["last_error"]) == (2, "no stock")
     assert calls.settle("extend", [message], seconds=500) == ["extended"]
     assert ask(service_database, f"select vt > clock_timestamp() + interval '400 s' from pgmq.q_{queue}")
     assert calls.settle("nack", [message], error="bad", requeue=False) == ["dead"]
@@ -118,14 +105,6 @@ def test_bucket_is_closed_for_who_receives_next(calls: Calls, service_database: 
     # It is held as before.
     assert calls.settle("ack", first) == ["acked"]
     assert calls.settle("close-bucket", first, seconds=60) == ["stale"]
-
-
-def test_receipts_of_several_leases_are_settled_together(calls: Calls) -> None:
-    for number in range(3):
-        calls.send(number)
-    messages = [*calls.receive(1), *calls.receive(2)]
-    assert calls.settle("ack", messages[:1]) == ["acked"]
-    assert calls.settle("ack", messages) == ["stale", "acked", "acked"]
 
 
 def test_forged_receipt_is_refused_before_anything_is_done(calls: Calls) -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Read = Callable[..., "DataFrame"]
-FRUGAL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+FRUGAL = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 # For what a stream does in the end, on however busy a machine.
 SECONDS = 500
 

@@ -143,6 +143,7 @@ KILLS = random.Random(int(os.environ.get("SPANMQ_TEST_SEED", "1"))).sample(
 )
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize(("step", "when"), KILLS)
 def test_export_that_is_killed_is_whole_or_nothing(
     client: Client, database: str, tmp_path: Path, step: str, when: str

@@ -127,6 +127,7 @@ def cut(kind: str, step: str, *, is_after: bool) -> Iterator[None]:
             yield
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize(
     ("number", "kind", "subjects", "moment"),
     [

@@ -40,6 +40,7 @@ def bodies(dsn: str, table: str) -> Counter[Any]:
         return Counter(body for (body,) in connection.execute(f"select message from pgmq.{table}").fetchall())
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize(
     ("subjects", "moment", "kill"),
     [pytest.param(*each, id=f"{'+'.join(each[0])}-{each[1]}-{each[2]}") for each in CASES],

@@ -8,7 +8,7 @@ import pytest
 
 from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import Leased, Message, Routed, Settled
+from spanmq.model import Message, Routed, Settled
 
 pytestmark = pytest.mark.reused
 
@@ -230,39 +230,10 @@ async def test_ack_settles_each_message_once(client: AsyncClient) -> None:
     )
 
 
-async def test_ack_of_a_lease_that_is_over_is_stale(client: AsyncClient) -> None:
-    await client.send("orders", 1)
-    [slow] = await client.receive("orders", lease=0)
-    [quick] = await client.receive("orders")
-    assert quick.attempt == 2
-    assert await client.ack(slow) == [Settled(1, "stale")]
-    lease_id = quick.lease_id
-    assert lease_id is not None
-    assert await client.ack(Leased("orders", lease_id, [1])) == [Settled(1, "acked")]
-
-
 async def test_ack_of_what_read_gave_is_refused(client: AsyncClient) -> None:
     await client.send("orders", 1)
     with pytest.raises(InvalidArgumentError, match="not received under a lease"):
         await client.ack(await client.read("orders"))
-
-
-async def test_peek_looks_and_does_not_take(client: AsyncClient) -> None:
-    await client.send_batch("orders", range(5))
-    await client.receive("orders", 2)
-    assert [message.message_id for message in await client.peek("orders", 3)] == [1, 2, 3]
-    assert [message.message_id for message in await client.peek("orders", after=3)] == [4, 5]
-    assert [message.message_id for message in await client.peek("orders", 2, newest_first=True)] == [5, 4]
-    assert {message.attempt for message in await client.peek("orders")} == {0, 1}
-    assert len(await client.receive("orders", 9)) == 3
-
-
-async def test_cancel_takes_back_what_nobody_holds(client: AsyncClient) -> None:
-    await client.send_batch("orders", range(3))
-    await client.receive("orders")
-    outcomes = {settled.message_id: settled.outcome for settled in await client.cancel("orders", [1, 2, 99])}
-    assert outcomes == {1: "cancelling", 2: "cancelled", 99: "unknown"}
-    assert ids(await client.receive("orders", 9)) == [3]
 
 
 # Topics and announcements.

@@ -119,35 +119,6 @@ async def test_one_is_put_back_repaired(client: AsyncClient) -> None:
 RENAME = [{"op": "move", "from": "/n", "path": "/number"}]
 
 
-async def test_all_are_put_back_patched_after_a_look_at_ten(client: AsyncClient) -> None:
-    ids = await kill(client, 12)
-    await client.queues.set_policy("orders", redrive_delay=1e6)
-    planned = await client.dead_letters.redrive("orders", patch=RENAME, dry_run=True)
-    assert [each.message_id for each in planned] == ids
-    assert [(each.before, each.after) for each in planned] == [
-        *(({"n": n}, {"number": n}) for n in range(10)),
-        (None, None),
-        (None, None),
-    ]
-    with pytest.raises(InvalidArgumentError, match="more than 11 dead letters fit: none is redriven"):
-        await client.dead_letters.redrive("orders", patch=RENAME, limit=11)
-    done = await client.dead_letters.redrive("orders", patch=RENAME, where="$.n < 6", delay=0)
-    assert [each.message_id for each in done] == ids[:6]
-    assert done[0].visible_at is not None
-    assert planned[0].visible_at is not None
-    assert done[0].visible_at < planned[0].visible_at
-    assert {(each.before, each.after) for each in done} == {(None, None)}
-    with pytest.raises(InvalidArgumentError, match=f"the patch does not fit message {ids[6]}"):
-        await client.dead_letters.redrive("orders", patch=[{"op": "remove", "path": "/m"}])
-    with pytest.raises(InvalidArgumentError, match="not an operation of JSON Patch"):
-        await client.dead_letters.redrive("orders", patch=[{"op": "rename", "path": "/m"}])
-    assert [message.body for message in await client.receive("orders", 12)] == [
-        {"number": n} for n in range(6)
-    ]
-    history = await client.dead_letters.list("orders", redriven=True)
-    assert [letter.body for letter in history] == [{"n": n} for n in range(6)]
-
-
 async def test_what_no_server_could_understand_is_refused_here(client: AsyncClient) -> None:
     naive: Any = datetime(2030, 1, 1)
     for call in (

@@ -17,6 +17,7 @@ import pyspark
 from tests.patience import WAIT_SECONDS, wait_until
 from tests.process.spark.object_store import answers
 from tests.process.spark.rabbit import free_ports
+from tests.spark.real_session import FRUGAL
 
 from spanmq_spark.programs import java_home
 
@@ -73,7 +74,7 @@ class Cluster:
             # Where their pages listen, too.
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_DAEMON_JAVA_OPTS": FRUGAL,
             # For the processes that executors start.
             "PYTHONPATH": os.pathsep.join(self._python_path),
         }

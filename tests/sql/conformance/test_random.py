@@ -87,6 +87,7 @@ def some_ids(draw: random.Random, sent: int) -> str:
 
 
 @pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+@pytest.mark.deeper
 @pytest.mark.parametrize("seed", seeds(few=4, many=40))
 def test_random_program_does_what_it_does_on_pgmq(seed: int, kind: str, pair: Pair) -> None:
     steps = [f"select pgmq.{kind}('orders')", *program(seed)]

@@ -42,6 +42,7 @@ def program(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["create", "create_unlogged"])
+@pytest.mark.deeper
 @pytest.mark.parametrize("seed", seeds(few=4, many=30))
 def test_random_program_of_groups_does_what_it_does_on_pgmq(seed: int, kind: str, pair: Pair) -> None:
     steps = [f"select pgmq.{kind}('orders')", *program(seed), "select * from pgmq.q_orders"]

@@ -33,6 +33,7 @@ def search(database: str) -> Iterator[Search]:
         yield search
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_order_of_statements_breaks_a_promise(kind: str, search: Search) -> None:
     chance = random.Random(SEED)

@@ -15,10 +15,10 @@ from psycopg.types.json import Jsonb
 from tests.schemas import qualified
 from tests.sql.model.explaining import check_explained, choice_in
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.model.queue_program import HOUR, headers_of, jsonb, maintain, open_session
+from tests.sql.model.queue_program import HOUR, headers_of, jsonb, maintain, open_session, race_on
 from tests.sql.model.recording import Recorded, always, first_step, step
 from tests.sql.queue import change_state
-from tests.sql.race.sessions import Race, Session
+from tests.sql.race.sessions import Session
 
 READS = ("read", "read_grouped", "read_grouped_rr", "read_grouped_head")
 quantities = st.sampled_from((1, 2, 3, 5, 8, 20, 50))
@@ -50,7 +50,7 @@ class LimitsProgram(Recorded):
     def __init__(self, dsn: str, kind: str) -> None:
         super().__init__()
         LimitsProgram.count += 1
-        self.race = Race(dsn, f"{kind}_limits_{LimitsProgram.count}", kind)
+        self.race = race_on(dsn, f"{kind}_limits_{LimitsProgram.count}", kind)
         self.session, self.other = open_session(self.race), open_session(self.race)
         for session in (self.session, self.other):
             # Claims of groups begin at a random one: a program that failed is to fail again.
@@ -64,10 +64,7 @@ class LimitsProgram(Recorded):
 
     def teardown(self) -> None:
         self.other_session_ends.function(self, commits=False)
-        self.other.close()
-        self.session.close()
         self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
-        self.race.close()
 
     # What is done
 

@@ -29,7 +29,7 @@ class Program(Recorded):
     def __init__(self, dsn: str, kind: str, model: Model | None = None) -> None:
         super().__init__()
         Program.count += 1
-        self.race = Race(dsn, f"{kind}_{Program.count}", kind)
+        self.race = race_on(dsn, f"{kind}_{Program.count}", kind)
         self.session = open_session(self.race)
         self.model = model or Model()
         self.committed = self.model.copy()
@@ -38,9 +38,8 @@ class Program(Recorded):
         self.view = f"pgmq.q_{self.race.queue}"
 
     def teardown(self) -> None:
-        self.session.close()
+        self.session.rollback()
         self.race.main.value("select pgmq.drop_queue(%s)", self.race.queue)
-        self.race.close()
 
     @precondition(lambda self: not self.in_transaction)
     @step()
@@ -407,6 +406,18 @@ class QueueProgram(Program):
                 : data.draw(st.sampled_from((2, 6, 30)))
             ]
         return ids
+
+
+RACES: dict[str, Race] = {}
+
+
+def race_on(dsn: str, queue: str, kind: str) -> Race:
+    """Return a queue in a database, and the sessions that earlier programs had there."""
+    if dsn in RACES:
+        RACES[dsn].take(queue, kind)
+    else:
+        RACES[dsn] = Race(dsn, queue, kind)
+    return RACES[dsn]
 
 
 def open_session(race: Race) -> Session:

@@ -53,7 +53,7 @@ class SubscriptionProgram(QueueProgram):
         self.race.main.value("select spanmq.create_subscription(%s, %s)", self.name, self.race.queue)
 
     def teardown(self) -> None:
-        self.session.close()
+        self.session.rollback()
         self.race.main.value("select pgmq.drop_queue(%s)", self.name)
         super().teardown()
 

@@ -166,15 +166,26 @@ class Race:
 
     def __init__(self, dsn: str, queue: str = "jobs", kind: str = "create") -> None:
         self.dsn = dsn
-        self.queue = queue
         self._server = psycopg.connect(dsn, autocommit=True)
         self._sessions: list[Session] = []
+        self._idle: list[Session] = []
         self.main = self.open()
+        self.take(queue, kind)
+
+    def take(self, queue: str, kind: str = "create") -> None:
+        """Create another queue, for which `open` returns the sessions of before: a new one compiles all functions."""
+        others = [each for each in self._sessions if each is not self.main]
+        self._idle = [each for each in others if not each.connection.closed]
+        for session in self._idle:
+            session.rollback()
+        self.queue = queue
         self.main.value(f"select pgmq.{kind}(%s)", queue)
         self.queue_id: int = self.main.value("select queue_id from spanmq_core.queue where name = %s", queue)
 
     def open(self) -> Session:
         """Open a session; it is closed with the race."""
+        if self._idle:
+            return self._idle.pop()
         session = Session(self.dsn, self._server)
         self._sessions.append(session)
         return session

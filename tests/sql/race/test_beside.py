@@ -154,6 +154,7 @@ def is_held(blocker: Session, session: Session, lock: str, call: str, scene: Sce
     return waits
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize("first", CALLS)
 def test_calls_that_meet_do_not_deadlock(database: str, first: str) -> None:
     problems = []

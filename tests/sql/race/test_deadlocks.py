@@ -29,6 +29,7 @@ def settle(session: Session, verb: str, lease: int, ids: list[int], calls: int) 
         session.commit()
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize(("verb", "calls"), [*((verb, 1) for verb in VERBS), ("delete", 4), ("archive", 4)])
 def test_callers_of_one_verb_on_one_batch(race: Race, verb: str, calls: int) -> None:
     sessions = [race.open() for _ in range(CALLERS)]
@@ -47,6 +48,7 @@ def test_callers_of_one_verb_on_one_batch(race: Race, verb: str, calls: int) -> 
         assert race.left() == []
 
 
+@pytest.mark.deeper
 def test_drops_under_traffic(race: Race) -> None:
     """The queue is dropped and created again while others send, read, hide, refuse and settle.
 

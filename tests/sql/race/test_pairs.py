@@ -35,6 +35,7 @@ def test_fifth_of_the_pairs_has_each_action_first_and_second(state: str) -> None
     assert len(fifth) <= len(list(pairs(state, every=True))) / 4.8
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize(
     ("state", "first_name"),
     [(state, name) for state in STATES for name, each in ACTIONS.items() if applies(each, state)],
@@ -69,6 +70,7 @@ def test_second_action_meets_the_first(database: str, first_name: str, state: st
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.deeper
 @pytest.mark.parametrize("state", [*STATES, SUSPECT])
 def test_two_more_meet_an_open_action(database: str, state: str) -> None:
     # A sample of the 3,000 threes, the same in every run.

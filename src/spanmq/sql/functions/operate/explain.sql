@@ -339,14 +339,14 @@ begin
                  where coalesce(u.priority, 0) >= coalesce(run.priority, 0) order by i.place);
 end $$;
 
--- As what a claim meets these messages, in their order: locked by an open transaction; one that it ends (see screen());
--- one that must be delivered alone, set aside or not yet; else visible, as far as it is not hidden.
+-- As what a claim meets these messages, in their order: one that it ends; that must be delivered alone, set aside or
+-- not yet (see sort_out()); that a transaction has locked, not set aside; else visible, as far as it is not hidden.
 create or replace function spanmq_core.met_among(this spanmq_core.queue, ids bigint[], at_ timestamptz)
 returns text[]
 language plpgsql as $$
 declare
-    tried bigint[];
     locked bigint[];
+    met record;
     ended bigint[] := '{}';
     alone bigint[] := '{}';
 begin
@@ -357,27 +357,17 @@ begin
             where s.queue_id = this.queue_id and s.msg_id = any (ids) and s.xmax <> '0'::xid
             union all
             select h.msg_id, h.xmax from spanmq_core.later h
-            where h.queue_id = this.queue_id and h.msg_id = any (ids) and h.xmax <> '0'::xid)
+            where h.queue_id = this.queue_id and h.msg_id = any (ids) and h.alone = 0
+              and h.xmax <> '0'::xid)
         select l.msg_id from (select distinct h.holder from held h) o
         join held l on l.holder = o.holder
         where exists (select from spanmq_core.holder_of(o.holder)));
     if this.max_attempts is not null or this.uses_limits then
-        tried := array(select u.msg_id from spanmq_core.unsettled u
-                       where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.vt <= at_
-                         and (u.attempts > 0 or u.lease_id <> 0 or u.alone > 0 or this.uses_limits));
-    end if;
-    if tried <> '{}' then
-        ended := array(select e.msg_id from spanmq_core.expiry e
-                       where this.uses_limits and e.queue_id = this.queue_id and e.msg_id = any (tried)
-                         and e.expires_at <= at_)
-                 || spanmq_core.spent(this, tried, case when this.uses_limits then 1 else this.max_attempts end)
-                 || spanmq_core.exhausted(this, array(
-                        select u.msg_id from spanmq_core.unsettled u
-                        where u.queue_id = this.queue_id and u.msg_id = any (tried)
-                          and spanmq_core.was_alone(u.lease_id, u.alone, u.attempts)), this.max_attempts, 0, false);
-        alone := spanmq_core.suspects_among(this, array(
-                     select u.msg_id from spanmq_core.unsettled u
-                     where u.queue_id = this.queue_id and u.msg_id = any (tried) and (u.lease_id <> 0 or u.alone > 0)));
+        met := spanmq_core.sort_out(this, array(
+            select u.msg_id from spanmq_core.unsettled u
+            where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.vt <= at_), true, at_);
+        ended := met.expired || met.used_up || met.lapsed;
+        alone := met.suspects;
     end if;
     return array(
         select case when i.id = any (locked) then 'locked' when i.id = any (ended) then 'ends'
@@ -421,9 +411,11 @@ begin
             line := spanmq_core.line_to(this, candidate, policy, at_);
         end if;
         codes := spanmq_core.met_among(this, line || candidate.msg_id, at_);
-        continue when codes[cardinality(codes)] <> 'alone';
+        continue when codes[cardinality(codes)] = 'ends';
         tried := tried || coalesce(candidate.group_hash, 0);
-        if not exists (select from spanmq_core.explain_group(this, candidate, policy, at_, line || candidate.msg_id,
+        if not exists (select from spanmq_core.explain_lock(this, candidate, policy, at_)
+                       union all
+                       select from spanmq_core.explain_group(this, candidate, policy, at_, line || candidate.msg_id,
                                                              codes, '{}')) then
             msg_id := candidate.msg_id;
             vt := candidate.vt;
@@ -434,8 +426,8 @@ begin
     end loop;
 end $$;
 
--- The messages that come before this visible one and count: all but those that are locked, that a claim ends, or that
--- wait because another one is delivered alone.
+-- The messages that come before this visible one and count: all but those that a claim ends, or that wait because
+-- another one is delivered alone; those that are locked in groups only, whose limits a claim applies before.
 create or replace function spanmq_core.ahead_of(
     this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, line bigint[],
     codes text[]
@@ -454,7 +446,7 @@ begin
                                                    or alone.group_hash is not distinct from run.group_hash))
            || array(select l.id from unnest(line, codes) with ordinality l (id, code, place)
                     where l.id <> run.msg_id
-                      and (l.code = 'visible'
+                      and (l.code = 'visible' or l.code = 'locked' and spanmq_core.regards_groups(policy)
                            -- The first one comes, but that of another group may come before it.
                            or l.code = 'alone' and alone.msg_id is null and not spanmq_core.regards_groups(policy)
                               and l.place = array_position(codes, 'alone'))
@@ -619,13 +611,16 @@ begin
         from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
         where l.queue_id = this.queue_id and l.what = 'alone';
     other := spanmq_core.next_alone(this, policy, at_, run.msg_id);
-    if run.alone = 0 and other.msg_id is null then
-        -- Those of a claim that are not set aside yet come by their ids.
+    if other.msg_id is null or run.alone > 0 and other.code = 'visible' and other.msg_id > run.msg_id then
+        -- Those of a claim that are not set aside yet come by their ids; and of a group only the first one is tried.
         select l.id as msg_id, at_ as vt, 'visible' as code into other
             from unnest(line, codes) with ordinality l (id, code, place)
-            where l.id < run.msg_id and l.code = 'alone' order by l.place limit 1;
+            where l.id < run.msg_id and l.code = 'alone'
+              and (run.alone = 0 or exists (select from spanmq_core.later h where h.queue_id = this.queue_id
+                                            and h.msg_id = l.id and h.alone > 0))
+            order by l.place limit 1;
     end if;
-    if other.vt > at_ or other.msg_id < run.msg_id or run.alone = 0 and other.msg_id is not null then
+    if other.msg_id is not null then
         return query
             select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
                        when other.vt > at_ then ', which is being delivered alone' else '' end),

@@ -16,59 +16,38 @@ declare
     last_ran_out spanmq_core.reason := ('UNKNOWN', 'the lease of the last attempt ran out', 'LeaseExpired', null,
                                         null)::spanmq_core.reason;
     policy spanmq_core.policy;
-    least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
-    expired bigint[] := '{}';
-    late bigint[];                 -- messages of an expired lease, to be delivered alone, or maybe out of attempts
-    used_up bigint[];
-    lapsed bigint[];               -- messages whose last lease, which they had alone, was lost
-    suspects bigint[] := '{}';
+    met record;
+    gone bigint[];
+    late bigint[];
     has_buried boolean;
 begin
-    if this.uses_limits then
-        expired := array(select e.msg_id from spanmq_core.expiry e
-                         where e.queue_id = this.queue_id and e.msg_id = any (ids) and e.expires_at <= at_);
-    end if;
-    late := array(select u.msg_id from spanmq_core.unsettled u
-                  where u.queue_id = this.queue_id and u.msg_id = any (ids)
-                    and (u.lease_id <> 0 or u.alone > 0 or u.attempts >= least_attempts));
-    if expired = '{}' and late = '{}' then
+    met := spanmq_core.sort_out(this, ids, isolates, at_);
+    gone := met.expired || met.used_up || met.lapsed;
+    if gone = '{}' and met.late = '{}' then
         return ids;
-    end if;
-    late := spanmq_core.without(late, expired);
-    used_up := spanmq_core.spent(this, late, least_attempts);
-    late := spanmq_core.without(late, used_up);
-    lapsed := spanmq_core.exhausted(this, array(
-        select u.msg_id from spanmq_core.unsettled u
-        where u.queue_id = this.queue_id and u.msg_id = any (late)
-          and spanmq_core.was_alone(u.lease_id + 0, u.alone, u.attempts)), this.max_attempts, 0, false);
-    late := array(select u.msg_id from spanmq_core.unsettled u
-                  where u.queue_id = this.queue_id and u.msg_id = any (spanmq_core.without(late, lapsed))
-                    and (u.lease_id <> 0 or u.alone > 0));
-    if isolates then
-        suspects := spanmq_core.suspects_among(this, late);
     end if;
     if leases then
         -- Not of messages without a limit, and once: what goes back beside suspects is looked through again.
         late := array(
             select u.msg_id from spanmq_core.unsettled u
             where u.queue_id = this.queue_id and u.lease_id + 0 <> 0 and u.alone <> 1
-              and u.msg_id = any (case when suspects = '{}' then late else suspects end));
+              and u.msg_id = any (case when met.suspects = '{}' then met.late else met.suspects end));
         perform spanmq_core.note_failure(
             this.queue_id, spanmq_core.exhausted(this, late, this.max_attempts, 1000, false), at_, 'expired',
             ('UNKNOWN', 'the lease ran out', 'LeaseExpired', null, null)::spanmq_core.reason);
     end if;
-    if suspects <> '{}' then
+    if met.suspects <> '{}' then
         -- Before any becomes a dead letter: one that blocks its group would keep the messages in front of it there.
-        perform spanmq_core.move_to_later(this.queue_id, suspects);
+        perform spanmq_core.move_to_later(this.queue_id, met.suspects);
         update spanmq_core.later l set lost = spanmq_core.losses(l.lost, l.lease_id, l.alone), alone = 1
-            where l.queue_id = this.queue_id and l.msg_id = any (suspects);
+            where l.queue_id = this.queue_id and l.msg_id = any (met.suspects);
         return '{}';
     end if;
     policy := spanmq_core.policy_of(this.queue_id);
-    has_buried := spanmq_core.drop_or_bury(this, expired, at_);
-    has_buried := spanmq_core.bury(this, used_up, at_, no_attempt_left, null::bigint) > 0 or has_buried;
-    has_buried := spanmq_core.bury(this, lapsed, at_, last_ran_out, null::bigint) > 0 or has_buried;
-    ids := spanmq_core.without(ids, expired || used_up || lapsed);
+    has_buried := spanmq_core.drop_or_bury(this, met.expired, at_);
+    has_buried := spanmq_core.bury(this, met.used_up, at_, no_attempt_left, null::bigint) > 0 or has_buried;
+    has_buried := spanmq_core.bury(this, met.lapsed, at_, last_ran_out, null::bigint) > 0 or has_buried;
+    ids := spanmq_core.without(ids, gone);
     if has_buried and policy.dead_letter_blocks_group
         and (mode is not null or spanmq_core.regards_groups(policy)) then
         -- Those without a group wait for nothing.
@@ -80,6 +59,45 @@ begin
                             and b.msg_id < u.msg_id)));
     end if;
     return ids;
+end $$;
+
+-- As what a claim meets these visible messages: those that have expired; that have no attempt left (spent()); whose
+-- last lease, which they had alone, was lost; others that a lease had, that are set aside, or may be out of attempts;
+-- and of these, if it isolates, those that must be delivered alone.
+create or replace function spanmq_core.sort_out(
+    this spanmq_core.queue, ids bigint[], isolates boolean, at_ timestamptz, out expired bigint[], out used_up bigint[],
+    out lapsed bigint[], out late bigint[], out suspects bigint[]
+)
+language plpgsql as $$
+declare
+    least_attempts int := case when this.uses_limits then 1 else this.max_attempts end;
+begin
+    expired := '{}';
+    used_up := '{}';
+    lapsed := '{}';
+    suspects := '{}';
+    if this.uses_limits then
+        expired := array(select e.msg_id from spanmq_core.expiry e
+                         where e.queue_id = this.queue_id and e.msg_id = any (ids) and e.expires_at <= at_);
+    end if;
+    late := array(select u.msg_id from spanmq_core.unsettled u
+                  where u.queue_id = this.queue_id and u.msg_id = any (spanmq_core.without(ids, expired))
+                    and (u.lease_id <> 0 or u.alone > 0 or u.attempts >= least_attempts));
+    if late = '{}' then
+        return;
+    end if;
+    used_up := spanmq_core.spent(this, late, least_attempts);
+    late := spanmq_core.without(late, used_up);
+    lapsed := spanmq_core.exhausted(this, array(
+        select u.msg_id from spanmq_core.unsettled u
+        where u.queue_id = this.queue_id and u.msg_id = any (late)
+          and spanmq_core.was_alone(u.lease_id + 0, u.alone, u.attempts)), this.max_attempts, 0, false);
+    late := spanmq_core.without(late, lapsed);
+    if isolates then
+        suspects := spanmq_core.suspects_among(this, array(
+            select u.msg_id from spanmq_core.unsettled u
+            where u.queue_id = this.queue_id and u.msg_id = any (late) and (u.lease_id <> 0 or u.alone > 0)));
+    end if;
 end $$;
 
 -- Those of these messages that come from no lease and yet have no attempt left: set_vt() showed them again after their

@@ -707,3 +707,15 @@ def test_handlers_that_run_after_the_grace_period_are_cancelled_and_all_is_settl
     assert [(each.slot.job, each.replace) for each in play.of(Abandon)] == [(second, False)]
     assert sorted(ids(play.of(Settle))) == ["a", "b", "c"]
     assert play.machine.held == 0
+
+
+def test_last_settlements_do_not_wait_for_a_message_that_a_thread_is_about_to_begin() -> None:
+    play = Play(concurrency=1, gather=1_000.0)
+    play.receive("a", "b")
+    [first] = play.begin()
+    play.places.waiting.pop()
+    play.end(first)
+    play.put(Stopping(), ReceivesEnded())
+    assert play.of(Settle) == []
+    play.put(GraceEnded())
+    assert ids(play.of(Settle)) == ["a"]

@@ -230,7 +230,7 @@ UNRECORDED = {
         receiver_claim receiver_open receiver_ranges reject release set_vt store_result
     """,
     "programs report by them what they do": """
-        begin_notices begin_pipeline_run end_notices end_pipeline_run maintain move_sqs_messages note_export
+        begin_notices begin_pipeline_run end_notices end_pipeline_run hold_export maintain move_sqs_messages note_export
         note_pipeline_run note_position note_sqs_move note_task_shapes plan_schedule report_worker take_sqs_move
     """,
     "somebody signs in or out, which changes no queue": "open_session close_session",

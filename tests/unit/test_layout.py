@@ -51,6 +51,7 @@ BORDERS = {
     ),
     ("spanmq_spark", "spanmq"): (
         *("cli.parts", "client", "client.calls", "codec", "errors", "model", "model.cause", "model.queue"),
+        "worker.handler",
     ),
 }
 BORDER_MODULES_MAX = 10

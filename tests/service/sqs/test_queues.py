@@ -50,10 +50,10 @@ def test_a_queue_is_created_again_only_as_it_is(sqs: Any, make: Make) -> None:
 
 
 def test_name_that_differs_in_case_only_is_refused(sqs: Any) -> None:
-    sqs.create_queue(QueueName="Orders", Attributes={"DelaySeconds": "5"})
-    assert refused(sqs.create_queue, QueueName="orders") in ("QueueNameExists", "QueueAlreadyExists")
-    assert sqs.create_queue(QueueName="Orders")["QueueUrl"].endswith("/Orders")
-    url = sqs.get_queue_url(QueueName="Orders")["QueueUrl"]
+    sqs.create_queue(QueueName="CaseOnly", Attributes={"DelaySeconds": "5"})
+    assert refused(sqs.create_queue, QueueName="caseonly") in ("QueueNameExists", "QueueAlreadyExists")
+    assert sqs.create_queue(QueueName="CaseOnly")["QueueUrl"].endswith("/CaseOnly")
+    url = sqs.get_queue_url(QueueName="CaseOnly")["QueueUrl"]
     assert sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["DelaySeconds"])["Attributes"] == {
         "DelaySeconds": "5"
     }

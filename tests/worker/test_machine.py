@@ -674,7 +674,7 @@ def test_bug_of_a_part_ends_the_worker() -> None:
 
 
 def test_worker_that_stops_receives_nothing_and_releases_what_no_handler_has_begun() -> None:
-    play = Play(concurrency=1)
+    play = Play(concurrency=3)
     play.receive("a", "b")
     [job] = play.begin()
     play.put(Stopping(), QueueReady("orders", is_woken=True))

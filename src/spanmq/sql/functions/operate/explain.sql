@@ -329,11 +329,14 @@ begin
         if hidden.in_flight >= most then
             return query
                 select 'group_full', format('%s of %s messages of its group are in flight.', hidden.in_flight, most),
-                       min(h.vt), jsonb_build_object('in_flight', hidden.in_flight, 'max_in_flight_per_group', most,
-                                                     'group', run.group_key, 'message_ids', jsonb_agg(h.msg_id)),
-                       format('select pgmq.set_vt(%L, %s, 0)', this.name, min(h.msg_id))
+                       -- A lease that was extended after its end may be one too many.
+                       (array_agg(h.vt order by h.vt))[hidden.in_flight - most + 1],
+                       jsonb_build_object('in_flight', hidden.in_flight, 'max_in_flight_per_group', most, 'group',
+                                          run.group_key, 'message_ids', to_jsonb((array_agg(h.msg_id))[:10])),
+                       case when hidden.in_flight = most
+                       then format('select pgmq.set_vt(%L, %s, 0)', this.name, min(h.msg_id)) end
                 from (select * from spanmq_core.hidden_in_group(this.queue_id, run.group_hash, at_) b
-                      where b.lease_id <> 0 order by b.vt, b.msg_id limit 10) h;
+                      where b.lease_id <> 0 order by b.vt, b.msg_id) h;
             return;
         end if;
         most := most - hidden.in_flight;
@@ -482,7 +485,8 @@ begin
         if room <= 0 then
             return query
                 select 'queue_full', format('%s of %s messages of the queue are in flight.', n, policy.max_in_flight),
-                       min(h.vt), jsonb_build_object('in_flight', n, 'max_in_flight', policy.max_in_flight),
+                       (array_agg(h.vt order by h.vt))[n - policy.max_in_flight + 1],
+                       jsonb_build_object('in_flight', n, 'max_in_flight', policy.max_in_flight),
                        format('select spanmq.set_policy(%L, ''{"max_in_flight": null}'')', this.name)
                 from (select * from spanmq_core.later l where l.queue_id + 0 = this.queue_id and l.vt > at_
                       order by l.queue_id + 0, l.vt, l.msg_id limit 1000) h

@@ -26,7 +26,7 @@ help:
 	@echo 'make setup        .venv with everything (first run: a minute; then: nothing to do)'
 	@echo 'make demo         336,776 flights through a queue and back    (ARGS="--rows 10000")'
 	@echo 'make test         what a change is likely to break, in eight minutes   (ARGS="-k lease")'
-	@echo 'make test-deep    kills, all races, fresh seeds, simulator runs, PostgreSQL 16: thirteen minutes more'
+	@echo 'make test-deep    kills, all races, more random programs, simulator runs, PostgreSQL 16: thirteen minutes more'
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
 	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'
@@ -92,7 +92,7 @@ ON_OLDEST := $(addprefix tests/sql/test_,matrix.py rights.py attacks.py foreign_
 # What a client does every day, over a schema whose results have a column more: as of the next release.
 ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deliveries.py schedules.py sending.py settled.py subscriptions.py)
 
-# The rest: the races that `make test` leaves out, model programs with fresh seeds, kills, simulator, costs; then the SQL on
+# The rest: the races that `make test` leaves out, many model programs, kills, simulator, costs; then the SQL on
 # PostgreSQL 16. What `make test` has run does not run again, unless it does more here, or ARGS choose.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup

@@ -2,9 +2,9 @@
 
 import faulthandler
 import gc
+import hashlib
 import ipaddress
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -53,9 +53,19 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
 )
 
+
+def seed_of_code() -> int:
+    """Return a seed that each change of the code changes: a run of the same code is the same run."""
+    root = Path(__file__).parents[1]
+    files = (path for folder in ("src", "*/src") for path in root.glob(f"{folder}/**/*"))
+    paths = sorted(path for path in files if path.suffix in (".py", ".sql"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in paths))
+    return int.from_bytes(digest.digest()[:4]) % 10**9
+
+
 # Workers of a run inherit it.
 if os.environ.get("SPANMQ_TEST_DEEP"):
-    os.environ.setdefault("SPANMQ_TEST_SEED", str(random.SystemRandom().randrange(10**9)))
+    os.environ.setdefault("SPANMQ_TEST_SEED", str(seed_of_code()))
 
 TEARDOWN_SECONDS = 400.0
 # Tests that share a Spark session, a browser or a server, or that disturb each other, by how their paths begin: each
@@ -99,7 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_deeper(item: pytest.Item) -> bool:
-    """Return whether a test does more in `make test-deep`, such as random programs by a fresh seed, or many rounds."""
+    """Return whether a test does more in `make test-deep`, such as random programs by another seed, or many rounds."""
     return item.get_closest_marker("deeper") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
 
 

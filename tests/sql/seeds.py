@@ -1,6 +1,7 @@
-"""Which random programs run: the same few in `make test`; in `make test-deep` many, by a new seed each time.
+"""Which random programs run: the same few in `make test`; in `make test-deep` many, by a seed of the code.
 
-tests/conftest.py draws the seed and reports it. To repeat a run: SPANMQ_TEST_SEED=… with the same command.
+tests/conftest.py makes the seed and reports it: a change of the code changes it, so what passed passes again. To look
+further: SPANMQ_TEST_SEED=… with any other number.
 """
 
 import os

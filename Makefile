@@ -26,7 +26,7 @@ help:
 	@echo 'make setup        .venv with everything (first run: a minute; then: nothing to do)'
 	@echo 'make demo         336,776 flights through a queue and back    (ARGS="--rows 10000")'
 	@echo 'make test         what a change is likely to break, in eight minutes   (ARGS="-k lease")'
-	@echo 'make test-deep    kills, all races, more random programs, simulator runs, PostgreSQL 16: thirteen minutes more'
+	@echo 'make test-deep    kills, all races, more random programs, simulator runs, PostgreSQL 16: 25 minutes more'
 	@echo 'make test-sql     the SQL tests on a server of yours   (SERVER="host=/tmp/mine user=postgres")'
 	@echo 'make lint         ruff, mypy, generated files are fresh; the docs are short, their site builds'
 	@echo 'make fix          format, repair what ruff can, regenerate'

@@ -1,9 +1,9 @@
 -- The memory of programs that announce what needs attention, such as spanmq notify. What it contains is theirs.
 
--- Takes the notices of a target for that many seconds, and returns what was announced to it ('[]' for a new one), and
--- the time that end_notices() takes as its token. No row: another process has them. A target that is not used for 30
--- days is forgotten; there can be 1,000. Raises MQ002 for a target of over 200 bytes, seconds out of range, and too
--- many targets.
+-- Takes the notices of a target for that many seconds. Returns the notices that were announced to it ('[]' for a new
+-- target), and a time, which end_notices() needs as its token. No row: another process has the notices. There can be
+-- 1,000 targets. A target that is not used for 30 days is forgotten. Raises MQ002 for a target of over 200 bytes,
+-- seconds out of range, and too many targets.
 create or replace function spanmq.begin_notices(target text, seconds double precision default 60)
 returns table (held_until timestamptz, announced jsonb)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$

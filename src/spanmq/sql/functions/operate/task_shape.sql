@@ -94,9 +94,9 @@ begin
                 else spanmq_core.enqueued_at(this_queue, oldest_id) end;
 end $$;
 
--- The shapes that senders have noted of what they sent to a queue for tasks: of each, since when and until when, within
--- ten minutes. may_wait: a message of that shape may be among those that are not settled; false: none is. Without a
--- task (null): a role sent more shapes than are noted.
+-- The shapes of arguments that senders have noted for the tasks of a queue. first_at and noted_at are the times
+-- between which a shape was sent, to within ten minutes. may_wait: a message of this shape may be among those that are
+-- not settled; false: none is. A row without a task (null): a role has sent more shapes than are noted.
 create or replace function spanmq_call.list_task_shapes(queue text)
 returns table (task text, shape jsonb, first_at timestamptz, noted_at timestamptz, may_wait boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

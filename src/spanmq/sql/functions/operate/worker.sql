@@ -102,10 +102,10 @@ begin
             where s.worker = report_worker.worker and s.asked_at > at_ - make_interval(secs => running_for));
 end $$;
 
--- Asks the workers of this name to stop, as SIGTERM does: they receive no more, finish what they handle, return the
--- rest, and end. They learn so from their next report: at once where notifications reach them, otherwise within 20
--- seconds. Returns for how many queues such a worker is listed; 0: none is. Whatever supervises a worker may start it
--- again.
+-- Asks the workers of this name to stop, as SIGTERM does: they receive no more messages, finish those that they
+-- handle, return the rest, and end. A worker learns this with its next report: at once if notifications reach it,
+-- otherwise within 20 seconds. Returns the number of queues for which such a worker is listed; 0: no worker has this
+-- name. A supervisor may start the worker again.
 create or replace function spanmq_call.stop_worker(worker text) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -6,8 +6,8 @@
 -- batch has locked its row, and checks again under the lock. No transaction waits for that row.
 
 -- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same
--- transaction are settled. Its header x-spanmq-batch has the id of the batch, and how many messages there were, and
--- were done and dead. Returns the id. A batch without messages ends at once. Raises what send() raises.
+-- transaction are settled. Its header x-spanmq-batch has the id of the batch, and the numbers of all its messages, of
+-- those done and of those dead. Returns the id. A batch without messages ends at once. Raises what send() raises.
 create or replace function spanmq_call.create_batch(
     queue text, message jsonb, headers jsonb default null
 ) returns bigint

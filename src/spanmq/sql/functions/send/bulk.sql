@@ -99,13 +99,13 @@ begin
     end if;
 end $$;
 
--- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs,
--- each in one segment, as copy_begin returned them. delay null: visible at once. Returns the ids. Raises MQ002, and
--- publishes nothing, unless each id has a row that this very transaction wrote (savepoints make no difference) and that
--- is no message yet. So a role cannot publish rows of another transaction, or messages that were settled before.
--- Messages that the same transaction has published and settled are no messages any more: publishing them again sends
--- them again. It is not checked whether a role that may write to the log used ids that it had not drawn, where no row
--- exists: it can only damage its own messages by that, and block others.
+-- Makes the rows that this transaction copied under the ids first_ids[i] to last_ids[i] messages. These are ascending
+-- runs, each in one segment, as copy_begin returned them. delay null: visible at once. Returns the ids. Raises MQ002,
+-- and publishes nothing, unless each id has a row that this very transaction wrote (savepoints make no difference) and
+-- that is no message yet. So a role cannot publish rows of another transaction, or messages that were settled before.
+-- A message that the same transaction has published and settled is not a message any more: to publish it again sends
+-- it again. A role that may write to the log could use ids that it has not drawn, if they have no row. This is not
+-- checked: the role can only damage its own messages by it, and block others.
 create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[],
                                                     delay timestamptz default null)
 returns setof bigint

@@ -1,9 +1,9 @@
 -- Waiting until messages are settled, and what their handlers returned.
 
--- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and
--- returns the channel to listen to. Each settlement notifies it then; its payload is a range of ids that holds those
--- that were settled. Messages that leave the queue in other ways (an expiry, a pop, a purge) are not notified: call
--- unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
+-- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60),
+-- and returns the channel to listen to. Until then each settlement notifies the channel. The payload is a range of ids
+-- that includes those of the settled messages. Messages that leave the queue in other ways (an expiry, a pop, a purge)
+-- are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
 create or replace function spanmq_call.await_settled(queue text, seconds double precision default 30) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 declare

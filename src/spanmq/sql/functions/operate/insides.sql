@@ -1,9 +1,9 @@
 -- Looking into a queue at a bounded price: what pages for people show.
 
 -- The current state of each of these queues (null: all on which the caller has look), in the order of their creation.
--- is_exact: it has at most `most` messages, and these were counted; else the counts are null: use the last sample
--- (latest_statistics). Costs what `most` messages cost. Queues that do not exist, or into which the caller may not
--- look, are left out. Raises MQ002 for a bad number.
+-- is_exact: the queue has at most `most` messages, and these were counted. Otherwise the counts are null: use the last
+-- sample (latest_statistics). The cost for a queue is at most that of `most` messages. Queues that do not exist, or
+-- into which the caller may not look, are left out. Raises MQ002 for a bad number.
 create or replace function spanmq_call.count_messages(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint,
                delayed bigint, failed bigint,
@@ -149,8 +149,8 @@ begin
 end $$;
 
 -- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows.
--- state: ahead (no id of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated.
--- rewritten: another table takes over.
+-- state: ahead (none of its ids was drawn yet), open, settled (none of its rows is needed, and it will be truncated),
+-- or truncated. is_rewritten: its rows are being moved into another table.
 create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint,
                created_at timestamptz)

@@ -30,8 +30,9 @@ begin
             returning n.held_until, n.announced;
 end $$;
 
--- Records what was announced to a target, and returns its notices: others may begin. held_until: as begin_notices()
--- returned it; false and no change if another process has the notices since. Raises MQ002 for more than a megabyte.
+-- Records what was announced to a target, and releases its notices, so that other processes may begin. held_until is
+-- the time that begin_notices() returned. False, and no change, if another process has taken the notices since. Raises
+-- MQ002 for more than a megabyte.
 create or replace function spanmq.end_notices(target text, held_until timestamptz, announced jsonb) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -1,12 +1,12 @@
 -- Shapes of what was sent for tasks: the names and the JSON types of the arguments, as senders note them. They say what
 -- else may wait in a queue of which not all messages are read (spanmq check), and decide nothing.
 
--- Notes that messages for these tasks are sent, each with arguments of this shape: an object with the JSON type of each
--- argument by its name. Returns for how many seconds the caller need not note them again, at most 600; 5 where only
--- this transaction has noted one, since a rollback takes that back. Up to 100 shapes of a role in a queue are noted; a
--- further one, and one that is too large (a name of 255 bytes, a shape of 1,000), is noted without its task. Waits for
--- no lock. A serializable transaction notes nothing: it would conflict with others. Raises MQ002 for arguments that do
--- not match.
+-- Records that messages for these tasks are sent, each with arguments of this shape: an object with the JSON type of
+-- each argument by its name. Returns the seconds for which the caller need not record them again, at most 600. The
+-- result is 5 if this transaction has recorded one for the first time, because a rollback would remove the record. Up
+-- to 100 shapes of a role in a queue are recorded. A further one is recorded without its task, and so is one that is
+-- too large (a name over 255 bytes, a shape over 1,000). Waits for no lock. A serializable transaction records
+-- nothing, because it would conflict with others. Raises MQ002 for arguments that do not match.
 create or replace function spanmq_call.note_task_shapes(
     queue text, tasks text[], shapes jsonb[], of_caller uuid default null
 ) returns double precision

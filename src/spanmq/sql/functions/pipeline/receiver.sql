@@ -236,10 +236,10 @@ begin
     return next;
 end $$;
 
--- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a
--- reader that is not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not
--- have, MQ053 for one that is gone or that a purge took, if fail_on_loss, MQ055 if the database does not know the last
--- batch with this token.
+-- The messages of the batches after `after` up to `batch`, as ranges of ids. Every call returns the same ranges.
+-- Raises MQ051 for a reader that is not the newest, and for a batch that was released by hand; MQ054 for a receiver
+-- that the queue does not have; with fail_on_loss MQ053 for a batch that is gone or was purged; MQ055 if the database
+-- does not know the last batch with this token.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true,
     batch_token uuid default null

@@ -176,9 +176,9 @@ begin
     perform spanmq_call.create_queue(queue_name, false, true, spanmq_call.prove_caller());
 end $$;
 
--- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
--- retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented.
--- premake is checked and has no other effect: segments are always made ahead.
+-- Creates a queue whose segments have partition_interval ids (or roughly one for each such time), and whose archive is
+-- kept for retention_interval (a number of ids, or a time). Unread messages are never dropped. Needs no pg_partman,
+-- because every log has segments. premake is only checked, because segments are always created ahead.
 create or replace function pgmq.create_partitioned(
     queue_name text, partition_interval text default '10000', retention_interval text default '100000',
     premake integer default 4

@@ -183,7 +183,8 @@ begin
     end if;
 end $$;
 
--- Takes up to qty visible messages out of the queue for good and returns them.
+-- Removes up to qty visible messages from the queue and returns them. Without a lease, they are lost if the caller
+-- fails.
 create or replace function spanmq_call.pop(queue_name text, qty integer default 1) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare

@@ -4,9 +4,9 @@
 -- they are ordinary dead rows.
 
 -- Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message,
--- headers), and says where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows
--- are to have. No row means "not for you: use send_batch": the caller lacks the verb bulk. Locks these segments to
--- commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+-- headers), and returns one row for each run of ids in one segment, ascending, with the enqueued_at that the rows must
+-- have. No row: the caller lacks the verb bulk, and must use send_batch. Locks these segments to commit, as any sender
+-- does. Raises MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$

@@ -153,11 +153,12 @@ begin
     end if;
 end $$;
 
--- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those
--- of the source's RedrivePolicy into its dead-letter queue, or with a task's handle out of one. The messages array has
--- the bodies for the destination, for which they may be sealed; headers are copied; received says how often each was
--- received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other, 42501
--- without the right to receive from the source and to send to the destination.
+-- Moves messages that the caller holds under a lease, all or none, and returns the ids of the moved messages. They are
+-- moved into the dead-letter queue that the source's RedrivePolicy names, or, with the handle of a task, out of a
+-- dead-letter queue. The messages array has the bodies for the destination, which may be sealed for it. Headers are
+-- copied. received has the number of receives of each message in this queue. Raises MQ062 as send_messages() does,
+-- MQ004 for queues of which none names the other, 42501 without the right to receive from the source and to send to
+-- the destination.
 create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[],
     expires_in double precision,

@@ -78,7 +78,7 @@ def verbs() -> dict[tuple[str, str], str]:
         listed = [name.removeprefix("+").partition(":")[0] for name in names.split()]
         result.update({(schema, name): f"`{verb}` on the queue" for name in listed})
     for verb, schema, names in re.findall(r"\((?:'(\w+)'|null),\s+'(\w+)',\s+'\{(.*?)\}'", text, re.DOTALL):
-        need = f"`{verb}` on all queues" if verb else "that of the owner of the schema"
+        need = f"`{verb}` on all queues" if verb else "ownership of the schema"
         result.update({(schema, name): need for name in re.findall(r"\w+", names)})
     return result
 

@@ -148,9 +148,9 @@ begin
         limit qty;
 end $$;
 
--- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows.
--- state: ahead (none of its ids was drawn yet), open, settled (none of its rows is needed, and it will be truncated),
--- or truncated. is_rewritten: its rows are being moved into another table.
+-- The segments of a queue's log, at most qty, the newest first. A subscription has the log of the queue that it
+-- follows. state: ahead (none of its ids was drawn yet), open, settled (none of its rows is needed, and it will be
+-- truncated), or truncated. is_rewritten: another table replaces its table.
 create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint,
                created_at timestamptz)

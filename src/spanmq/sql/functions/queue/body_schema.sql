@@ -26,8 +26,8 @@ begin
         where set_schema.schema is not null;
 end $$;
 
--- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has that of
--- its queue.
+-- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has the
+-- schema of its queue.
 create or replace function spanmq_call.get_schema(queue text) returns table (schema jsonb, is_checked boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -73,10 +73,10 @@ begin
         expires_at = excluded.expires_at;
 end $$;
 
--- Acks messages of a lease and stores the results of their handlers, as store_result() does: results[i] is that of
--- msg_ids[i]. One row for each id, as ack() returns them; nothing is stored for a stale one. If one result can't be
--- stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that
--- are not as many as the results.
+-- Acks messages of a lease and stores the results of their handlers, as store_result() does. results[i] is the result
+-- of msg_ids[i]. Returns rows as ack() does; for a stale message no result is stored. If one result can't be stored,
+-- nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that are
+-- not as many as the results.
 create or replace function spanmq_call.ack_with_results(
     queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision default 3600
 ) returns table (msg_id bigint, outcome text)

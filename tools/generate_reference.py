@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,14 +50,24 @@ def escape(text: str) -> str:
 
 
 def paragraphs(header: str) -> Iterator[str]:
-    """Yield the lines of a comment: indented ones are a list."""
-    text = re.sub(r"^--( |$)", "", header, flags=re.MULTILINE)
-    text = re.sub(r"\n(?![ \n])", " ", text.strip())
-    text = re.sub(r"\n {3,}", " ", text)
-    first, *items = re.split(r"\n\s*", text)
-    yield escape(first) + "\n"
-    if items:
-        yield "\n".join(f"- {escape(item)}" for item in items) + "\n"
+    """Yield the paragraphs and lists of a comment: a line indented by two is an item, one indented further goes on."""
+    blocks = list[tuple[bool, str]]()
+    for line in re.sub(r"^--( |$)", "", header.strip(), flags=re.MULTILINE).split("\n"):
+        is_item = line.startswith("  ")
+        if blocks and line and (line.startswith("   ") or not (is_item or blocks[-1][0])):
+            blocks[-1] = (blocks[-1][0], f"{blocks[-1][1]} {line.strip()}")
+        elif line:
+            blocks.append((is_item, line.strip()))
+    for is_list, group in groupby(blocks, lambda block: block[0]):
+        texts = [f"- {item_of(text)}\n" if is_list else f"{escape(text)}\n" for _, text in group]
+        yield "".join(texts) if is_list else "\n".join(texts)
+
+
+def item_of(text: str) -> str:
+    """Return an item: its names, two spaces and the text."""
+    names, _, rest = text.partition("  ")
+    listed = ", ".join(f"`{name}`" for name in names.split(", "))
+    return f"{listed}: {escape(rest.strip())}" if rest else escape(text)
 
 
 def verbs() -> dict[tuple[str, str], str]:
@@ -67,7 +78,7 @@ def verbs() -> dict[tuple[str, str], str]:
         listed = [name.removeprefix("+").partition(":")[0] for name in names.split()]
         result.update({(schema, name): f"`{verb}` on the queue" for name in listed})
     for verb, schema, names in re.findall(r"\((?:'(\w+)'|null),\s+'(\w+)',\s+'\{(.*?)\}'", text, re.DOTALL):
-        need = f"`{verb}` on all queues" if verb else "that of the owner of the schema"
+        need = f"`{verb}` on all queues" if verb else "ownership of the schema"
         result.update({(schema, name): need for name in re.findall(r"\w+", names)})
     return result
 
@@ -100,10 +111,11 @@ def signature(name: str, found: re.Match[str]) -> str:
 def sql_page() -> Iterator[str]:
     yield MARK.format(source="headers in src/spanmq/sql/functions") + "# SQL functions\n"
     yield (
-        "The texts are also comments in the database: `\\df+ spanmq.*` shows them. `pgmq` is\n"
-        "[PGMQ's interface](../guides/pgmq.md), `spanmq` has all other functions.\n"
-        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs. A function that takes\n"
-        "the name of a queue raises 42P01 where the caller sees no such queue, and 42501 without the privilege on it.\n"
+        "The texts are also comments in the database: `\\df+ spanmq.*` shows them. Schema `pgmq` has\n"
+        "[PGMQ's interface](../guides/pgmq.md), and schema `spanmq` all other functions.\n\n"
+        "*Privilege* is the [verb](../operations/privileges.md) that the caller needs. A function with the name of a\n"
+        "queue as an argument raises 42P01 if the queue does not exist or the caller may not see it, and 42501 if the\n"
+        "caller lacks the privilege on it.\n"
     )
     needs = verbs()
     for schema, functions in sql_functions().items():

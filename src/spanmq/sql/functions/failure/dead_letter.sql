@@ -75,11 +75,11 @@ $$;
 -- filters (null: any): category; error, a regular expression without regard to case, as in a rule of categories;
 -- error_class; since and until, times at which they died; payload, JSON that the message contains; match, a JSON path,
 -- whose first result in the message is neither false nor null; dead_letter_ids. redriven false: those that were not
--- redriven; true: those that were, as history; null: both. In the order of dead_letter_id, which is that in which they
--- died, or with newest_first the last one first, qty of them with ids after `after` in that order (0: from the first):
--- pass the last id of the previous page. Bodies and headers of more than
--- body_bytes_max bytes are left out (see cut()). The cost depends on the number of returned rows only; with `error`,
--- payload or match all that fit the other filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
+-- redriven; true: those that were, as history; null: both. The order is that of dead_letter_id, in which they died;
+-- with newest_first the last one comes first. Returns at most qty with ids after `after` in this order (0: from the
+-- first): for the next page pass the last id of the previous one. Bodies and headers of more than body_bytes_max bytes
+-- are left out (see cut()). The cost depends only on the number of returned rows. With `error`, payload or match, all
+-- dead letters that fit the other filters are read. Raises MQ020 for a bad pattern, MQ002 for a bad path.
 create or replace function spanmq_call.dead_letters(
     queue text default null, category text default null, error text default null, error_class text default null,
     since timestamptz default null, until timestamptz default null, payload jsonb default null, match text default null,

@@ -66,14 +66,14 @@ begin
             order by a.failed_at desc, a.attempt desc limit 1) f on true;
 end $$;
 
--- The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that may
--- look into all): a row for each task, category, class and text of the last error, without numbers, ids and quoted
--- text; those with the most messages first, at most qty. n messages have `attempts` at most; the first of them failed
--- at first_failed_at for the first time, the latest at last_failed_at; the next attempt is at retry_at; first_id is one
--- of them, and example its last error as it is, up to 2,000 characters. With queue null, only the qty queues with the
--- most failing messages are read. Reads the errors of about 500 messages, which are drawn by their ids, and counts up
--- to 100,000 messages; where there are more, is_exact is false, and n is an estimate. Costs the same for any number
--- beyond that.
+-- The causes of the messages that wait for another attempt, in a queue, or in all (queue null; only for a role that
+-- may look into all). A cause is a task, a category, and the class and text of the last error without numbers, ids and
+-- quoted text. Returns at most qty causes, those with the most messages first. n: the number of messages. attempts:
+-- the highest number of attempts of one of them. first_failed_at and last_failed_at: the times of the first and of the
+-- latest failure. retry_at: the time of the next attempt. first_id: one of the messages. example: its last error with
+-- numbers and ids, up to 2,000 characters. With queue null, only the qty queues with the most failing messages are
+-- read. Reads the errors of about 500 messages, a sample by their ids, and counts up to 100,000 messages. If there are
+-- more, is_exact is false, n is an estimate, and the cost does not grow further.
 create or replace function spanmq_call.failing(queue text default null, qty integer default 100)
 returns table (queue_name text, task text, category text, error_class text, error text, n bigint, is_exact boolean,
                attempts integer,

@@ -64,7 +64,7 @@ language sql stable rows 100 as $$
     group by e.id
 $$;
 
--- The failures of a message, the first one first: of one that is in the queue, of one that is dead (the last has the
+-- The failures of a message, the first one first, while it is in the queue or dead (the last failure then has the
 -- outcome dead), and for a day after it was settled.
 create or replace function spanmq_call.failures(queue text, msg_id bigint)
 returns table (attempt integer, failed_at timestamptz, outcome text, category text, error text, error_class text,

@@ -22,16 +22,17 @@ begin
 end $$;
 
 -- Redrives dead letters that fit all filters (as dead_letters()) into their queue, those with the lowest ids first, at
--- most qty, to be visible after `delay` seconds (null: the redrive_delay of the queue's policy), or from then on `rate`
--- a second. Returns them and when, or with dry_run what would be. Each is redriven once, also by concurrent calls. They
--- keep their msg_id, enqueued_at and failures, their attempts begin at 1; the dead letter stays, marked redriven_at,
--- with the body that it had. An expiry in the past is removed. A patch (JSON Patch, RFC 6902, without copy) changes the
--- body of each, and with group_by in the policy its group. Then it is all of them or none: it waits for dead letters
--- that another transaction acts on, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of
--- them; MQ004 for an encrypted body. With dry_run the first ten have their bodies before and after it. new_messages has
--- the new bodies of dead_letter_ids by their places; null: as it was. A dead letter whose dedup_id another message has
--- (dedup_until of send_messages()) stays one, with a patch too: its row has the other message as `beside`, and no
--- visible_at; it counts in qty, so a loop ends when no row has a visible_at. Raises MQ002, MQ020, MQ060 as
+-- most qty. They become visible after `delay` seconds (null: the redrive_delay of the queue's policy); with a rate,
+-- `rate` of them a second from then on. Returns the messages and their times, or with dry_run those of a redrive that
+-- is not made. Each is redriven once, also by concurrent calls. A message keeps its msg_id, enqueued_at and failures,
+-- and its attempts begin at 1. The dead letter stays, marked redriven_at, with its former body. An expiry in the past
+-- is removed. A patch (JSON Patch, RFC 6902, without copy) changes the body of each, and with group_by in the policy
+-- its group. With a patch, all of them are redriven or none: the call waits for dead letters that another transaction
+-- changes, and raises MQ002 if more than qty fit the filters, or the patch does not fit one of them, and MQ004 for an
+-- encrypted body. With dry_run the first ten rows have the bodies before and after the patch. new_messages has the new
+-- bodies of dead_letter_ids in their order; null: unchanged. A dead letter is not redriven, with a patch too, if
+-- another message has its dedup_id (dedup_until of send_messages()). Its row then has the other message as `beside`,
+-- and no visible_at. It counts in qty, so a loop ends when no row has a visible_at. Raises MQ002, MQ020, MQ060 as
 -- redrive_message().
 create or replace function spanmq_call.redrive(
     queue text, category text default null, error text default null, error_class text default null,
@@ -164,12 +165,11 @@ language sql immutable as $$
         make_interval(secs => case when rate is null then 0 else least((n - 1) / greatest(rate, 1e-290), 3e9) end)
 $$;
 
--- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a
--- message too), visible after `delay` seconds (null: as redrive()). It is in the group that these name, at the place of
--- its id. Returns its msg_id.
--- Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers that are not an object, MQ060 for a change of
--- what another queue of the same log (a subscription) still has: it is one message; MQ066 if another message holds its
--- dedup_id. Else as redrive().
+-- Redrives one dead letter with this message and these headers (null: unchanged; JSON's null is a message too),
+-- visible after `delay` seconds (null: as redrive()). Its group is the one that the new message names, and its place
+-- there is that of its id. Returns its msg_id. Raises MQ021 if no dead letter of this msg_id waits, MQ002 for headers
+-- that are not an object, MQ066 if another message has its dedup_id. Raises MQ060 for a change while another queue of
+-- the same log (a subscription) still has the message, because both have the same one. Otherwise as redrive().
 create or replace function spanmq_call.redrive_message(
     queue text, msg_id bigint, message jsonb default null, headers jsonb default null,
     delay double precision default null

@@ -88,11 +88,11 @@ begin
     return case when next_in is not null then greatest(next_in, 0.02) end;
 end $$;
 
--- Closes the buckets from which these messages were drawn for at least `seconds`, for all receivers, because another
--- service has asked their handler to come again later. With rate_limit_per_group in the policy, it closes the buckets
--- of the messages' groups; otherwise, with rate_limit, that of the queue. One row for each distinct id, ascending:
--- closed, stale if the lease does not hold the message, or unlimited without such a limit. Raises MQ002 for a lease
--- that is none, and for negative seconds.
+-- Closes the rate buckets of these messages for at least `seconds`, for all receivers. Call it if another service has
+-- asked a handler to come again later. With rate_limit_per_group in the policy, it closes the buckets of the messages'
+-- groups; otherwise, with rate_limit, the bucket of the queue. Returns one row for each distinct id, ascending:
+-- closed, stale if the lease does not hold the message, or unlimited if there is no such limit. Raises MQ002 for a
+-- lease that is none, and for negative seconds.
 create or replace function spanmq_call.close_bucket(
     queue text, lease_id bigint, msg_ids bigint[], seconds double precision
 ) returns table (msg_id bigint, outcome text)

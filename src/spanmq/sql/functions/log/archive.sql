@@ -24,10 +24,11 @@ begin
         using case when newest_first and after <= 0 then 9223372036854775807 else after end, qty, body_bytes_max;
 end $$;
 
--- The disk usage of a queue, as one row: the segments of its log and their bytes, those of its archive (indexes and
--- TOAST included), the number of its messages that are not settled, the bytes of the tables that hold their
--- state, which all queues share, and wal_bytes: what the server ever wrote of WAL, for the difference between two
--- calls. Exact: asks the file system, and counts rows of state.
+-- The disk usage of a queue, as one row. segments, log_bytes: the segments of its log and their size. archive_bytes:
+-- the size of its archive, with indexes and TOAST. unsettled: the number of its messages that are not settled.
+-- state_bytes: the size of the tables with the state of messages, which all queues share. wal_bytes: all WAL that the
+-- server has written, for the difference between two calls. The values are exact: the call reads sizes from the file
+-- system, and counts rows.
 create or replace function spanmq_call.storage(queue text)
 returns table (segments bigint, log_bytes bigint, archive_bytes bigint, unsettled bigint, state_bytes bigint,
                wal_bytes bigint)

@@ -10,8 +10,8 @@
 -- ended.
 
 -- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that
--- can't be seen from the position `from_position`. identity tells this archive from those of other servers, and from a
--- later one of the same name. Raises MQ055 unless from_position has the `token` under which note_position() noted it
+-- can't be seen from the position `from_position`. identity differs for archives of other servers, and for a later
+-- archive of the same name. Raises MQ055 unless from_position has the `token` under which note_position() noted it
 -- here, and for one that is ahead of this server's transactions.
 create or replace function spanmq_call.archive_position(
     queue text, from_position jsonb default null
@@ -35,9 +35,10 @@ begin
     return next;
 end $$;
 
--- The next qty messages after the id `after` between two positions (base null: from the first): up to which id, and how
--- many; of the first piece (after 0) also how many follow it. With max_bytes fewer: as many as have at most that many
--- bytes of bodies and headers as text, but at least one. quantity is the number that this leaves of qty.
+-- The next qty messages after the id `after` between two positions (base null: from the first message on). last_id is
+-- the id of the last one, and n their number. For the first piece (after 0), rest is the number of messages that
+-- follow it. With max_bytes, the piece has fewer messages: their bodies and headers as text have at most that many
+-- bytes, but it has at least one message. quantity is qty, lowered by this limit.
 create or replace function spanmq_call.archive_piece(
     queue text, base jsonb, here jsonb, after bigint, qty integer, max_bytes bigint default null
 ) returns table (last_id bigint, n bigint, rest bigint, quantity integer)
@@ -78,8 +79,9 @@ begin
     return next;
 end $$;
 
--- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages: how
--- many each has, and the condition on a row `t` of the archive that tells those of the positions from others.
+-- The messages between two positions with ids over `after` up to last_id, as ranges of at most `size` messages. n is
+-- the number of messages of a range. condition is an expression over a row `t` of the archive: it is true for messages
+-- between the positions.
 create or replace function spanmq_call.archive_ranges(queue text, base jsonb, here jsonb, after bigint, last_id bigint,
                                                       size integer)
 returns table (first_id bigint, end_id bigint, n bigint, condition text)

@@ -1,7 +1,11 @@
 -- What needs an operator's attention: the rows that the dashboard, doctor(), commands and notifications show.
 
--- A row for each reason of each queue into which the caller may look, or of those of them that are named, the most
--- urgent first within a queue. A queue without a row needs no attention.
+-- Returns a row for each reason why a queue needs attention, the most urgent one of a queue first: for all queues into
+-- which the caller may look, or for the named ones among them. A queue without a row needs no attention. level is
+-- problem if messages are lost or not delivered for long, and warning otherwise. seconds is the time for which the
+-- oldest visible message has waited, at the last sample, or now if nothing is received. Messages of a queue with few
+-- messages are counted. For other queues the numbers are from the last sample, so the cost does not grow with the
+-- number of messages.
 --   no_worker       messages are visible, and no worker or other receiver takes any
 --   stopped         messages have been visible for five minutes, workers run, and nothing is delivered
 --   breaker_open    a worker receives nothing until `until`, because its circuit breaker is open; detail: why
@@ -10,10 +14,6 @@
 --   failing         n messages failed and wait for another attempt, up to 1,000
 --   paused          n messages wait until the queue is resumed
 --   late            the oldest visible message has waited for more than five minutes
--- level is problem where messages are lost, or are not delivered for long, and warning otherwise. seconds: since when
--- the oldest visible message waits, at the last sample, or now if nothing is received. Counts messages of queues with
--- few of them, and takes those of others from the last sample, so that its cost does not grow with the number of
--- messages.
 create or replace function spanmq_call.attention(queues text[] default null)
 returns table (queue text, reason text, level text, n bigint, recent bigint, seconds double precision,
                until timestamptz, detail text)

@@ -1,12 +1,13 @@
 -- Why a message is not delivered, and what would release it. Reads what a claim reads, in the order in which a claim
 -- decides, and locks nothing: so it is a view of this moment. Each part returns rows of the public function.
 
--- The reasons for which no receive returns the message now, a row each, the ones that are decided first coming first; a
--- row `visible` if a receive returns it; and what is known of the workers of the queue. sentence: the reason in words.
--- until: when it ends by itself, null if that is not known. object: what is in the way, or facts about it. call: the
--- statement that would end it; another reason may follow.
---   unknown, unpublished, dead, completed, cancelled, expired, discarded
---                    the message is not in the queue (as state() says); unpublished: its bulk write is not published
+-- Returns a row for each reason why no receive returns the message now, in the order in which a receive would meet
+-- them. If a receive returns the message, there is a row `visible`. Further rows are about the workers of the queue.
+-- sentence: the reason in words. until: the time at which it ends by itself, null if this is not known. object: the
+-- object that is in the way, or facts about it. call: the statement that would end the reason; another reason may
+-- follow. The number of index lookups does not grow with the queue. Raises MQ002 without an id.
+--   unknown, dead, completed, cancelled, expired, discarded  it is not in the queue (see state())
+--   unpublished      its bulk write is not published
 --   waits            its handler has left a message that waits for a signal (wait_for_signal())
 --   delayed, retry   it is hidden until then; retry: after a failure
 --   leased, reserved, stream  a receiver has it; reserved: a worker, which has not begun; stream: a batch of a stream
@@ -20,11 +21,10 @@
 --   rate             the rate limit allows no message before then
 --   in_line          other messages come first, more than the limits allow
 --   paused           the queue is paused
---   visible          receives of this moment return it: the next one, or after the messages that come first; or they
---                    may, where what they return depends on how many messages each asks for
+--   visible          a receive returns it now, the next one or one after the messages that come first; or a receive
+--                    may return it, if that depends on the numbers of messages that receives ask for
 --   breaker_open     a worker receives nothing until then
 --   no_worker, workers_busy  no worker reports; all slots of the workers are taken
--- Costs a number of index look-ups that does not grow with the queue. Raises MQ002 without an id.
 create or replace function spanmq_call.explain(queue text, msg_id bigint)
 returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$

@@ -63,18 +63,19 @@ $$;
 --   backlog                 messages that are not settled = visible + in_flight + delayed + failed
 --   visible                 a receive may get them now, if the queue isn't paused
 --   in_flight               leased, and the lease runs
---   delayed, failed         hidden: never delivered yet; delivered before, and waiting to be so again
---   dead, dead_per_minute   dead letters that are there; how many messages died within the last minute
---   oldest_ready_seconds    since when the first visible message waits
---   oldest_lease_seconds    since when the oldest running lease is held
+--   delayed, failed         hidden; delayed ones were never delivered, failed ones were delivered before and wait for
+--                           the next attempt
+--   dead, dead_per_minute   dead letters of the queue; messages that died within the last minute
+--   oldest_ready_seconds    the time for which the first visible message has waited
+--   oldest_lease_seconds    the time for which the oldest running lease has been held
 --   receivers               leases that run, and one more while a receiver waits for messages
---   waiting_sessions        sessions that wait for a lock of the queue; those that wait for a row, whose queue can't be
---                           told, count in each
---   oldest_snapshot_seconds the oldest snapshot or prepared transaction of the cluster: what keeps dead rows and old
---     segments
+--   waiting_sessions        sessions that wait for a lock of the queue. The queue of a session that waits for a row is
+--                           not known: it counts in every queue
+--   oldest_snapshot_seconds  the age of the oldest snapshot or prepared transaction of the cluster, which keeps dead
+--                            rows and old segments
 --   silent_receivers        Spark streams that hold messages and have not called for a quarter of an hour
---   breaker_open_until      until when a worker of the queue receives nothing because its circuit breaker is open;
---                           null: none is open
+--   breaker_open_until      the time until which a worker of the queue receives nothing, because its circuit breaker
+--                           is open; null: none is open
 --   workers                 workers that have reported within a minute; receivers of other programs do not report
 create or replace function spanmq_call.health(queues text[] default null)
 returns table (queue text, backlog bigint, visible bigint, in_flight bigint, delayed bigint, failed bigint, dead bigint,

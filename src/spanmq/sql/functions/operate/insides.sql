@@ -1,9 +1,9 @@
 -- Looking into a queue at a bounded price: what pages for people show.
 
 -- The current state of each of these queues (null: all on which the caller has look), in the order of their creation.
--- is_exact: it has at most `most` messages, and these were counted; else the counts are null: use the last sample
--- (latest_statistics). Costs what `most` messages cost. Queues that do not exist, or into which the caller may not
--- look, are left out. Raises MQ002 for a bad number.
+-- is_exact: the queue has at most `most` messages, and these were counted. Otherwise the counts are null: use the last
+-- sample (latest_statistics). The cost for a queue is at most that of `most` messages. Queues that do not exist, or
+-- into which the caller may not look, are left out. Raises MQ002 for a bad number.
 create or replace function spanmq_call.count_messages(queues text[] default null, most integer default 200)
 returns table (queue text, is_paused boolean, is_exact boolean, backlog bigint, visible bigint, in_flight bigint,
                delayed bigint, failed bigint,
@@ -31,9 +31,9 @@ begin
         order by q.queue_id;
 end $$;
 
--- The leases of receivers: the oldest leases of a queue, at most qty, among its first 20,000 messages that were never
--- retried, delayed or set aside, and of the others the 20,000 that become visible next, and the 20,000 that became so
--- first. An expired lease is listed until its messages are received again (is_expired).
+-- The oldest leases of the receivers of a queue, at most qty. Three sets of messages are read: the first 20,000 that
+-- were never retried, delayed or set aside, and of the others the 20,000 that become visible next and the 20,000 that
+-- became visible first. An expired lease is listed until its messages are received again (is_expired).
 create or replace function spanmq_call.list_leases(queue text, qty integer default 100)
 returns table (leased_at timestamptz, leased_until timestamptz, messages bigint, first_id bigint, last_id bigint,
                attempt integer, is_expired boolean)
@@ -61,11 +61,12 @@ begin
         group by h.lease_id order by h.lease_id limit qty;
 end $$;
 
--- Groups of a queue, at most qty, blocked ones first. state: free; leased and retrying (one of its messages is in
--- flight, or waits for its backoff, until `until`); delayed (its first message is); dead letter (it waits until that is
--- redriven or discarded). messages counts up to 1,000 of it: has_more. Reads the 2,000 messages of later that become
--- visible next, the 2,000 that became so first, and the first 2,000 of state, and 1,000 groups that a dead letter
--- blocks: a group with none among these is not shown.
+-- Groups of a queue, at most qty, blocked ones first. state is one of these: free; leased, if one of its messages is
+-- in flight until `until`; retrying, if one waits for its backoff until `until`; delayed, if its first message is;
+-- dead letter, if the group waits until a dead letter is redriven or discarded. messages counts up to 1,000 messages;
+-- has_more: there are more. Reads the 2,000 hidden messages that become visible next, the 2,000 that became visible
+-- first, the first 2,000 messages that were never retried, delayed or set aside, and 1,000 groups that a dead letter
+-- blocks. A group without a message among these is not shown.
 create or replace function spanmq_call.list_groups(queue text, qty integer default 100)
 returns table (group_key text, state text, until timestamptz, first_id bigint, messages bigint, has_more boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -147,9 +148,9 @@ begin
         limit qty;
 end $$;
 
--- The segments of a queue's log, at most qty, the newest first; of a subscription those of the queue that it follows.
--- state: ahead (no id of it is drawn), open, settled (nothing in it is needed, it will be truncated), truncated.
--- rewritten: another table takes over.
+-- The segments of a queue's log, at most qty, the newest first. A subscription has the log of the queue that it
+-- follows. state: ahead (none of its ids was drawn yet), open, settled (none of its rows is needed, and it will be
+-- truncated), or truncated. is_rewritten: another table replaces its table.
 create or replace function spanmq_call.list_segments(queue text, qty integer default 100)
 returns table (segment text, first_id bigint, last_id bigint, state text, is_rewritten boolean, bytes bigint,
                created_at timestamptz)
@@ -173,8 +174,8 @@ begin
         from spanmq_core.segment s where s.queue_id = log_id order by s.queue_id desc, s.lo desc limit qty;
 end $$;
 
--- The dead letters that a message became, the first one first: it dies again if it was redriven. Bodies and headers of
--- more than body_bytes_max bytes are left out (see cut()).
+-- The dead letters of a message, the first one first. A message that was redriven may die again, and then has several.
+-- Bodies and headers of more than body_bytes_max bytes are left out (see cut()).
 create or replace function spanmq_call.dead_letters_of(
     queue text, msg_id bigint, body_bytes_max integer default null
 ) returns setof spanmq.dead_letter

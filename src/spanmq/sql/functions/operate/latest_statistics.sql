@@ -8,7 +8,7 @@
 --   workers                 workers that have reported within a minute; receivers of other programs do not report
 --   blocked_groups          groups that wait for a dead letter, up to 1,000
 --   failing                 messages that failed and wait for another attempt, up to 1,000
---   oldest_snapshot_seconds as in health(): the same in each row
+--   oldest_snapshot_seconds  as in health(): the same in each row
 --   breaker_error           why the circuit breaker of a worker is open
 create or replace function spanmq_call.latest_statistics(queues text[] default null)
 returns table (queue text, is_paused boolean, sent_total bigint, dead_letters bigint, sampled_at timestamptz,

@@ -50,10 +50,10 @@ begin
                   from pg_stat_replication r)::text::xid8);
 end $$;
 
--- One step of maintenance: returns what it did, a row an act, at most `budget` of them, in at most 100 queues for each;
--- no row if there is nothing to do, or if another session runs it. Repeat the call until it returns no row. A step that
--- locks a segment is the last of its call: commit it soon. Begins with the queue after that at which the last call
--- ended. An error in a queue is noted, and stops no other queue (see doctor()).
+-- Runs one step of maintenance. Returns a row for each action, at most `budget` rows, of at most 100 queues for each
+-- action. No row: there is nothing to do, or another session runs maintenance. Repeat the call until it returns no
+-- row. A step that locks a segment is the last of its call: commit it soon. Begins with the queue after that at which
+-- the last call ended. An error in a queue is noted, and stops no other queue (see doctor()).
 create or replace function spanmq.maintain(
     budget integer default 10
 ) returns table (action text, queue text, detail text)

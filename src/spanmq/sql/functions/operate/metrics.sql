@@ -1,8 +1,8 @@
 -- Looking at queues.
 
--- Counts and ages of one queue. Ages are of the oldest and newest unsettled message, visible or not, as in PGMQ;
--- total_messages counts ids drawn, with the gaps that rollbacks leave. default_partition_length: 0 for queues made by
--- create_partitioned, which have no default partition here, else null.
+-- Counts and ages of one queue. Ages are of the oldest and newest message that is not settled, visible or not, as in
+-- PGMQ. total_messages counts the ids that were drawn, with the gaps that rollbacks leave. default_partition_length is
+-- 0 for queues of create_partitioned, which have no default partition here, and null for others.
 create or replace function spanmq_call.metrics(queue_name text) returns pgmq.metrics_result
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare

@@ -1,9 +1,9 @@
 -- The memory of programs that announce what needs attention, such as spanmq notify. What it contains is theirs.
 
--- Takes the notices of a target for that many seconds, and returns what was announced to it ('[]' for a new one), and
--- the time that end_notices() takes as its token. No row: another process has them. A target that is not used for 30
--- days is forgotten; there can be 1,000. Raises MQ002 for a target of over 200 bytes, seconds out of range, and too
--- many targets.
+-- Takes the notices of a target for that many seconds. Returns the notices that were announced to it ('[]' for a new
+-- target), and a time, which end_notices() needs as its token. No row: another process has the notices. There can be
+-- 1,000 targets. A target that is not used for 30 days is forgotten. Raises MQ002 for a target of over 200 bytes,
+-- seconds out of range, and too many targets.
 create or replace function spanmq.begin_notices(target text, seconds double precision default 60)
 returns table (held_until timestamptz, announced jsonb)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -30,8 +30,9 @@ begin
             returning n.held_until, n.announced;
 end $$;
 
--- Records what was announced to a target, and returns its notices: others may begin. held_until: as begin_notices()
--- returned it; false and no change if another process has the notices since. Raises MQ002 for more than a megabyte.
+-- Records what was announced to a target, and releases its notices, so that other processes may begin. held_until is
+-- the time that begin_notices() returned. False, and no change, if another process has taken the notices since. Raises
+-- MQ002 for more than a megabyte.
 create or replace function spanmq.end_notices(target text, held_until timestamptz, announced jsonb) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin

@@ -1,8 +1,8 @@
 -- Stacks of the running handlers of a worker: where their code is. Only for roles that may manage the queue.
 
 -- Asks the workers of this name for the stacks of the handlers that run for this queue: they report them at once where
--- notifications reach them, otherwise within 20 seconds. False if no such worker is listed. One whose report is under
--- way just now is not asked: ask again.
+-- notifications reach them, otherwise within 20 seconds. False if no such worker is listed. A worker whose report is
+-- just being stored is not asked: call again.
 create or replace function spanmq_call.ask_stacks(queue text, worker text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -25,8 +25,9 @@ begin
     return true;
 end $$;
 
--- Returns the report of the worker since it was asked last: an array of up to 20 objects with msg_id, kind (the task,
--- or null), seconds, for which the handler had run, and stack; null as long as it has not, or if it was not asked.
+-- Returns the report that the worker has made since it was last asked: an array of up to 20 objects with msg_id, kind
+-- (the task, or null), seconds (the time for which the handler had run) and stack. Null if it has not reported yet, or
+-- was not asked.
 create or replace function spanmq_call.get_stacks(queue text, worker text) returns jsonb
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -1,12 +1,12 @@
 -- Shapes of what was sent for tasks: the names and the JSON types of the arguments, as senders note them. They say what
 -- else may wait in a queue of which not all messages are read (spanmq check), and decide nothing.
 
--- Notes that messages for these tasks are sent, each with arguments of this shape: an object with the JSON type of each
--- argument by its name. Returns for how many seconds the caller need not note them again, at most 600; 5 where only
--- this transaction has noted one, since a rollback takes that back. Up to 100 shapes of a role in a queue are noted; a
--- further one, and one that is too large (a name of 255 bytes, a shape of 1,000), is noted without its task. Waits for
--- no lock. A serializable transaction notes nothing: it would conflict with others. Raises MQ002 for arguments that do
--- not match.
+-- Records that messages for these tasks are sent, each with arguments of this shape: an object with the JSON type of
+-- each argument by its name. Returns the seconds for which the caller need not record them again, at most 600. The
+-- result is 5 if this transaction has recorded one for the first time, because a rollback would remove the record. Up
+-- to 100 shapes of a role in a queue are recorded. A further one is recorded without its task, and so is one that is
+-- too large (a name over 255 bytes, a shape over 1,000). Waits for no lock. A serializable transaction records
+-- nothing, because it would conflict with others. Raises MQ002 for arguments that do not match.
 create or replace function spanmq_call.note_task_shapes(
     queue text, tasks text[], shapes jsonb[], of_caller uuid default null
 ) returns double precision
@@ -94,9 +94,9 @@ begin
                 else spanmq_core.enqueued_at(this_queue, oldest_id) end;
 end $$;
 
--- The shapes that senders have noted of what they sent to a queue for tasks: of each, since when and until when, within
--- ten minutes. may_wait: a message of that shape may be among those that are not settled; false: none is. Without a
--- task (null): a role sent more shapes than are noted.
+-- The shapes of arguments that senders have noted for the tasks of a queue. first_at and noted_at are the times
+-- between which a shape was sent, to within ten minutes. may_wait: a message of this shape may be among those that are
+-- not settled; false: none is. A row without a task (null): a role has sent more shapes than are noted.
 create or replace function spanmq_call.list_task_shapes(queue text)
 returns table (task text, shape jsonb, first_at timestamptz, noted_at timestamptz, may_wait boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

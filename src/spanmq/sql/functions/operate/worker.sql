@@ -1,18 +1,22 @@
 -- Reports of workers: which run, what they hold, and how long each kind of task took. For people and programs that
 -- monitor queues; it decides nothing.
 
--- Reports that a worker runs for these queues since `running_for` seconds (null: it has stopped), with this number of
--- slots. It is listed for 60 seconds after its last report. `reports` has, by the name of the queue in lower case, an
--- object with `held`, the messages that the worker holds, `times`: what its handlers did since the last report, an
--- array of objects with kind, failed (true or false), bucket and n, where n handlers took up to 2^(bucket/2) ms, and
--- `progress`: how far running handlers are, an array of at most 100 objects with msg_id, kind (or null), share (0 to 1)
--- and note (up to 200 characters), and, while its circuit breaker is open, `breaker`: an object with open_for (seconds,
--- up to 86400, counted from now), opening (a number that it draws each time that it opens) and error. `slow` has the
--- handlers that take unusually long, an array of at most 100 objects with msg_id, kind and seconds, and `stacks`, if
--- they are asked for (see ask_stacks()), running handlers, at most 20 such objects with stack (up to 8,000 characters).
--- Returns what commands ask of the worker: close_breaker and stacks for a queue, in lower case (see close_breaker()),
--- and stop, with null for the queue (see stop_worker()). A queue that does not exist is left out, and so are workers
--- and breakers of a queue beyond 1,000, and times beyond 10,000 of a minute. Raises MQ002 for arguments out of range.
+-- Reports that a worker has run for these queues for `running_for` seconds (null: it has stopped), with this number of
+-- slots. It is listed for 60 seconds after its last report. Returns the commands for the worker: close_breaker and
+-- stacks for a queue, in lower case (see close_breaker()), and stop, with null for the queue (see stop_worker()). A
+-- queue that does not exist is left out, and so are workers and breakers of a queue beyond 1,000, and times beyond
+-- 10,000 of a minute. Raises MQ002 for arguments out of range. `reports` has an object for each queue, by its name in
+-- lower case, with these members:
+--   held      the number of messages that the worker holds
+--   times     the handlers that have ended since the last report: an array of objects with kind, failed (true or
+--             false), bucket and n. n handlers took up to 2^(bucket/2) ms
+--   progress  the progress of running handlers: at most 100 objects with msg_id, kind (or null), share (0 to 1) and
+--             note (up to 200 characters)
+--   breaker   while its circuit breaker is open: an object with open_for (seconds from now, up to 86400), opening (a
+--             number that the worker draws each time that the breaker opens) and error
+--   slow      handlers that take unusually long: at most 100 objects with msg_id, kind and seconds
+--   stacks    if they were asked for (see ask_stacks()): at most 20 running handlers, as objects like those of slow,
+--             with stack (up to 8,000 characters)
 create or replace function spanmq_call.report_worker(
     queues text[], worker text, running_for double precision default null, slots integer default 0,
     reports jsonb default '{}'
@@ -102,10 +106,10 @@ begin
             where s.worker = report_worker.worker and s.asked_at > at_ - make_interval(secs => running_for));
 end $$;
 
--- Asks the workers of this name to stop, as SIGTERM does: they receive no more, finish what they handle, return the
--- rest, and end. They learn so from their next report: at once where notifications reach them, otherwise within 20
--- seconds. Returns for how many queues such a worker is listed; 0: none is. Whatever supervises a worker may start it
--- again.
+-- Asks the workers of this name to stop, as SIGTERM does: they receive no more messages, finish those that they
+-- handle, return the rest, and end. A worker learns this with its next report: at once if notifications reach it,
+-- otherwise within 20 seconds. Returns the number of queues for which such a worker is listed; 0: no worker has this
+-- name. A supervisor may start the worker again.
 create or replace function spanmq_call.stop_worker(worker text) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -200,8 +204,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     order by w.worker, q.name
 $$;
 
--- The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day: how many were done and
--- failed, and the seconds that half of them, and 95 of 100, took at most (about a sixth too long or too short).
+-- The kinds of tasks that workers handled for these queues in the last `seconds`, up to a day, with the numbers of
+-- those done and failed. p50 and p95 are the seconds that half of them, and 95 of 100, took at most. They are exact to
+-- about a sixth.
 create or replace function spanmq_call.list_task_kinds(queues text[] default null,
                                                        seconds double precision default 3600)
 returns table (queue text, kind text, done bigint, failed bigint, p50 double precision, p95 double precision)

@@ -1,10 +1,10 @@
 -- Exports of archives and dead letters: retention waits for them.
 
--- Notes that a lake has these messages of a queue's archive, or (of_table dead_letters) the dead letters of these ids,
--- verified; with `blocks`, only the ids with id >> 15 among these are noted anew. From now on retention deletes only
--- what every lake noted for that table of the queue has. number is that of the newest export, and token the position
--- that it has, which must be known here; without, both stay as they are. Raises MQ002, and MQ055 for an unknown token;
--- the right to settle is needed.
+-- Records that a lake has these messages of a queue's archive, or (of_table dead_letters) the dead letters of these
+-- ids, and that this was verified. With `blocks`, only ids whose id >> 15 is one of these are recorded anew. From now
+-- on, retention deletes from that table of the queue only rows that every recorded lake has. number is the number of
+-- the newest export, and token its position, which must be known here; if they are null, the recorded ones stay.
+-- Raises MQ002, and MQ055 for an unknown token; the right to settle is needed.
 create or replace function spanmq_call.note_export(queue text, lake text, ids int8multirange,
                                                    of_table text default 'archive', blocks bigint[] default null,
                                                    number bigint default null, token uuid default null)
@@ -49,9 +49,10 @@ begin
     perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
--- Makes this session the only one that exports a table of the queue into a lake, until it ends. Returns false if
--- another session is that one. Any role may take an advisory lock: only one of the noted process counts, under a
--- number that no other session knew before. Raises MQ002 for a lake without a name, and another table.
+-- Makes this session the only one that exports a table of the queue into a lake, until the session ends. Returns false
+-- if another session is the only one. Any role may take an advisory lock, so a lock counts only if the recorded
+-- process holds it, under a number that no other session knew before. Raises MQ002 for a lake without a name, and
+-- another table.
 create or replace function spanmq_call.hold_export(
     queue text, lake text, of_table text default 'archive'
 ) returns boolean
@@ -79,9 +80,9 @@ begin
     return false;
 end $$;
 
--- The newest export of a lake that this database has noted, under the token that `held`, of the lake's newest export,
--- leads to: of a lake that is unknown here, that of the lake of which it is a copy (noted_as). No row: of neither.
--- refused_at is since when the lake itself has been refused.
+-- The newest export of a lake that this database has recorded. It is found by the token `held` of the lake's newest
+-- export. For a lake that is unknown here, it is the export of the lake of which this one is a copy (noted_as). No
+-- row: neither lake is known. refused_at is the time since which the lake itself has been refused.
 create or replace function spanmq_call.noted_export(
     queue text, lake text, of_table text default 'archive', held uuid default null
 ) returns table (noted_as text, number bigint, token uuid, refused_at timestamptz)

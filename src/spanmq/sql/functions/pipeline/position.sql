@@ -3,10 +3,10 @@
 -- in time (a cold copy, a recovery to a point in time, a standby that lagged) does not know the tokens of what it lost,
 -- whichever ids and transactions it has assigned since.
 
--- Notes a position; returns its token, which counts when the transaction has committed. follows is the token of the
--- position before it (null: the first of a lake or stream), witnesses are tokens that sessions noted after they read
--- what the position has: all must be known here. The hundred positions of a lake or stream before `follows` are kept,
--- and 10,000 that a role noted in a queue. Raises MQ055 for an unknown token.
+-- Records a position, and returns its token, which is valid when the transaction has committed. follows is the token
+-- of the position before it (null: the first of a lake or stream). witnesses are tokens that sessions recorded after
+-- they had read the rows of the position. All these tokens must be known here. The hundred positions of a lake or
+-- stream before `follows` are kept, and 10,000 positions of a role in a queue. Raises MQ055 for an unknown token.
 create or replace function spanmq_call.note_position(queue text, follows uuid default null,
                                                      witnesses uuid[] default '{}', of_caller uuid default null)
 returns uuid

@@ -1,9 +1,9 @@
 -- Ranges of ids for the tasks of a batch read.
 
--- Cuts what waits in a queue (of_table queue), its archive, dead_letters or failures into ranges of ids of about `size`
--- rows each, or 128 MB, and at least at_least of them if there are that many rows. Together they have every id from the
--- lowest to the highest. An archive is measured by a sample of its blocks. Raises as the functions that read these
--- tables, MQ002 for another one.
+-- Divides the messages of a queue (of_table queue), its archive, its dead_letters or its failures into ranges of ids.
+-- A range has about `size` rows or 128 MB. There are at least at_least ranges, if there are that many rows. Together
+-- the ranges have every id from the lowest to the highest. An archive is measured by a sample of its blocks. Raises as
+-- the functions that read these tables, MQ002 for another one.
 create or replace function spanmq_call.read_ranges(queue text, of_table text, size integer, at_least integer default 1)
 returns table (first_id bigint, last_id bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

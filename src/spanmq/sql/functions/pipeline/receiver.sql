@@ -4,10 +4,11 @@
 -- by hand.
 
 -- Finds or makes the receiver of a checkpoint and raises its incarnation: from now on calls of an earlier reader are
--- refused. receiver null: a new checkpoint. Raises MQ052 if the label is another checkpoint's (adopt_receiver allows
--- the next one to replace it; also where this receiver bore it until it was released), unless that has never called
--- receiver_claim: its driver may have ended before its checkpoint had the receiver. Raises MQ054 for a receiver that is
--- not of this queue or this server. token is that of batch `settled` (null: none), and goes with it into the offset.
+-- refused. receiver null: a new checkpoint. Raises MQ052 if another checkpoint has the label, also if this receiver
+-- had it until it was released; adopt_receiver allows the next one to replace it. A checkpoint that has never called
+-- receiver_claim does not count: its driver may have ended before the checkpoint had the receiver. Raises MQ054 for a
+-- receiver that is not of this queue or this server. token is that of batch `settled` (null: none), and goes with it
+-- into the offset.
 create or replace function spanmq_call.receiver_open(queue text, receiver uuid default null, label text default null)
 returns table (receiver_id uuid, incarnation bigint, settled bigint, newest_id bigint, system_id text, token uuid)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -142,14 +143,14 @@ begin
     perform from spanmq_core.receiver r where r.queue_id = this_queue order by r.receiver_id for update;
 end $$;
 
--- Settles all batches up to `settled`, which the engine's checkpoint has; then returns the batch after it: one that an
--- earlier driver claimed, else a new one of up to qty visible messages with ids up to `last_id` (null: any), and of at
--- most max_bytes of bodies and headers as text (null: any number), but of one message at least. Returns its number, its
--- token and how many messages it has, or `settled` itself and 0 where nothing waits. settled_token is the token of the
--- batch `settled` (null before the first). ahead: settles nothing, since the engine still reads the batch `settled`; of
--- a queue that orders or limits, or uses priorities or limits of messages, it claims nothing then. Raises MQ051 for a
--- reader that is not the newest, MQ054 for a receiver that the queue does not have, MQ055 for a batch that this
--- database does not know.
+-- Settles all batches up to `settled`, which the engine's checkpoint has. Then returns the next batch: the one that an
+-- earlier driver has claimed, or else a new one. A new batch has up to qty visible messages with ids up to `last_id`
+-- (null: any). Their bodies and headers as text have at most max_bytes (null: any number), but the batch has at least
+-- one message. Returns the number of the batch, its token and the number of its messages, or `settled` itself and 0 if
+-- no message waits. settled_token is the token of the batch `settled` (null before the first). With ahead it settles
+-- nothing, because the engine still reads the batch `settled`. It then claims nothing from a queue with an order or
+-- limits, or whose messages have priorities or limits. Raises MQ051 for a reader that is not the newest, MQ054 for a
+-- receiver that the queue does not have, MQ055 for a batch that this database does not know.
 create or replace function spanmq_call.receiver_claim(
     queue text, receiver uuid, incarnation bigint, settled bigint, qty integer, last_id bigint default null,
     max_bytes bigint default null,
@@ -235,10 +236,10 @@ begin
     return next;
 end $$;
 
--- The messages of the batches after `after` up to `batch`, as ranges of ids; the same at every call. Raises MQ051 for a
--- reader that is not the newest and for a batch that was released by hand, MQ054 for a receiver that the queue does not
--- have, MQ053 for one that is gone or that a purge took, if fail_on_loss, MQ055 if the database does not know the last
--- batch with this token.
+-- The messages of the batches after `after` up to `batch`, as ranges of ids. Every call returns the same ranges.
+-- Raises MQ051 for a reader that is not the newest, and for a batch that was released by hand; MQ054 for a receiver
+-- that the queue does not have; with fail_on_loss MQ053 for a batch that is gone or was purged; MQ055 if the database
+-- does not know the last batch with this token.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true,
     batch_token uuid default null
@@ -280,8 +281,8 @@ begin
         order by b.batch, u.lo;
 end $$;
 
--- The view of the queue's log, which shows every row that a batch may ask for; null if the caller may not select from
--- it, and before a receiver was opened. first_id and last_id bound the ids of what waits in the queue.
+-- The view of the queue's log, which shows every row that a batch may need. Null if the caller may not select from it,
+-- or no receiver was opened yet. first_id and last_id are the bounds of the ids of the messages in the queue.
 create or replace function spanmq_call.receiver_log(
     queue text, by_role text default null
 ) returns table (log_table text, first_id bigint, last_id bigint)

@@ -153,10 +153,10 @@ language sql stable as $$
     select coalesce(jsonb_path_query_first_tz(body, path, '{}', true) not in ('false', 'null'), false)
 $$;
 
--- The extent of the messages that can be replayed, and their disk space: keep, the policy's; since, when the first
--- message was sent from which on the log has them all; first_id and last_id, null in an empty log; bytes of the log,
--- and kept_bytes of its segments that would be gone without `keep`. No row for a subscription, whose log is that of its
--- queue.
+-- The extent of the messages that can be replayed, and their disk space. keep: the setting of the policy. since: the
+-- time of the first message from which on the log has them all. first_id, last_id: null in an empty log. bytes: the
+-- size of the log. kept_bytes: the size of those of its segments that would be deleted without `keep`. No row for a
+-- subscription, whose log is that of its queue.
 create or replace function spanmq_call.replay_extent(queue text)
 returns table (keep text, since timestamptz, first_id bigint, last_id bigint, bytes bigint, kept_bytes bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -184,16 +184,17 @@ begin
     return next;
 end $$;
 
--- Sends the messages of a queue again, into another one: those that were sent from `since` to before `until` (null:
--- since the log has all, until now), settled or not, whose body meets `match`, a JSON path (null: all; what it returns
--- first must be neither false nor null), and whose id is one of msg_ids (null: any). In the order of their ids, over
--- the id `after`, at most qty (null: all). They are new messages of into_queue: visible at once, in their group, with
--- their own number of attempts, without the expiry, delay and priority that they had. The header x-spanmq-replay-of
--- says of which queue and id each is, and when it was sent. Returns how many there were, and the last id of these, to
--- go on after it; with dry_run nothing is sent. All or nothing: one transaction, in which the log is kept as it is, and
--- senders that need a new segment of into_queue wait for it. Needs look on `queue` and send on `into_queue`. Raises
--- MQ064 if the log has no longer all of them, or reaches not back to the lowest of msg_ids, MQ060 for subscriptions,
--- MQ002 for a bad path or quantity, MQ003 outside READ COMMITTED, MQ062 where into_queue has no room.
+-- Sends messages of a queue again, into another queue, settled ones too. All of these conditions must be met: the
+-- message was sent at or after `since` (null: from the first message on from which the log has them all) and before
+-- `until` (null: now); its body fits `match`, a JSON path whose first result must be neither false nor null (null: any
+-- body); its id is one of msg_ids (null: any); and its id is higher than `after`. At most qty messages are sent (null:
+-- all), in the order of their ids. They are new messages of into_queue: visible at once, in their group, with attempts
+-- of their own, without their former expiry, delay and priority. The header x-spanmq-replay-of has the queue, the id
+-- and the time of the first send. Returns the number of messages, and the last id, with which to continue; with
+-- dry_run nothing is sent. Sends all or nothing, in one transaction: meanwhile the log is kept as it is, and senders
+-- that need a new segment of into_queue wait. Needs look on `queue` and send on `into_queue`. Raises MQ064 if the log
+-- no longer has all of them, or not the lowest of msg_ids, MQ060 for subscriptions, MQ002 for a bad path or quantity,
+-- MQ003 outside READ COMMITTED, MQ062 where into_queue has no room.
 create or replace function spanmq_call.replay(
     queue text, into_queue text, since timestamptz default null, until timestamptz default null,
     match text default null,

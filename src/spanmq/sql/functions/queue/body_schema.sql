@@ -1,10 +1,10 @@
 -- A JSON Schema for each queue, which describes its bodies and, on request, is checked at each send by any function.
 -- Checked are the keywords that spanmq_core.schema_of_schemas() names.
 
--- Sets the JSON Schema of a queue's bodies; null removes it. It describes them; if `checked`, bodies that are sent by
--- calls that begin later must fit (MQ065 otherwise, and nothing is sent). Messages in the queue stay. Raises MQ002 and
--- names the place where the schema is not valid or, if `checked`, has a keyword that is not checked here; MQ060 for a
--- subscription.
+-- Sets the JSON Schema of a queue's bodies; null removes it. Without `checked`, it only describes the bodies. With
+-- `checked`, calls that begin later can only send bodies that fit (MQ065 otherwise, and nothing is sent). Messages in
+-- the queue do not change. Raises MQ002 and names the place where the schema is not valid or, if `checked`, has a
+-- keyword that is not checked here; MQ060 for a subscription.
 create or replace function spanmq_call.set_schema(queue text, schema jsonb, checked boolean default false) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -26,8 +26,8 @@ begin
         where set_schema.schema is not null;
 end $$;
 
--- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has that of
--- its queue.
+-- The JSON Schema of a queue's bodies, null if it has none, and whether sends are checked. A subscription has the
+-- schema of its queue.
 create or replace function spanmq_call.get_schema(queue text) returns table (schema jsonb, is_checked boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -11,12 +11,12 @@ begin
             order by c.queue_id nulls last limit 1);
 end $$;
 
--- Changes the policy of a category in a queue, or in all queues without their own (queue null): only the named settings
--- change. retries: whether such a message is tried again (PERMANENT and BUSINESS: not, unless set). max_attempts,
--- backoff_base, backoff_factor, backoff_max: in place of those of the queue's policy; null: as that says. With settings
--- null, a queue follows the general settings again. Returns the settings that hold from the next failure on. Raises
--- MQ008 for a setting that is unknown or out of range, MQ002 for an unknown category, and changes nothing then; 42P01;
--- 42501 without manage on the queue (queue null: manage on all queues).
+-- Changes the policy of a category in a queue, or in all queues that have none of their own (queue null). Only the
+-- named settings change. retries: whether a message of this category is tried again (PERMANENT and BUSINESS: no,
+-- unless set). max_attempts, backoff_base, backoff_factor, backoff_max: used in place of those of the queue's policy;
+-- null: the queue's policy holds. With settings null, a queue follows the general settings again. Returns the settings
+-- that hold from the next failure on. Raises MQ008 for a setting that is unknown or out of range, MQ002 for an unknown
+-- category, and changes nothing then; 42P01; 42501 without manage on the queue (queue null: manage on all queues).
 create or replace function spanmq_call.set_category_policy(queue text, category text, settings jsonb) returns jsonb
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column

@@ -59,9 +59,9 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- Drops a queue with its messages, its archive, its failures and its dead letters. False, with a notice, if the queue
--- does not exist. Raises MQ060 for a queue that has subscriptions, 2BP01 where objects of the caller's depend on its
--- view or archive; others lose their rows, with a warning. Waits for transactions that have sent into the queue
--- or archived messages of it.
+-- does not exist. Raises MQ060 for a queue that has subscriptions, and 2BP01 if objects of the caller depend on its
+-- view or archive. Objects of other roles that depend on these lose their rows, with a warning. Waits for transactions
+-- that have sent into the queue or archived messages of it.
 create or replace function pgmq.drop_queue(queue_name text) returns boolean
 language plpgsql as $$
 declare

@@ -1,6 +1,6 @@
 -- Creating, dropping and listing queues.
 
--- In PGMQ: what create and drop_queue wait for. Here they don't: any role can take an advisory lock.
+-- In PGMQ, create and drop_queue wait for this lock. Here they do not, because any role can take an advisory lock.
 create or replace function pgmq.acquire_queue_lock(queue_name text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
@@ -176,9 +176,9 @@ begin
     perform spanmq_call.create_queue(queue_name, false, true, spanmq_call.prove_caller());
 end $$;
 
--- A queue with segments of partition_interval ids (or one for each such time, roughly) whose archive is kept for
--- retention_interval (ids or time). Unread messages are never dropped. Needs no pg_partman: every log is segmented.
--- premake is checked and has no other effect: segments are always made ahead.
+-- Creates a queue whose segments have partition_interval ids (or roughly one for each such time), and whose archive is
+-- kept for retention_interval (a number of ids, or a time). Unread messages are never dropped. Needs no pg_partman,
+-- because every log has segments. premake is only checked, because segments are always created ahead.
 create or replace function pgmq.create_partitioned(
     queue_name text, partition_interval text default '10000', retention_interval text default '100000',
     premake integer default 4
@@ -231,7 +231,7 @@ begin
     perform spanmq_core.end_quiet(this.queue_id);
 end $$;
 
--- In PGMQ: partitions the archive by pg_partman. Here: sets how long the archive is kept. The rows stay where they are.
+-- In PGMQ, this partitions the archive by pg_partman. Here it sets how long the archive is kept, and moves no row.
 create or replace function spanmq_call.convert_archive_partitioned(
     table_name text, partition_interval text default '10000', retention_interval text default '100000',
     leading_partition integer default 10
@@ -266,7 +266,8 @@ begin
                   ' tables are no longer member objects.';
 end $$;
 
--- In PGMQ: an index for grouped reads. Here every queue has it; the queue's existence is checked.
+-- In PGMQ, this creates an index for grouped reads. Here every queue has one, and only the existence of the queue is
+-- checked.
 create or replace function spanmq_call.create_fifo_index(queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin

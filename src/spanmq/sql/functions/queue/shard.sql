@@ -52,10 +52,10 @@ begin
     return found;
 end $$;
 
--- Call this before a send, in its transaction: holds the map unchanged until the end of the transaction. With a shard
--- and a group, senders of this group with the same arguments wait for each other, and it returns whether the shard has
--- unsettled messages of the group. Raises MQ030 when the map has another epoch, and 55P03 after 30 seconds, because
--- servers cannot detect a deadlock across two of them.
+-- Keeps the map unchanged until the end of the transaction. Call it before a send, in the transaction of the send.
+-- With a shard and a group, senders of this group with the same arguments wait for each other, and the result is
+-- whether the shard has unsettled messages of the group. Raises MQ030 if the map has another epoch, and 55P03 after 30
+-- seconds, because two servers cannot detect a deadlock between them.
 create or replace function spanmq.enter_shards(
     queue text, epoch bigint, shard text default null, group_key text default null
 ) returns boolean

@@ -75,8 +75,8 @@ begin
 end $$;
 
 -- Begins the delivery of the message that receive() reserved under this lease: the attempt counts from now on. Returns
--- the message; no row where the lease has ended, and the message is no longer to be handled. The same message, if it
--- has begun before.
+-- the message, also if the delivery has begun before. No row: the lease has ended, and the caller must not handle the
+-- message.
 create or replace function spanmq_call.begin_alone(queue text, lease_id bigint) returns setof spanmq.leased_message
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare

@@ -80,9 +80,9 @@ begin
         using this_queue, first_id, last_id, lease;
 end $$;
 
--- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order.
--- `conditional`: only messages that contain it (message @> conditional), which looks at every visible message before
--- them.
+-- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order. With
+-- `conditional`, only messages that contain it (message @> conditional) are leased. The call then reads every visible
+-- message before them.
 create or replace function spanmq_call.read(queue_name text, vt integer, qty integer, conditional jsonb default '{}')
 returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
@@ -183,7 +183,8 @@ begin
     end if;
 end $$;
 
--- Takes up to qty visible messages out of the queue for good and returns them.
+-- Removes up to qty visible messages from the queue and returns them. Without a lease, they are lost if the caller
+-- fails.
 create or replace function spanmq_call.pop(queue_name text, qty integer default 1) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -208,14 +209,14 @@ end $$;
 
 -- Leases up to qty visible messages for `lease` seconds (null: as the queue's policy says), lowest ids first, and
 -- returns them in that order; by priority, the highest first, then by id, where messages have one and no order of
--- groups counts. All carry one lease_id, the token without which ack() settles nothing. A slot is what one transaction
--- will settle: with `slots` = 1 the whole batch, with as many slots as concurrent handlers each its share. alone: the
--- caller is a worker that handles nothing beside a message of slot 0, which has no body yet and is only reserved:
--- begin_alone() returns it. Other callers get such a message alone, while no other one is in flight. retries: no more
--- than this number, and than half of the batch, are messages that a receiver had before, or one more than this number
--- where no others are visible; null: any number. newest: only messages that no receiver has had, the highest ids, and
--- if there are none, one other message. Neither holds where groups have an order or a limit; priorities come before
--- `retries`.
+-- groups counts. All have one lease_id, the token that ack() needs. A slot is a set of messages that one transaction
+-- will settle: with `slots` = 1 this is the whole batch, and with one slot for each concurrent handler it is the share
+-- of a handler. With alone, the caller is a worker that handles nothing else beside a message of slot 0. Such a
+-- message has no body yet and is only reserved: begin_alone() returns it. Other callers get such a message alone,
+-- while no other one is in flight. retries limits the messages that a receiver had before: at most this number, and at
+-- most half of the batch; if no others are visible, one more than this number; null: any number. newest: only messages
+-- that no receiver has had, the highest ids first; if there are none, one other message. retries and newest have no
+-- effect if groups have an order or a limit. Priorities come before `retries`.
 create or replace function spanmq_call.receive(
     queue text, qty integer default 1, lease double precision default null, slots integer default 1,
     alone boolean default false, retries integer default null, newest boolean default false

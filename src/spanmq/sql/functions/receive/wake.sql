@@ -10,12 +10,12 @@
 -- without a lasting lock, with effect at once and whether or not the transaction commits; unlogged, for after a crash
 -- no process waits.
 
--- Registers a process that waits for messages of these queues, or repeats that: for 90 seconds. `listener` is a random
--- uuid of its own, which proves that a caller may poll for these queues. Returns the queues on which the caller has the
--- right, with their ids, whether they are ordered, and the channel to listen to: null if the process listens to none
--- (has_channel false), or too many others do; then only polls find a message. Half of the 62 bells are for any process;
--- of the others each queue has four. Calls in one transaction add their queues. Raises MQ002 for a listener that is
--- null.
+-- Registers a process that waits for messages of these queues, for 90 seconds; a later call renews this. `listener` is
+-- a random uuid of the process, which proves that a caller may poll for these queues. Returns the queues on which the
+-- caller has the right, with their ids, whether they are ordered, and the channel to listen to. The channel is null if
+-- the process does not listen (has_channel false), or if too many others do; then only polls find a message. Half of
+-- the 62 channels are for any process. Each queue has four of the others. Calls in one transaction add their queues.
+-- Raises MQ002 for a listener that is null.
 create or replace function spanmq_call.await_messages(queues text[], listener uuid, has_channel boolean default true)
 returns table (queue text, queue_id int, is_ordered boolean, channel text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
@@ -108,11 +108,12 @@ begin
     return this;
 end $$;
 
--- Polls for all queues of a listener, and announces that it waits, unless `waits` is false: a process announces itself
--- when it listens. Returns the ids of the queues that have a visible message, and in how many seconds the next one
--- becomes visible, or a rate limit permits it; null: nothing of that kind is known. Messages that become due within
--- four seconds, and are not known yet, wake it (is_foreseen). A queue that was dropped counts as one with messages: a
--- receive says what is wrong. `ready` is null for a listener that is not registered, or no longer.
+-- Polls all queues of a listener. It also announces that the listener waits, unless `waits` is false: a process
+-- announces itself when it listens. ready: the ids of the queues that have a visible message. due_in: the seconds
+-- until the next message becomes visible, or a rate limit permits it; null: no such time is known. Messages that
+-- become due within four seconds, and are not known yet, wake the listener (is_foreseen). A queue that was dropped
+-- counts as one with messages, so that a receive raises the error. `ready` is null for a listener that is not
+-- registered, or no longer.
 create or replace function spanmq.poll(
     listener uuid, waits boolean default true
 ) returns table (ready int[], due_in double precision)
@@ -133,9 +134,9 @@ begin
         from spanmq_core.states_of(this.queue_ids) s;
 end $$;
 
--- Wakes another listener of each of these queues that has a visible message, and returns the ids of those queues. Call
--- it where a process was woken and leaves messages to others. With is_busy the process is woken no more until it polls
--- again.
+-- For each of these queues that has a visible message, wakes another listener. Returns the ids of those queues. A
+-- process that was woken calls this if it leaves messages to others. With is_busy the process is not woken again until
+-- it polls.
 create or replace function spanmq.pass_on(listener uuid, queue_ids int[], is_busy boolean default false) returns int[]
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
@@ -191,10 +192,10 @@ begin
                 from spanmq_core.policy p where p.queue_id = u.queue_id offset 0) p on true) s;
 end $$;
 
--- Seconds until a message of the queue becomes visible by itself, because its delay, its backoff or the lease on it
--- ends, or until a rate limit lets the next one through; null: nothing of that kind is known. A receiver asks this
--- before it polls, not after: messages that become due between the two are found by the poll. Messages that become due
--- sooner, and are not known yet, are announced (is_foreseen).
+-- Returns the seconds until a message of the queue becomes visible by itself, because its delay, its backoff or its
+-- lease ends, or until a rate limit permits the next one. Null: no such time is known. A receiver must call this
+-- before it polls, not after: the poll then finds messages that become due between the two calls. Messages that become
+-- due sooner, and are not known yet, are announced (is_foreseen).
 create or replace function spanmq_call.look_ahead(queue text) returns double precision
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare

@@ -1,8 +1,8 @@
 -- Keys of the SQS protocol. The owner of a key acts with the rights of the service's role, so only roles with the verb
 -- `admin` manage keys, and the service, which has the verb `serve`, looks them up.
 
--- Creates a key. Raises MQ002 for an id that is taken, a pattern that no name of a queue can match, an unknown verb, a
--- time in the past.
+-- Creates a key. Raises MQ002 for an id that is in use, a pattern that no name of a queue can match, an unknown verb,
+-- or a time in the past.
 create or replace function spanmq_call.create_access_key(access_key_id text, secret text, queues text[], verbs text[],
                                                          expires_at timestamptz default null)
 returns spanmq.access_key

@@ -149,13 +149,13 @@ exception when others then
     return false;
 end $$;
 
--- Makes table grants count as verbs: on pgmq.q_<name>, INSERT is send, SELECT look, SELECT with UPDATE and DELETE
--- receive, and all of them with TRUNCATE, as GRANT ALL grants them, manage. look also needs SELECT on the archive,
--- receive SELECT and INSERT, manage all of these. Default privileges and later grants count too: at once, for a role
--- that calls. Revoked ones end the verb when this is called again or maintain() runs. Grants of TRIGGER and REFERENCES
--- on these relations, and of more than SELECT on the sequence of ids, are revoked. false: stops that, and revokes the
--- verbs that came by it. Returns the verbs that roles have by table grants. Only the owner of the schema and superusers
--- may call it.
+-- Makes table grants count as verbs. On pgmq.q_<name>, INSERT is the verb send, SELECT is look, SELECT with UPDATE and
+-- DELETE is receive, and all of these with TRUNCATE, as by GRANT ALL, are manage. On the archive, look also needs
+-- SELECT, receive SELECT and INSERT, and manage all of these. Default privileges and later grants count too, from the
+-- next call of the role. If a grant is revoked, its verb ends when this function is called again or maintain() runs.
+-- Grants of TRIGGER and REFERENCES on these relations, and of more than SELECT on the sequence of ids, are revoked.
+-- false: stops that, and revokes the verbs that came by it. Returns the verbs that roles have by table grants. Only
+-- the owner of the schema and superusers may call it.
 create or replace function spanmq_call.follow_table_grants(
     follow boolean default true
 ) returns table (queue_name text, role text, verb text)

@@ -177,8 +177,9 @@ begin
                                                        this.queue_id)), 'execute'), false));
 end $$;
 
--- The verbs that roles have on a queue, or (null) on each; where queue_name is null, on all: without those that another
--- includes. Owners and superusers can do everything and are not listed.
+-- The verbs that roles have on a queue, or (null) on each queue. A row whose queue_name is null is a verb on all
+-- queues. A verb that another verb of the role includes is not listed. Owners and superusers have all verbs and are
+-- not listed.
 create or replace function spanmq_call.list_grants(
     queue text default null
 ) returns table (queue_name text, role text, verb text)

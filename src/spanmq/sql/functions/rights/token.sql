@@ -63,8 +63,8 @@ language sql volatile as $$
         and (this.expires_at is null or this.expires_at > pg_catalog.clock_timestamp())
 $$;
 
--- Creates a token from the hash of its secret. Raises MQ002 for a name that is taken or empty, a pattern that no name
--- of a queue can match, an unknown verb, a time in the past.
+-- Creates a token from the hash of its secret. Raises MQ002 for a name that is in use or empty, a pattern that no name
+-- of a queue can match, an unknown verb, or a time in the past.
 create or replace function spanmq_call.create_token(name text, secret_hash text, queues text[], verbs text[],
                                                     expires_at timestamptz default null)
 returns spanmq.token

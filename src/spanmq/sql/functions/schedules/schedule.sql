@@ -150,9 +150,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     order by s.name
 $$;
 
--- For clients: up to 100 schedules that need more times, from plan_from on; and, without a name, in how many seconds
--- the next time of all is due. Only of queues that the caller may send to, to a role without rights on all a row for
--- each.
+-- For clients. Returns up to 100 schedules that need more times, from plan_from on. A row without a name has the
+-- seconds until the next time of all schedules is due. Includes only queues to which the caller may send; a role
+-- without a right on all queues gets such a row for each queue.
 create or replace function spanmq_call.upcoming_schedules(queues text[] default null)
 returns table (name text, cron text, time_zone text, planned_until timestamptz, plan_from timestamptz,
                looked_at timestamptz, due_in double precision)
@@ -180,9 +180,9 @@ begin
         having min(t.due_at) is not null;
 end $$;
 
--- Adds times to a schedule, up to new_until, if it is still planned until planned_until: else another has done it, or
--- it has been changed, and false is returned. Raises MQ007 if there is no schedule of that name, MQ002 for times that
--- are null, infinite or over 1,000.
+-- Adds times to a schedule, up to new_until. False, and no change, if the schedule is no longer planned until
+-- planned_until: another process has added times, or the schedule was changed. Raises MQ007 if there is no schedule of
+-- that name, MQ002 for times that are null, infinite or over 1,000.
 create or replace function spanmq_call.plan_schedule(
     of_queue text, name text, planned_until timestamptz, times timestamptz[], new_until timestamptz
 ) returns boolean

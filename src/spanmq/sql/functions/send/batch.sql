@@ -6,8 +6,8 @@
 -- batch has locked its row, and checks again under the lock. No transaction waits for that row.
 
 -- Creates a batch: the message is sent into the queue when all messages that add_to_batch() adds in the same
--- transaction are settled. Its header x-spanmq-batch has the id of the batch, and how many messages there were, and
--- were done and dead. Returns the id. A batch without messages ends at once. Raises what send() raises.
+-- transaction are settled. Its header x-spanmq-batch has the id of the batch, and the numbers of all its messages, of
+-- those done and of those dead. Returns the id. A batch without messages ends at once. Raises what send() raises.
 create or replace function spanmq_call.create_batch(
     queue text, message jsonb, headers jsonb default null
 ) returns bigint
@@ -60,8 +60,8 @@ begin
 end $$;
 
 -- The newest batches that send into these queues, those before the batch `before` (null: from the newest), at most qty
--- for each queue: open ones with how many messages are not settled yet. Batches that ended are kept for seven days.
--- headers are without x-spanmq-calls, the ids of the messages.
+-- for each queue. For an open batch, unsettled is the number of messages that are not settled yet. Batches that have
+-- ended are kept for seven days. headers do not include x-spanmq-calls, the ids of the messages.
 create or replace function spanmq_call.list_batches(queues text[] default null, before bigint default null,
                                                     qty integer default 100)
 returns table (batch_id bigint, queue text, message jsonb, headers jsonb, total bigint, unsettled bigint, done bigint,

@@ -4,9 +4,9 @@
 -- they are ordinary dead rows.
 
 -- Draws n ids for messages that the caller will copy into spanmq_core.<log_table> (msg_id, enqueued_at, message,
--- headers), and says where: one row for each run of ids in one segment, ascending, with the enqueued_at that the rows
--- are to have. No row means "not for you: use send_batch": the caller lacks the verb bulk. Locks these segments to
--- commit, as any sender does. Raises MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
+-- headers), and returns one row for each run of ids in one segment, ascending, with the enqueued_at that the rows must
+-- have. No row: the caller lacks the verb bulk, and must use send_batch. Locks these segments to commit, as any sender
+-- does. Raises MQ062 as send_batch does, MQ002 for an n that is null or not of 1 to 1,000,000.
 create or replace function spanmq_call.copy_begin(queue text, n int, by_role text default null)
 returns table (log_table text, first_id bigint, last_id bigint, enqueued_at timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
@@ -99,13 +99,13 @@ begin
     end if;
 end $$;
 
--- Makes messages of the rows that this transaction copied under the ids first_ids[i] to last_ids[i]: ascending runs,
--- each in one segment, as copy_begin returned them. delay null: visible at once. Returns the ids. Raises MQ002, and
--- publishes nothing, unless each id has a row that this very transaction wrote (savepoints make no difference) and that
--- is no message yet. So a role cannot publish rows of another transaction, or messages that were settled before.
--- Messages that the same transaction has published and settled are no messages any more: publishing them again sends
--- them again. It is not checked whether a role that may write to the log used ids that it had not drawn, where no row
--- exists: it can only damage its own messages by that, and block others.
+-- Makes the rows that this transaction copied under the ids first_ids[i] to last_ids[i] messages. These are ascending
+-- runs, each in one segment, as copy_begin returned them. delay null: visible at once. Returns the ids. Raises MQ002,
+-- and publishes nothing, unless each id has a row that this very transaction wrote (savepoints make no difference) and
+-- that is no message yet. So a role cannot publish rows of another transaction, or messages that were settled before.
+-- A message that the same transaction has published and settled is not a message any more: to publish it again sends
+-- it again. A role that may write to the log could use ids that it has not drawn, if they have no row. This is not
+-- checked: the role can only damage its own messages by it, and block others.
 create or replace function spanmq_call.copy_publish(queue text, first_ids bigint[], last_ids bigint[],
                                                     delay timestamptz default null)
 returns setof bigint

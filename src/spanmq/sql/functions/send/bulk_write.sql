@@ -3,8 +3,9 @@
 -- names visible, all at one instant. What it does not name, of tasks that failed or ran twice, never becomes a message.
 
 -- Reserves n ids for a task of the write (writer, epoch), which the first such call opens. One row for each run of ids
--- in one segment. Commit before the first row is written. No row: this epoch is published already, there is nothing to
--- write. Raises MQ062 as send does, 42501 too where the caller may not write into the log, MQ002 for an n out of range.
+-- in one segment. Commit before the first row is written. No row: this epoch is already published, and there is
+-- nothing to write. Raises MQ062 as send does, 42501 also if the caller may not write into the log, MQ002 for an n out
+-- of range.
 create or replace function spanmq_call.bulk_reserve(queue text, writer text, epoch bigint, n integer,
                                                     by_role text default null)
 returns table (write_id bigint, block_id bigint, log_table text, first_id bigint, last_id bigint,
@@ -54,8 +55,8 @@ begin
     end loop;
 end $$;
 
--- Notes that the rows of these blocks are written; returns how many rows they have.
--- Raises MQ050 if the write was closed meanwhile, MQ002 for headers that are not a JSON object.
+-- Records that the rows of these blocks are written, and returns the number of these rows. Raises MQ050 if the write
+-- was closed meanwhile, MQ002 for headers that are not a JSON object.
 create or replace function spanmq_call.bulk_seal(queue text, block_ids bigint[]) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -89,13 +90,13 @@ begin
     return sealed;
 end $$;
 
--- Makes the messages of these blocks visible, all at once, and notes in the ledger that (writer, epoch) is published.
--- Returns how many it made visible; -1 if that epoch was published before, with whichever blocks. An epoch without rows
--- has no write (write_id null). A writer with `records_all` records each of its epochs, also those: then one is refused
--- with MQ055 unless the one before it is recorded, and none is after it, since this database or the checkpoint was set
--- back to an earlier time; so is one that was published with another number of rows than `expected`. Raises MQ050,
--- and publishes nothing, if the write was closed; MQ002 if a block is not sealed
--- or misses a row (a crash empties unlogged queues).
+-- Makes the messages of these blocks visible, all at once, and records in the ledger that (writer, epoch) is
+-- published. Returns the number of messages that became visible, or -1 if the epoch was published before, with these
+-- or other blocks. An epoch without rows has no write (write_id null). A writer with `records_all` records each of its
+-- epochs, also those without rows. Then MQ055 is raised for an epoch if the one before it is not recorded, or a later
+-- one is: this database or the checkpoint was set back to an earlier time. MQ055 is also raised for an epoch that was
+-- published with another number of rows than `expected`. Raises MQ050, and publishes nothing, if the write was closed;
+-- MQ002 if a block is not sealed or misses a row (a crash empties unlogged queues).
 create or replace function spanmq_call.bulk_publish(
     queue text, writer text, epoch bigint, write_id bigint default null, block_ids bigint[] default '{}',
     records_all boolean default false, expected bigint default null
@@ -198,9 +199,9 @@ begin
                        and l.epoch = this_epoch);
 end $$;
 
--- Abandons a write: its rows never become messages, and its blocks are free. Returns how many messages the epoch had if
--- it was published already, which then stays published (engines also abort committed writes when the answer was lost);
--- otherwise null.
+-- Abandons a write: its rows never become messages, and its blocks are free. Returns null. If the epoch was already
+-- published, it stays published, and its number of messages is returned: an engine also aborts a committed write if
+-- the answer was lost.
 create or replace function spanmq_call.bulk_close(queue text, writer text, epoch bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare

@@ -187,7 +187,8 @@ begin
     return delay;
 end $$;
 
--- Sends a message and returns its id. delay: seconds, or the time, until it is visible. Raises MQ062 for a full one.
+-- Sends a message and returns its id. delay: the seconds until the message is visible, or the time at which it is.
+-- Raises MQ062 for a full queue.
 create or replace function spanmq_call.send(queue_name text, msg jsonb) returns setof bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 begin

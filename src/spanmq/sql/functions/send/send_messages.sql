@@ -4,32 +4,32 @@
 -- Lock order: the queue's row, the first time that it is sent with a priority or with limits -> its room -> groups of
 -- ordered sends, ascending -> deduplication, ascending. All to commit. Senders that ask for none of it wait for nobody.
 
--- Sends messages, all or none, and returns their ids in the order of the messages: of a duplicate that of the message
--- that was sent first. headers and dedup_ids are null, or hold one (or null) for each message; the rest is for all.
+-- Sends messages, all or none, and returns their ids in the order of the messages. For a duplicate, this is the id of
+-- the message that was sent first. headers and dedup_ids are null, or have one element (or null) for each message; the
+-- other arguments are for all messages.
 --   delay, expires_in   seconds from now; expires_in null: never. Later the message is dead-lettered, or dropped.
---   priority            0 to 9, higher first within what is visible
+--   priority            0 to 9; among visible messages, higher ones come first
 --   max_attempts        1 to 1000; null: as the queue's policy says
 --   dedup_for           seconds, up to 14 days, for which a dedup_id stands for the message that was sent first under
 --                       it
---   fingerprint         what all of it is sent as, up to 512 bytes: a dedup_id that was sent with another one is
---                       refused. null: not checked; ids
---                       with a fingerprint and ids without one are apart
---   dedup_until         null, or for how long a dedup_id stands for the message that was sent last under it, instead of
---                       dedup_for. settled: while the message is in the queue, whatever its delay and its attempts.
---                       started: until it is first received, and that is not before this transaction ends. It is kept
---                       in the header x-spanmq-dedup-id. Ids with dedup_until and ids without it are apart
---   on_duplicate        what becomes of a message whose dedup_id stands for another one, with dedup_until. keep: it is
---                       not sent, and the other's id returned. replace: the other is cancelled, as cancel() does.
---                       raise: MQ066 is raised
---   ordered             senders of one group (header x-pgmq-group, or none, which is one too) commit one after the
---                       other, so that
---                       ids are in the order of commit within it. Waits until an ordered sender of the same group has
---                       ended its
---                       transaction. 256 locks stand for all groups of a queue: two groups may happen to share one.
--- Raises MQ002 for what no message can have, such as headers that are not a JSON object, MQ062 for what a full queue
--- does not take (duplicates count as others do), MQ063 for a dedup_id with another fingerprint, MQ066 as on_duplicate
--- says; then nothing has changed. dedup_until raises MQ003 unless in READ COMMITTED. It waits for the end of
--- transactions that send with the same ids, and (started, or replace) of those that claim their messages.
+--   fingerprint         a text that identifies the contents, up to 512 bytes: a dedup_id that was sent with another
+--                       fingerprint is refused. null: not checked. An id with a fingerprint is not the same as this id
+--                       without one
+--   dedup_until         replaces dedup_for: a dedup_id stands for the last message that was sent under it. settled:
+--                       while the message is in the queue, whatever its delay and its attempts. started: until it is
+--                       first received, and that is not before this transaction ends. The id is kept in the header
+--                       x-spanmq-dedup-id. An id with dedup_until is not the same as this id without it
+--   on_duplicate        with dedup_until, for a message whose dedup_id stands for another message. keep: it is not
+--                       sent, and the id of the other message is returned. replace: the other message is cancelled, as
+--                       by cancel(). raise: MQ066 is raised
+--   ordered             senders of one group commit one after the other, so that within a group ids are in the order
+--                       of commit. Messages without the header x-pgmq-group are a group, too. Waits until an ordered
+--                       sender of the same group has ended its transaction. A queue has 256 locks for its groups, so
+--                       two groups may share one.
+-- Raises MQ002 for an invalid value, such as headers that are not a JSON object, MQ062 for a full queue (duplicates
+-- count like other messages), MQ063 for a dedup_id with another fingerprint, and MQ066 with on_duplicate raise: then
+-- nothing has changed. With dedup_until, raises MQ003 outside READ COMMITTED, and waits for the end of transactions
+-- that send with the same ids, and (started, or replace) of transactions that claim their messages.
 create or replace function spanmq_call.send_messages(
     queue text, messages jsonb[], headers jsonb[] default null, delay double precision default 0,
     priority integer default 0,

@@ -5,11 +5,12 @@
 -- what has waited long enough, locks it too. So what happens to a name at the same time happens one after the other,
 -- and the later transaction sees what the earlier one committed: a signal finds the wait, or the wait finds the signal.
 
--- Sends a message into the queue when the signal of this name comes, or `timeout` seconds from now; at once, if the
--- signal came before and is kept. Its header x-spanmq-signal has the name, and the body of the signal, or timed_out.
--- The three of the waiter are those of a leased message, whose handler waits: explain() of it shows the wait. Returns
--- the id of a message that was sent at once, else null. Raises MQ067 if another message waits for the name, MQ002 for a
--- name that is empty or has over 255 bytes, and what send() raises. Waits for transactions that have used the name.
+-- Sends a message into the queue when the signal of this name comes, or `timeout` seconds from now. If the signal came
+-- before and is kept, the message is sent at once. Its header x-spanmq-signal has the name and either the body of the
+-- signal or timed_out. waiter_queue, waiter_id and waiter_lease name the leased message whose handler waits: explain()
+-- of it shows the wait. Returns the id of a message that was sent at once, else null. Raises MQ067 if another message
+-- waits for the name, MQ002 for a name that is empty or has over 255 bytes, and what send() raises. Waits for
+-- transactions that have used the name.
 create or replace function spanmq_call.wait_for_signal(
     queue text, name text, message jsonb, timeout double precision, headers jsonb default null,
     waiter_queue text default null, waiter_id bigint default null, waiter_lease bigint default null
@@ -48,10 +49,10 @@ begin
 end $$;
 
 -- Sends the message that waits for the signal of this name, with the body in its header x-spanmq-signal, and returns
--- 'released'. If none waits, the signal is kept for the next wait, for keep_for seconds: 'kept', or 'replaced' if it
--- takes the place of one that was kept. Raises MQ002 for a name that is empty or has over 255 bytes and a body of over
--- 64 KB, and what send() raises. Waits for transactions that have used the name. With timed_out it ends the wait as its
--- time would, without a body, and keeps nothing: 'unknown' if none waits.
+-- 'released'. If no message waits, the signal is kept for the next wait, for keep_for seconds, and the result is
+-- 'kept', or 'replaced' if it takes the place of a kept one. Raises MQ002 for a name that is empty or has over 255
+-- bytes and a body of over 64 KB, and what send() raises. Waits for transactions that have used the name. With
+-- timed_out it ends the wait as its timeout would, without a body, and is never kept: 'unknown' if no message waits.
 create or replace function spanmq_call.signal(
     queue text, name text, body jsonb default null, keep_for double precision default 86400,
     timed_out boolean default false

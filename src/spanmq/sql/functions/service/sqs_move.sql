@@ -26,9 +26,9 @@ begin
         using errcode = 'MQ004', hint = 'Set the RedrivePolicy of SQS first.';
 end $$;
 
--- Starts to move messages of a dead-letter queue to the destination, or (null) to where each came from; returns null if
--- a task of that source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination that does not name
--- the source so, MQ002 for a rate out of range. Notifies the services.
+-- Starts to move messages of a dead-letter queue to the destination, or (null) each to the queue from which it came.
+-- Returns null if a task of this source runs. Deletes tasks that ended a month ago. Raises MQ004 for a destination
+-- that does not name the source so, MQ002 for a rate out of range. Notifies the services.
 create or replace function spanmq_call.start_sqs_move(
     source text, destination text, source_arn text, destination_arn text, to_move bigint, rate int default null,
     access_key_id text default null
@@ -108,9 +108,9 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select exists (select from spanmq_core.sqs_move m where m.status = 'RUNNING')
 $$;
 
--- Records a step: the number of messages that were moved; 0: the task is done; null: no message can be moved now, so
--- that other tasks come first for a second; with a failure it has failed. Returns the seconds until the next step is
--- due; null without a next step.
+-- Records a step of a task. moved is the number of messages that were moved; 0: the task is done; null: no message can
+-- be moved now, and other tasks come first for a second. With failure, the task has failed. Returns the seconds until
+-- the next step is due; null if there is none.
 create or replace function spanmq.note_sqs_move(
     handle text, moved bigint default null, failure text default null
 ) returns double precision
@@ -153,11 +153,12 @@ begin
     end if;
 end $$;
 
--- Moves messages that the caller holds under a lease, all or none, and returns the ids of those that were moved: those
--- of the source's RedrivePolicy into its dead-letter queue, or with a task's handle out of one. The messages array has
--- the bodies for the destination, for which they may be sealed; headers are copied; received says how often each was
--- received in this queue. Raises MQ062 as send_messages() does, MQ004 for queues of which none names the other, 42501
--- without the right to receive from the source and to send to the destination.
+-- Moves messages that the caller holds under a lease, all or none, and returns the ids of the moved messages. They are
+-- moved into the dead-letter queue that the source's RedrivePolicy names, or, with the handle of a task, out of a
+-- dead-letter queue. The messages array has the bodies for the destination, which may be sealed for it. Headers are
+-- copied. received has the number of receives of each message in this queue. Raises MQ062 as send_messages() does,
+-- MQ004 for queues of which none names the other, 42501 without the right to receive from the source and to send to
+-- the destination.
 create or replace function spanmq.move_sqs_messages(
     source text, destination text, lease_id bigint, msg_ids bigint[], messages jsonb[], received bigint[],
     expires_in double precision,

@@ -1,7 +1,7 @@
 -- Functions on messages by their ids: delete, archive, set_vt, ack, cancel, purge; and peek, which changes nothing.
 
--- Deletes a message, whichever receiver has read it (PGMQ's interface has no token: ack has). False if it isn't in the
--- queue.
+-- Deletes a message, whichever receiver has read it, because PGMQ's interface has no token of a lease; ack() has one.
+-- False if it is not in the queue.
 create or replace function spanmq_call.delete(queue_name text, msg_id bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -158,8 +158,8 @@ begin
         this.queue_id, spanmq_core.hide_until(this, msg_ids, until), until, true);
 end $$;
 
--- Hides messages for vt seconds, or until vt, or shows them at once. They leave the lease that they were in; read_ct
--- stays.
+-- Hides messages for vt seconds or until the time vt; with 0 or a time in the past they are visible at once. The
+-- messages leave their lease. read_ct does not change.
 create or replace function spanmq_call.set_vt(
     queue_name text, msg_id bigint, vt integer
 ) returns setof pgmq.message_record
@@ -211,9 +211,9 @@ begin
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), msg_ids, vt);
 end $$;
 
--- Settles messages of a lease: they are done and leave the queue. One row for each distinct id, ascending: acked, or
--- stale if this lease doesn't hold it any more; a stale message is left alone. An expired lease still holds the
--- messages that no other receiver has taken.
+-- Settles messages of a lease: they are done and leave the queue. Returns one row for each distinct id, ascending. Its
+-- outcome is acked, or stale if the lease no longer holds the message. A stale message is not changed. An expired
+-- lease still holds the messages that no other receiver has taken.
 create or replace function spanmq_call.ack(
     queue text, lease_id bigint, msg_ids bigint[]
 ) returns table (msg_id bigint, outcome text)
@@ -268,9 +268,9 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, gone, '{}'::bigint[], 'acked');
 end $$;
 
--- Cancels messages. One row for each distinct id: cancelled; cancelling (a receiver holds it: its worker ends the
--- handler, and the message ends when the handler has, or when its lease ends; an ack that comes before counts); or
--- unknown.
+-- Cancels messages. Returns one row for each distinct id: cancelled, cancelling or unknown. cancelling: a receiver
+-- holds the message. Its worker ends the handler, and the message ends with the handler or with the lease. If an ack
+-- comes before, the message is acked.
 create or replace function spanmq_call.cancel(queue text, msg_ids bigint[]) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare

@@ -85,12 +85,12 @@ begin
         from (select distinct id from unnest(msg_ids) id where id is not null) a order by a.id;
 end $$;
 
--- Returns messages to the queue with a failure. They are visible again after retry_in seconds, or the backoff of their
--- category or queue; those whose attempts are used up, or whose category is not tried again (PERMANENT and BUSINESS,
--- unless set otherwise), become dead letters. One row for each distinct id, ascending: retrying, dead or stale. In an
--- ordered queue, what is leased of the same group behind such a message is released too, and its attempt does not
--- count. With a retry_in and no category it is tried again whatever the rules say. Raises MQ002 for a lease that is
--- none, an unknown category or a negative retry_in.
+-- Returns messages to the queue with a failure. They are visible again after retry_in seconds, or after the backoff of
+-- their category or queue. A message becomes a dead letter if its attempts are used up, or if its category is not
+-- tried again (PERMANENT and BUSINESS, unless set otherwise). Returns one row for each distinct id, ascending:
+-- retrying, dead or stale. In an ordered queue, leased messages of the same group that come after such a message are
+-- released too, and their attempt does not count. With retry_in and no category, the message is tried again whatever
+-- the rules of categories are. Raises MQ002 for a lease that is none, an unknown category or a negative retry_in.
 create or replace function spanmq_call.nack(
     queue text, lease_id bigint, msg_ids bigint[], error text default null, category text default null,
     retry_in double precision default null, error_class text default null, traceback text default null,
@@ -196,9 +196,9 @@ begin
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'released');
 end $$;
 
--- Extends a lease to at least `seconds` from now on, and never shortens it. Returns the number of its messages; 0: the
--- lease is stale, because all of its messages were settled or received by other receivers. An expired lease is extended
--- for the messages that no other receiver has received.
+-- Extends a lease to at least `seconds` from now on, and never shortens it. Returns the number of its messages. 0: the
+-- lease is stale, because all of its messages were settled, or received by other receivers. An expired lease is
+-- extended for the messages that no other receiver has received.
 create or replace function spanmq_call.extend(queue text, lease_id bigint, seconds double precision) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
@@ -239,9 +239,9 @@ begin
     return held + held_later;
 end $$;
 
--- Holds these messages of a lease for `seconds` from now on, longer or shorter than before; the others of the lease
--- stay as they were. They stay in the lease, so whatever settles or extends it finds them. One row for each distinct
--- id, ascending: held or stale. Raises MQ002 for a lease that is none and for no seconds.
+-- Holds these messages of a lease for `seconds` from now on, longer or shorter than before. They stay part of the
+-- lease, so calls that settle or extend it find them. The other messages of the lease do not change. One row for each
+-- distinct id, ascending: held or stale. Raises MQ002 for a lease that is none and for no seconds.
 create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
 returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$

@@ -1,9 +1,9 @@
 -- Waiting until messages are settled, and what their handlers returned.
 
--- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60), and
--- returns the channel to listen to. Each settlement notifies it then; its payload is a range of ids that holds those
--- that were settled. Messages that leave the queue in other ways (an expiry, a pop, a purge) are not notified: call
--- unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
+-- Announces that a session waits for messages of this queue to be settled, for this number of seconds (at most 60),
+-- and returns the channel to listen to. Until then each settlement notifies the channel. The payload is a range of ids
+-- that includes those of the settled messages. Messages that leave the queue in other ways (an expiry, a pop, a purge)
+-- are not notified: call unsettled() from time to time. Raises MQ002 for seconds that are null or out of range.
 create or replace function spanmq_call.await_settled(queue text, seconds double precision default 30) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '20ms' as $$
 declare
@@ -73,10 +73,10 @@ begin
         expires_at = excluded.expires_at;
 end $$;
 
--- Acks messages of a lease and stores the results of their handlers, as store_result() does: results[i] is that of
--- msg_ids[i]. One row for each id, as ack() returns them; nothing is stored for a stale one. If one result can't be
--- stored, nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that
--- are not as many as the results.
+-- Acks messages of a lease and stores the results of their handlers, as store_result() does. results[i] is the result
+-- of msg_ids[i]. Returns rows as ack() does; for a stale message no result is stored. If one result can't be stored,
+-- nothing is acked. Raises MQ002 as ack() and store_result() do, and for ids that are null or repeated, or that are
+-- not as many as the results.
 create or replace function spanmq_call.ack_with_results(
     queue text, lease_id bigint, msg_ids bigint[], results jsonb[], keep_for double precision default 3600
 ) returns table (msg_id bigint, outcome text)

@@ -31,8 +31,9 @@ end $$;
 --   dead         among the dead letters
 --   completed    acked, archived or deleted (PGMQ's word for done); for as long as its row is in the log, or the
 --                archive has it
---   cancelled    cancelled; expired: it expired, where the policy drops such messages; discarded: it was discarded as a
---                dead letter; each for as long as its row is in the log
+--   cancelled    cancelled, for as long as its row is in the log
+--   expired      expired, if the policy drops such messages; for as long as its row is in the log
+--   discarded    discarded as a dead letter; for as long as its row is in the log
 --   unknown      never sent, purged (as a dead letter too), or completed or cancelled long ago
 -- explain() has the reasons for which a pending message waits.
 create or replace function spanmq_call.state(queue text, msg_id bigint) returns text

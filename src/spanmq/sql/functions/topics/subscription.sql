@@ -59,15 +59,16 @@ begin
     end loop;
 end $$;
 
--- Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in transactions
--- that commit after this one, by any function, with their delay, priority, group, expiry and attempts. waiting: also
--- those that are unsettled there now. since: also those that were sent since then, settled or not, as far as the log
--- has them (-infinity: all that it has), without their priority; since_id: those with this id or a higher one. Waits
--- for the transactions that have sent and are still open (MQ061 if one does not end), and keeps senders waiting until
--- this one ends: commit it soon. An existing subscription with this name and queue is left unchanged, with a notice.
--- Raises MQ060 for a name that is another queue's and for a subscription of a subscription, MQ064 if the log does not
--- have all since then, MQ002 for more than one of waiting, since and since_id, and for a since_id below 1 or behind the
--- next message, MQ003 outside READ COMMITTED; 42P01 if the queue does not exist, 42501 without manage on all queues.
+-- Creates the queue `name`, which gets every message of `queue` from now on: all messages that are sent in
+-- transactions that commit after this one, by any function, with their delay, priority, group, expiry and attempts.
+-- With waiting, also the messages that are not settled now. With since, also the messages that were sent since then,
+-- settled or not, without their priority (-infinity: all that the log has). With since_id, also the messages with this
+-- id or a higher one. Waits for the transactions that have sent and are still open (MQ061 if one does not end), and
+-- keeps senders waiting until this one ends: commit it soon. An existing subscription with this name and queue is left
+-- unchanged, with a notice. Raises MQ060 for a name that is another queue's and for a subscription of a subscription,
+-- MQ064 if the log no longer has all of these messages, MQ002 for more than one of waiting, since and since_id, and
+-- for a since_id below 1 or above the id of the next message, MQ003 outside READ COMMITTED; 42P01 if the queue does
+-- not exist, 42501 without manage on all queues.
 create or replace function spanmq_call.create_subscription(
     name text, queue text, waiting boolean default false, since timestamptz default null, since_id bigint default null
 ) returns void

@@ -43,8 +43,8 @@ begin
     end if;
 end $$;
 
--- Needs manage on all queues, because a binding copies what other roles send. Not by EXECUTE on this function: programs
--- written for PGMQ grant that on all functions of this schema.
+-- Binds a queue to a pattern. Needs manage on all queues, because a binding copies messages that other roles send.
+-- EXECUTE on this function is not enough, because programs written for PGMQ grant it on all functions of this schema.
 create or replace function spanmq_call.bind_topic(pattern text, queue_name text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_generic_plan as $$
 declare

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from tests.patience import wait_until
 from tests.sql.conformance.listening import listening
 from tests.sql.queue import Connection, change_state, column, one, rows
 from tests.sql.race.sessions import Race
@@ -317,6 +318,39 @@ def test_clock_that_was_set_back_neither_silences_nor_wakes_for_ever(
     forget_last(session)
     rows(session, SENDS["send"])
     assert listener.heard(session) == []
+
+
+@pytest.mark.parametrize("behind", [970, 29_000])
+def test_process_waits_by_a_clock_that_is_ahead_of_the_senders(
+    session: Connection, listener: Process, behind: int
+) -> None:
+    wait(session)
+    session.execute(
+        "select setval(c, ((v >> 20) + %(behind)s) << 20 | ((v + %(behind)s) & 1048575))"
+        " from spanmq_core.listener, to_regclass('spanmq_core.bell_' || bell) c, pg_sequence_last_value(c) v",
+        {"behind": behind},
+    )
+    rows(session, SENDS["send"])
+    assert listener.heard(session) == [WOKEN]
+
+
+def test_process_that_announces_itself_while_a_sender_searches_is_woken(race: Race) -> None:
+    process, sender = race.begun(), race.open()
+    register = "select channel from spanmq.await_messages(array[%s], %s)"
+    channel = race.main.value(register, race.queue, KEY)
+    poll = "select ready from spanmq.poll(%s)"
+    race.main.rows(poll, KEY)
+    bell = race.main.value("select bell from spanmq_core.listener")
+    # The sender reads the clock, and then waits for this lock with its look at the bell.
+    process.rows(f"alter sequence spanmq_core.bell_{bell} owner to current_user")
+    sent = sender.waiting("select pgmq.send(%s, '1')", race.queue)
+    now = race.main.value("select clock_timestamp()")
+    wait_until(lambda: race.main.value("select clock_timestamp() > %s + interval '1 ms'", now))
+    with listening(race.dsn, channel) as listener:
+        assert process.column(poll, KEY) == [[]]
+        process.commit()
+        sent.rows()
+        assert listener.heard(race.main.connection) == [(channel, str(race.queue_id))]
 
 
 def test_both_kinds_of_notification_go_side_by_side(session: Connection, listener: Process) -> None:

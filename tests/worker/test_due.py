@@ -18,7 +18,7 @@ DUE_SECONDS = 2.0
 WAITS = (
     "select count(*) = 1 from spanmq_core.listener l"
     " cross join pg_sequence_last_value(('spanmq_core.bell_' || l.bell)::regclass) state"
-    " where state > 0 and state & 1048575 = ((state >> 20) - 1000) & 1048575"
+    " where state > 0 and state & 1048575 = ((state >> 20) - 60000) & 1048575"
 )
 
 

@@ -7,18 +7,27 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from tests.patience import WAIT_SECONDS
+from tests.client.concurrency import until
+from tests.patience import WAIT_SECONDS, wait_until
 from tests.schemas import qualified
-from tests.worker.running import working
+from tests.worker.running import waiting_for_a_lock, working
+from tests.worker.test_due import WAITS
 
 import spanmq
 from spanmq import Client, Message
 from spanmq.client import polling
+from spanmq.worker.event import MessageHandled, MessagesReceived
 from spanmq.worker.observing import reporting
 
 IDLE_CALLS = ("poll", "await_messages", "report_worker")
 # A session looks what the database holds, receives nothing and acks nothing; that of notifications listens.
 OPENING = 3
+WAITING_POLL, WAITING_PASS_ON = waiting_for_a_lock("poll"), waiting_for_a_lock("pass_on")
+# The bell of the worker was rung so long ago that it may be rung again.
+RINGS_AGAIN = (
+    "select ((extract(epoch from clock_timestamp()) * 1000)::bigint - state) & 1048575 > 50 from spanmq_core.listener l"
+    " cross join pg_sequence_last_value(('spanmq_core.bell_' || l.bell)::regclass) state"
+)
 
 
 class Queries:
@@ -126,6 +135,44 @@ def test_worker_without_a_free_slot_passes_messages_on(client: Client, database:
                 transaction.send("orders", 2)
         assert one.outcomes(5) == ["acked"] * 5
         assert two.outcomes(5) == ["acked"] * 5
+
+
+def test_worker_whose_slots_filled_during_a_poll_is_woken_again(
+    client: Client, database: str, observer: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It polls only after a receive, and when it has a free slot again.
+    monkeypatch.setattr(polling, "HEARD_FIRST_SECONDS", 3_600.0)
+    are_free = threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.body == "long":
+            are_free.wait(WAIT_SECONDS)
+
+    with (
+        psycopg.connect(database) as other,
+        working(database, handle, concurrency=2, poll_interval=3_600.0) as record,
+    ):
+        until(observer, WAITS)
+        other.execute("lock table spanmq_core.policy in access exclusive mode")
+        client.send("orders", "short")
+        record.wait(MessageHandled)
+        wait_until(lambda: observer.execute(WAITING_POLL.encode()).fetchone())
+        until(observer, RINGS_AGAIN)
+        client.send_batch("orders", ["long", "long"])
+        record.wait(MessagesReceived, 2)
+        until(observer, RINGS_AGAIN)
+        client.send("orders", "for another")
+        wait_until(lambda: observer.execute(WAITING_PASS_ON.encode()).fetchone())
+        # The server may have the poll or this call last.
+        client.ack(client.receive("orders"))
+        other.rollback()
+        wait_until(
+            lambda: not observer.execute(f"{WAITING_POLL} union all {WAITING_PASS_ON}".encode()).fetchone()
+        )
+        are_free.set()
+        until(observer, WAITS)
+        client.send("orders", "short")
+        record.wait(MessagesReceived, 3)
 
 
 def test_new_session_makes_its_first_calls_before_a_message_waits_for_it(

@@ -101,8 +101,6 @@ class Poller:
         """Wake other processes for queues with messages left; put those without any."""
         left = set(queues)
         numbers = {number: name for number, name in self._registration.names.items() if name in left}
-        if is_busy:
-            self._is_announced = False
         if self._registration.channel is not None:
             self.inbox.begin(self._pass_on(numbers, is_busy=is_busy), "passing on")
 
@@ -118,6 +116,7 @@ class Poller:
                 self._is_wanted.clear()
                 self._received.clear()
                 waits = self._is_heard and self._has_room.is_set()
+                self._is_announced = waits
                 call = self._registration.poll(waits=waits)
                 try:
                     if self._registration.is_due:
@@ -138,7 +137,6 @@ class Poller:
                     await asyncio.sleep(0 if failures == 1 else backoff(failures))
                     continue
                 failures = 0
-                self._is_announced = waits
                 for name in [*self._registration.queues(polled.ready), *self._unknown]:
                     if name not in self._received:
                         self.inbox.put(QueueReady(name, is_woken=False))
@@ -220,6 +218,11 @@ class Poller:
             for number, name in queues.items():
                 if number not in left:
                     self.inbox.put(QueueEmpty(name))
+        if is_busy:
+            # The server may have had a poll before it that began while it was under way.
+            self._is_announced = False
+            if self._has_room.is_set():
+                self.poll_soon()
 
 
 async def _run(call: Call[Result], client: AsyncClient) -> Result:

@@ -250,7 +250,8 @@ language plpgsql as $$
 declare
     now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
 begin
-    perform setval(('spanmq_core.bell_' || bell)::regclass, now_ms << 20 | ((now_ms - 1000) & 1048575));
+    -- As if rung a minute before, longer than any sender's time is behind: see ring().
+    perform setval(('spanmq_core.bell_' || bell)::regclass, now_ms << 20 | ((now_ms - 60000) & 1048575));
 end $$;
 
 create or replace function spanmq_core.silence(bell int) returns void
@@ -261,7 +262,8 @@ end $$;
 
 -- Wakes one process that waits for messages of this queue, at the commit, beginning the search at random: not one that
 -- was rung less than 50 ms before. Returns whether one was found. A ring does not prolong an announcement: a dead
--- process is not rung for longer than 30 seconds. Times in the future (the clock was set back) count as past.
+-- process is not rung for longer than 30 seconds. An announcement may be later than `now_ms`: its process made it after
+-- this transaction had read the clock. More than 30 seconds later, the clock was set back: that counts as past.
 create or replace function spanmq_core.ring(this_queue int, bells bigint, but int default null) returns boolean
 language plpgsql as $$
 declare
@@ -280,7 +282,7 @@ begin
         number := (first + bit_count((lowest - 1)::bit(64))::int) % 62;
         continue when number = but;
         state := pg_sequence_last_value(('spanmq_core.bell_' || number)::regclass);
-        if state >> 20 between now_ms - 30000 and now_ms and (now_ms - state) & 1048575 >= 50 then
+        if abs((state >> 20) - now_ms) <= 30000 and (now_ms - state) & 1048575 >= 50 then
             channel := (select l.channel from spanmq_core.listener l where l.bell = number);
             if channel is not null then
                 perform setval(('spanmq_core.bell_' || number)::regclass, (state >> 20 << 20) | (now_ms & 1048575));
@@ -316,7 +318,7 @@ begin
     end if;
 end $$;
 
--- Whether a process waits for messages of this queue.
+-- Whether a process waits for messages of this queue, by the times of ring().
 create or replace function spanmq_core.is_awaited(this spanmq_core.queue) returns boolean
 language plpgsql as $$
 declare
@@ -325,7 +327,7 @@ begin
     return this.bells <> 0 and exists (
         select from generate_series(0, 61) n
         where this.bells >> n & 1 = 1
-        and pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20 between now_ms - 30000 and now_ms);
+        and abs((pg_sequence_last_value(('spanmq_core.bell_' || n)::regclass) >> 20) - now_ms) <= 30000);
 end $$;
 
 -- For transactions that are about to take messages out of a queue that orders or limits: other messages may have waited

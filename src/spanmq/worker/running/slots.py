@@ -139,11 +139,14 @@ class ThreadSlots:
 
     def take_back(self) -> list[Job]:
         """Remove and return the jobs that no slot has begun."""
-        jobs = []
+        taken: list[Job | None] = []
         with contextlib.suppress(Empty):
             while True:
-                if (job := self._jobs.get_nowait()) is not None:
-                    jobs.append(job)
+                taken.append(self._jobs.get_nowait())
+        jobs = [job for job in taken if job is not None]
+        # The ends of idle threads, which `stop` has put.
+        for _ in range(len(taken) - len(jobs)):
+            self._jobs.put(None)
         return jobs
 
     def running(self) -> Iterator[tuple[Slot, Job, float]]:

@@ -217,20 +217,33 @@ begin
 end $$;
 
 -- The same for receive(), of messages that it has leased: with the lease, and the slot in which each is: one of `slots`
--- parts of the ids.
+-- parts of the ids. In the order of msg_id if `sorted`, else in that of the ids. Reads `later` itself: through
+-- `unsettled`, PostgreSQL 16 reads all rows of the queue.
 create or replace function spanmq_core.fetch_leased(
     this_queue int, ids bigint[], until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof spanmq.leased_message
 language plpgsql rows 100 as $$
 declare
-    per_slot int := ceil(cardinality(ids) / slots::numeric);
+    rows record;
 begin
-    return query
-        select f.*, lease, ((w.place - 1) / per_slot + 1)::int, f.read_ct, f.headers->>'x-pgmq-group',
-               case when f.read_ct > 1 then spanmq_core.last_error(this_queue, f.msg_id) end
-        from spanmq_core.fetch(this_queue, ids, until, sorted) f
-        join unnest(ids) with ordinality w (id, place) on w.id = f.msg_id
-        order by case when sorted then f.msg_id else w.place end;
+    select array_agg(l.msg_id) as ids, array_agg(l.attempts) as attempts, max(l.last_read_at) as read_at,
+           min(l.msg_id) as first_id, max(l.msg_id) as last_id
+        into rows
+        from spanmq_core.later l where l.queue_id = this_queue and l.msg_id = any (fetch_leased.ids);
+    if rows.ids is not null then
+        return query execute format(
+            'select l.msg_id, u.attempts, l.enqueued_at, $3, $4, l.message, l.headers, $5,'
+            '       ((w.place - 1) / $6 + 1)::int, u.attempts,'
+            '       l.headers->>''x-pgmq-group'','
+            '       case when u.attempts > 1 then spanmq_core.last_error($9, l.msg_id) end'
+            ' from unnest($1, $2) u (id, attempts)'
+            ' join unnest($7) with ordinality w (id, place) on w.id = u.id'
+            ' cross join lateral (select l.* from spanmq_core.%I l where l.msg_id = u.id offset 0) l'
+            ' order by case when $8 then u.id else w.place end',
+            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
+            using rows.ids, rows.attempts, rows.read_at, until, lease, ceil(cardinality(ids) / slots::numeric)::int,
+                  ids, sorted, this_queue;
+    end if;
 end $$;
 
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz

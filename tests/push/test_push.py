@@ -89,7 +89,7 @@ def test_requests_are_signed_and_their_answers_settle_the_messages(
 def test_private_addresses_and_silent_endpoints_fail_the_message(
     client: Client, database: str, hook: Hook
 ) -> None:
-    client.queues.set_policy("orders", backoff_base=600)
+    client.queues.set_policy("orders", backoff_base=600, jitter=False)
     urls = [
         hook.url,
         hook.url.replace("127.0.0.1", "localhost"),
@@ -168,7 +168,7 @@ def test_endpoint_that_is_down_holds_only_its_own_group(
     options = ("--endpoints", str(path))
     done = push(database, *options)
     assert (done.code, "the queue orders is not ordered" in done.err) == (1, True)
-    client.queues.set_policy("orders", ordered=True, backoff_base=600)
+    client.queues.set_policy("orders", ordered=True, backoff_base=600, jitter=False)
     sent = {group: client.send_batch("orders", [group] * 3, group=group) for group in "abc"}
     hook.answers = [500]
     assert push(database, *options).code == 0

@@ -59,7 +59,7 @@ def test_outcome_is_settled_soon_when_its_slot_is_idle(client: Client, database:
 
 
 def test_failure_is_settled_soon_although_other_messages_wait(client: Client, database: str) -> None:
-    client.queues.set_policy("orders", backoff_base=3600)
+    client.queues.set_policy("orders", backoff_base=3600, jitter=False)
     client.send_batch("orders", range(COUNT))
     with held_up_at(database, LAST) as record:
         # And with it what was handled before it.

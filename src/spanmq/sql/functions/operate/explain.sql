@@ -66,7 +66,7 @@ begin
         select * from spanmq_core.explain_queue(this, run, policy, at_, ahead);
     if not found then
         return query select * from spanmq_core.explain_visible(
-            this, run, spanmq_core.regards_groups(policy), cardinality(ahead), met = 'alone');
+            run, spanmq_core.regards_groups(policy), cardinality(ahead), met = 'alone');
     end if;
     return query select * from spanmq_core.explain_workers(this, at_);
 end $$;
@@ -516,7 +516,7 @@ end $$;
 
 -- A message that receives of this moment return. A row.
 create or replace function spanmq_core.explain_visible(
-    this spanmq_core.queue, run spanmq_core.unsettled, in_groups boolean, ahead int, is_alone boolean
+    run spanmq_core.unsettled, in_groups boolean, ahead int, is_alone boolean
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 begin

@@ -12,6 +12,8 @@ from bench.harness.run import Run
 
 # As in the article on readers that overlap: three, each for two minutes, unless the phase is shorter.
 READERS, READER_SECONDS = 3, 120.0
+# Times as long as a count took.
+READER_PAUSES = 10
 KILL_EVERY_SECONDS = 8.0
 # The shares of a phase before something happens to the server, and until its connections are free again.
 BEFORE_SHARE, HELD_SHARE = 0.25, 0.5
@@ -35,7 +37,11 @@ def idle_in_transaction(run: Run, seconds: float) -> None:
 
 
 def overlapping_readers(run: Run, seconds: float) -> None:
-    """Count the queue's messages each second in snapshots, of which there is always an old one."""
+    """Count the queue's messages again and again in snapshots, of which there is always an old one.
+
+    A reader pauses for a second, or for READER_PAUSES times as long as its last count took: what is measured is the
+    effect of its snapshot, and three sessions that do nothing but count would leave no processor to anything else.
+    """
     stopped = threading.Event()
 
     def read(delay: float, lasting: float) -> None:
@@ -44,8 +50,11 @@ def overlapping_readers(run: Run, seconds: float) -> None:
             with psycopg.connect(run.dsn) as connection:
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 ended_at = time.monotonic() + lasting
-                while time.monotonic() < ended_at and not stopped.wait(1.0):
+                took = 0.0
+                while time.monotonic() < ended_at and not stopped.wait(max(1.0, READER_PAUSES * took)):
+                    began_at = time.monotonic()
                     connection.execute(f"select count(*) from {run.table}".encode())
+                    took = time.monotonic() - began_at
 
     lasting = min(READER_SECONDS, seconds * 0.75)
     readers = [

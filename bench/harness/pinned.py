@@ -59,15 +59,23 @@ def look(run: Run, connection: psycopg.Connection[tuple[float, float]]) -> Look:
 
 
 @contextmanager
-def looking(run: Run, looks: list[Look]) -> Iterator[None]:
-    """Look again and again during a block, and at its end."""
+def looking(run: Run, seen: Pinned, phase: str, path: Path) -> Iterator[None]:
+    """Look again and again during a block, and at its end, and write down at once what was seen."""
     stopped = threading.Event()
 
     def again() -> None:
-        with psycopg.connect(run.dsn, autocommit=True) as connection:
+        with psycopg.connect(run.dsn, autocommit=True) as connection, path.open("a") as file:
+
+            def once() -> None:
+                now = look(run, connection)
+                getattr(seen, phase).append(now)
+                print(
+                    json.dumps({"system": seen.system, "phase": phase, **asdict(now)}), file=file, flush=True
+                )
+
             while not stopped.wait(LOOK_SECONDS):
-                looks.append(look(run, connection))
-            looks.append(look(run, connection))
+                once()
+            once()
 
     thread = threading.Thread(target=again)
     thread.start()
@@ -82,16 +90,17 @@ def measure(system: str, options: argparse.Namespace) -> Pinned:
     """Run one system."""
     seen = Pinned(system)
     seconds = options.minutes * 60
+    path = options.folder / "looks.jsonl"
     with started(system, options.rate, options.workers, options.dsn) as run:
         time.sleep(WARM_UP_SECONDS)
-        with looking(run, seen.clean):
+        with looking(run, seen, "clean", path):
             time.sleep(min(CLEAN_SECONDS, seconds / 4))
-        with looking(run, seen.pinned):
+        with looking(run, seen, "pinned", path):
             holder = threading.Thread(target=idle_in_transaction, args=(run, seconds))
             holder.start()
             overlapping_readers(run, seconds)
             holder.join()
-        with looking(run, seen.after):
+        with looking(run, seen, "after", path):
             ended_at = time.monotonic() + BACK_SECONDS
             while time.monotonic() < ended_at and not is_back(seen):
                 time.sleep(LOOK_SECONDS)
@@ -138,17 +147,11 @@ def plot(path: Path, measured: Sequence[Pinned]) -> None:
 
 
 def write(folder: Path, measured: Sequence[Pinned], options: argparse.Namespace) -> None:
-    """Write the table, the looks and the plot."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the table and the plot."""
     what = f"{options.rate} jobs a second, {options.workers} workers, {options.minutes:g} minutes"
     head = [f"{what}, load average {os.getloadavg()[0]:.1f} at the end", ""]
     lines = [*head, *table(measured, options.rate)]
     (folder / "table.md").write_text("\n".join(lines) + "\n")
-    with (folder / "looks.jsonl").open("w") as file:
-        for seen in measured:
-            for phase in ("clean", "pinned", "after"):
-                for each in getattr(seen, phase):
-                    print(json.dumps({"system": seen.system, "phase": phase, **asdict(each)}), file=file)
     plot(folder / "plot.svg", measured)
     print("\n".join(lines))
 
@@ -165,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.systems.split(",")) - set(SYSTEMS):
         parser.error(f"unknown systems: {', '.join(sorted(unknown))}, of {', '.join(SYSTEMS)}")
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / "looks.jsonl").unlink(missing_ok=True)
     with ending_in_good_order():
         measured = [measure(system, options) for system in options.systems.split(",")]
     write(options.folder, measured, options)

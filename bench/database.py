@@ -79,6 +79,16 @@ class Database:
         """Count the messages in the queue, leased ones included."""
         return self.number(f"select queue_length from pgmq.metrics('{QUEUE}')")
 
+    def state_bytes(self) -> int:
+        """Return the size of what changes with each delivery, with its indexes: of PGMQ's queue its table."""
+        return self.number(
+            "select sum(pg_total_relation_size(oid)) from pg_class"
+            " where relname = any ('{state,later,bound,upkeep,segment}')"
+            " and relnamespace = 'spanmq_core'::regnamespace"
+            if self.ours
+            else f"select pg_total_relation_size('pgmq.q_{QUEUE}')"
+        )
+
     def maintain(self) -> int:
         """Do all the housekeeping there is, and return how many steps it took."""
         with self.connect() as connection:

@@ -15,6 +15,7 @@ from bench.cases import (
     million,
     ordered,
     settling,
+    size,
     snapshot,
     soak,
     subscription,
@@ -54,4 +55,4 @@ def beside_each_other(plan: Plan) -> tuple[Experiment, ...]:
 
 def soak_experiments(plan: Plan) -> tuple[Experiment, ...]:
     """Return the experiments of a soak."""
-    return soak.experiments(plan)
+    return (*soak.experiments(plan), *size.experiments(plan))

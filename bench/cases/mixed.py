@@ -151,11 +151,7 @@ class _Sampler:
         began_at = time.monotonic()
         for number in range(1, count + 1):
             time.sleep(max(0.0, began_at + number * seconds - time.monotonic()))
-            size = self.database.number(
-                "select sum(pg_total_relation_size(oid)) from pg_class where relname = any"
-                " ('{state,later,bound,upkeep,segment}') and relnamespace = 'spanmq_core'::regnamespace"
-            )
-            self.megabytes.append(size / 1e6)
+            self.megabytes.append(self.database.state_bytes() / 1e6)
             self.claim_ms.append(self._claim_ms())
 
     def _claim_ms(self) -> float:

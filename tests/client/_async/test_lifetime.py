@@ -39,10 +39,8 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     database: str,
     spanmq_server: str,
     client: AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("spanmq.client._async.pool.RECONNECT_SECONDS", 0.1)
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     await client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:

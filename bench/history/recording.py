@@ -174,20 +174,26 @@ class Recording:
         return got
 
     @contextmanager
-    def transaction(self, link: object) -> Iterator[None]:
-        """Have the calls of a link in a block happen with it, or not at all."""
-        self._open[link] = []
+    def transaction(self, link: object) -> Iterator[list[Pending]]:
+        """Have the calls of a link in a block happen with it, or not at all; yield them, to be ended after the commit.
+
+        In a block within another one, they happen with that one.
+        """
+        outer = self._open.get(link)
+        calls = self._open[link] = []
         try:
-            yield
+            yield calls
         except BaseException:
-            for pending in self._open.pop(link):
+            for pending in calls:
                 pending.fail()
             raise
-
-    def committed(self, link: object) -> None:
-        """Write the answers of a transaction."""
-        for pending in self._open.pop(link):
-            pending.end()
+        else:
+            if outer is not None:
+                outer += calls
+        finally:
+            del self._open[link]
+            if outer is not None:
+                self._open[link] = outer
 
 
 def _database(link: object) -> str | None:
@@ -199,6 +205,13 @@ def _database(link: object) -> str | None:
 def _is_committed(link: ConnectionLink | AsyncConnectionLink) -> bool:
     """Return whether a call was a transaction of its own."""
     return bool(link.connection.info.transaction_status == TransactionStatus.IDLE)
+
+
+def _begins(link: Any) -> bool:
+    """Return whether a block of this link is a transaction, not a savepoint in one of the caller's."""
+    if isinstance(link, PoolLink | AsyncPoolLink):
+        return True
+    return bool(link.connection.autocommit and _is_committed(link))
 
 
 def _run(recording: Recording, run: Any) -> Any:
@@ -231,21 +244,25 @@ def _run_async(recording: Recording, run: Any) -> Any:
 
 def _transaction(recording: Recording, begin: Any) -> Any:
     @contextmanager
-    def recorded(pool: Any) -> Iterator[Any]:
-        with begin(pool) as link, recording.transaction(link):
-            yield link
-        recording.committed(link)
+    def recorded(link: Any) -> Iterator[Any]:
+        begins = _begins(link)
+        with begin(link) as within, recording.transaction(within) as calls:
+            yield within
+        for pending in calls if begins else ():
+            pending.end()
 
     return recorded
 
 
 def _transaction_async(recording: Recording, begin: Any) -> Any:
     @asynccontextmanager
-    async def recorded(pool: Any) -> AsyncIterator[Any]:
-        async with begin(pool) as link:
-            with recording.transaction(link):
-                yield link
-        recording.committed(link)
+    async def recorded(link: Any) -> AsyncIterator[Any]:
+        begins = _begins(link)
+        async with begin(link) as within:
+            with recording.transaction(within) as calls:
+                yield within
+        for pending in calls if begins else ():
+            pending.end()
 
     return recorded
 
@@ -260,9 +277,9 @@ def recording(folder: Path, client: str, queue: str, database: str | None = None
         own = Recording(recorder, queue, database)
         for link in (PoolLink, ConnectionLink):
             stack.enter_context(patch.object(link, "run", _run(own, link.run)))
+            stack.enter_context(patch.object(link, "transaction", _transaction(own, link.transaction)))
         for async_link in (AsyncPoolLink, AsyncConnectionLink):
             stack.enter_context(patch.object(async_link, "run", _run_async(own, async_link.run)))
-        stack.enter_context(patch.object(PoolLink, "transaction", _transaction(own, PoolLink.transaction)))
-        begin = AsyncPoolLink.transaction
-        stack.enter_context(patch.object(AsyncPoolLink, "transaction", _transaction_async(own, begin)))
+            begin = _transaction_async(own, async_link.transaction)
+            stack.enter_context(patch.object(async_link, "transaction", begin))
         yield

@@ -42,7 +42,7 @@ class Fleet:
                 heappush(due, (clock.now + outages[number].failed(), number))
 
 
-@pytest.mark.parametrize(("seconds", "until"), [(1, 0.25), (8, 0.8), (10, 1.0), (30, 3.0), (600, 5.0)])
+@pytest.mark.parametrize(("seconds", "until"), [(1, 0.5), (8, 0.8), (10, 1.0), (30, 3.0), (600, 5.0)])
 def test_workers_are_back_within_a_tenth_of_the_outage_and_not_at_one_moment(
     seconds: float, until: float
 ) -> None:
@@ -62,8 +62,8 @@ def test_number_of_refused_attempts_grows_much_slower_than_the_outage() -> None:
         fleet = Fleet(seconds, size=10)
         fleet.connect()
         counts.append(max(fleet.refused.values()))
-    assert counts[0] <= 40
-    assert counts[1] <= 70
+    assert counts[0] <= 30
+    assert counts[1] <= 60
     assert counts[2] <= 240
 
 

@@ -67,7 +67,7 @@ async def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert await lose(0) == []
     # What breaks soon after it was made belongs to the outage before.
-    assert await lose(0) == [0.25]
+    assert await lose(0) == [0.5]
     server.now += 100
     assert await lose(7) == [1.0, 2.0, 3.0, 4.0, 5.0, 5.0, 5.0]
     assert await lose(0) == [5.0]

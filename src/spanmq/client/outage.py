@@ -11,7 +11,7 @@ from typing import Final
 
 # The longest pause as a share of the time for which the outage has lasted, and its limits.
 SHARE: Final = 0.1
-PAUSE_SECONDS_MIN: Final = 0.25
+PAUSE_SECONDS_MIN: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 5.0
 # A connection that breaks sooner does not end an outage: the next attempts do not start with short pauses again.
 STABLE_SECONDS: Final = 1.0

@@ -56,7 +56,7 @@ class Fit(NamedTuple):
     reason: str
 
 
-class Sample(NamedTuple):
+class QueueSample(NamedTuple):
     """Messages of a queue, of `length` that it has."""
 
     messages: list[Message]
@@ -124,7 +124,7 @@ async def _check_queue(
     return found
 
 
-async def _sample(client: AsyncClient, queue: str, limit: int) -> Sample:
+async def _sample(client: AsyncClient, queue: str, limit: int) -> QueueSample:
     """Read the oldest messages of a queue, and pages between these and the newest."""
     counts = await client.queues.metrics(queue)
     half = (limit + 1) // 2
@@ -140,7 +140,7 @@ async def _sample(client: AsyncClient, queue: str, limit: int) -> Sample:
                 after=max(after, messages[-1].message_id),
                 body_bytes_max=BODY_BYTES_MAX,
             )
-    return Sample(messages, counts.length, counts.scraped_at)
+    return QueueSample(messages, counts.length, counts.scraped_at)
 
 
 def _place(message: Message, at: datetime) -> str:
@@ -217,7 +217,7 @@ def _sentence(catalog: Catalog, place: str, fit: Fit, count: int) -> str:
     return f"{named} {has} {fit.reason}: {end}"
 
 
-def _sampled(queue: str, sample: Sample) -> QueuedCalls:
+def _sampled(queue: str, sample: QueueSample) -> QueuedCalls:
     sentence = (
         f"{len(sample.messages):,} of {sample.length:,} messages of {queue} were read: the oldest, and some up to the"
         " newest; the counts are of these"

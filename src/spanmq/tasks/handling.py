@@ -18,9 +18,9 @@ from spanmq.tasks.results import read_results
 from spanmq.tasks.sending import BatchCall
 from spanmq.tasks.signals import Wait, signal_of, with_opened
 from spanmq.tasks.task import CallNext, Catalog, Middleware, Task, name_of
-from spanmq.worker.failure import Failure, judge
+from spanmq.worker.failure import HandlerFailure, judge
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Release
+from spanmq.worker.job import Released
 from spanmq.worker.running.performing import Delivery, refuse_coroutine
 from spanmq.worker.running.threads import Threads
 
@@ -37,7 +37,7 @@ OF_PROCESSES: Final = "\0processes"
 class ProcessTaskError(Exception):
     """An exception of a task in its process; `failure` is what the rules of the task make of it."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: HandlerFailure) -> None:
         super().__init__(failure.error)
         self.failure = failure
 
@@ -167,7 +167,7 @@ class Handling:
             self._values |= await self._catalog.resources.open(kinds, stack)
             yield
 
-    def judge(self, error: BaseException, message: Message) -> Failure | Release:
+    def judge(self, error: BaseException, message: Message) -> HandlerFailure | Released:
         """Decide what an exception means, by the task's own rules; defer a message whose task is unknown, if so asked.
 
         It is visible again after half its age, 1 to 64 seconds: soon for a worker that starts now, and seldom to those
@@ -178,7 +178,7 @@ class Handling:
             self._report_deferred(message)
             age = (datetime.now(UTC) - message.enqueued_at).total_seconds()
             # A power of two: those of one claim are settled by one call.
-            return Release(2.0 ** min(max(ceil(log2(max(age, 1.0))) - 1, 0), 6))
+            return Released(2.0 ** min(max(ceil(log2(max(age, 1.0))) - 1, 0), 6))
         return self.judge_failure(error, message)
 
     def _report_deferred(self, message: Message) -> None:
@@ -187,7 +187,7 @@ class Handling:
             self._deferred.add(name)
             logger.warning("task_unknown queue=%s task=%s deferred=True", *name)
 
-    def judge_failure(self, error: BaseException, message: Message) -> Failure:
+    def judge_failure(self, error: BaseException, message: Message) -> HandlerFailure:
         """Decide what the exception of a handler means, by the task's own rules."""
         if isinstance(error, ProcessTaskError):
             return error.failure

@@ -289,11 +289,11 @@ class Engine:
         task.add_done_callback(self._calls.discard)
 
     def _extend(self, effect: Extend) -> None:
-        session = self._session_of[effect.holding.queue]
+        session = self._session_of[effect.lease.queue]
         self._call(extend(effect, session, self._inbox, self._clock), "extension")
 
     def _find_cancelled(self, effect: FindCancelled) -> None:
-        session = self._session_of[effect.holding.queue]
+        session = self._session_of[effect.lease.queue]
         self._call(find_cancelled(effect, session, self._inbox, self._bus), "cancel")
 
     async def _begin_alone(self, job: Job) -> None:

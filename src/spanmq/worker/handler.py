@@ -12,8 +12,8 @@ from typing import Any
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
-from spanmq.worker.failure import Failure
-from spanmq.worker.job import Release
+from spanmq.worker.failure import HandlerFailure
+from spanmq.worker.job import Released
 from spanmq.worker.running.limiter import Limit
 
 HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
@@ -32,7 +32,7 @@ class Handler:
     takes_delivery: bool = False
     # Its plain functions may use connections, too, in threads.
     uses_threads: bool = False
-    judge: Callable[[BaseException, Message], Failure | Release] | None = None
+    judge: Callable[[BaseException, Message], HandlerFailure | Released] | None = None
     timeout_of: Callable[[Message], float | None] | None = None
     limit_of: Callable[[Message], Limit | None] | None = None
     # Returns the kind that a message asks for, if the handler serves several kinds.

@@ -1,14 +1,14 @@
-"""The messages that a worker holds: a job is what one call of the handler gets, a holding is its lease."""
+"""The messages that a worker holds: a job is what one call of the handler gets under a lease."""
 
 from dataclasses import dataclass
 
 from spanmq.client.argument import Seconds
 from spanmq.model import Message
-from spanmq.worker.failure import Failure
+from spanmq.worker.failure import HandlerFailure
 from spanmq.worker.inbox import Inbox
 
 
-class Holding:
+class Lease:
     """A lease of `seconds`. Its times are of this process's monotonic clock, not of the calendar.
 
     `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
@@ -71,7 +71,6 @@ class Job:
 
     __slots__ = (
         "group",
-        "holding",
         "is_behind",
         "is_cancelled",
         "is_decided",
@@ -83,6 +82,7 @@ class Job:
         "is_told",
         "is_trial",
         "is_unstored",
+        "lease",
         "messages",
         "progress",
         "result",
@@ -91,9 +91,9 @@ class Job:
         "thread",
     )
 
-    def __init__(self, messages: list[Message], holding: Holding, group: str | None) -> None:
+    def __init__(self, messages: list[Message], lease: Lease, group: str | None) -> None:
         self.messages = messages
-        self.holding = holding
+        self.lease = lease
         self.group = group
         self.is_decided = self.is_doubtful = self.is_behind = False
         self.is_cancelled = self.is_taken = self.is_over = self.is_trial = self.is_unstored = False
@@ -108,13 +108,13 @@ class Job:
         """Take a progress of the handler, from any thread."""
         self.progress = (share, note)
         # Once until the next report, which takes the last one.
-        if not self.is_told and self.holding.inbox is not None:
+        if not self.is_told and self.lease.inbox is not None:
             self.is_told = True
-            self.holding.inbox.put_from_thread(Progressed(self.holding.queue))
+            self.lease.inbox.put_from_thread(Progressed(self.lease.queue))
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Released:
     """The job was not handled, or its lease was lost; the attempt does not count.
 
     Its messages are visible again after `delay` seconds.
@@ -138,7 +138,7 @@ class Stored:
 
 
 # The result of a job: None is a success.
-Verdict = Failure | Release | Gone | Stored | None
+Verdict = HandlerFailure | Released | Gone | Stored | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ POOL_SECONDS: Final = 5.0
 LEFTOVER_SECONDS: Final = 3.0
 
 Result = TypeVar("Result")
-Call = Callable[[AsyncClient], Awaitable[Result]]
+ClientCall = Callable[[AsyncClient], Awaitable[Result]]
 
 
 def backoff(attempt: int) -> float:
@@ -101,7 +101,7 @@ class Session:
             raise ConnectionFailedError("the worker has no connection now")
         return self._thread_client
 
-    async def run(self, call: Call[Result]) -> Result:
+    async def run(self, call: ClientCall[Result]) -> Result:
         """Make one call with a working client; raises the call's errors."""
         client = await self.client()
         task = asyncio.ensure_future(call(client))

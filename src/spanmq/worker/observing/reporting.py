@@ -154,7 +154,7 @@ class Reporter:
             if (progress := job.progress) is None:
                 continue
             message = job.messages[0]
-            entries = found.setdefault(job.holding.queue, [])
+            entries = found.setdefault(job.lease.queue, [])
             if len(entries) < PROGRESS_MAX:
                 kind = None if self.kind_of is None else self.kind_of(message)
                 share, note = progress
@@ -166,7 +166,7 @@ class Reporter:
         found: dict[str, list[tuple[Slot, Job, dict[str, Any]]]] = {}
         now = self.clock()
         for slot, job, started_at in sorted(self.slots.running(), key=lambda each: each[2]):
-            entries = found.setdefault(job.holding.queue, []) if chosen(job) else []
+            entries = found.setdefault(job.lease.queue, []) if chosen(job) else []
             if chosen(job) and len(entries) < PROGRESS_MAX:
                 message = job.messages[0]
                 kind = None if self.kind_of is None else self.kind_of(message)
@@ -175,5 +175,5 @@ class Reporter:
         return found
 
     def _stacks(self, queue: str) -> list[dict[str, Any]]:
-        handlers = self._handlers(lambda job: job.holding.queue == queue).get(queue, ())
+        handlers = self._handlers(lambda job: job.lease.queue == queue).get(queue, ())
         return [{**shown, "stack": stack_of(slot, job)} for slot, job, shown in handlers[:STACKS_MAX]]

@@ -11,13 +11,13 @@ from spanmq.worker.session import Session
 
 async def find_cancelled(asked: FindCancelled, session: Session, inbox: Inbox, bus: EventBus) -> None:
     """Ask for messages of a lease, and put those that have left it."""
-    holding = asked.holding
-    call = cancelled(holding.queue, holding.lease_id, asked.ids)
+    lease = asked.lease
+    call = cancelled(lease.queue, lease.lease_id, asked.ids)
     try:
         gone = await session.run(lambda client: client.admin.run(call))
     except SpanmqError as error:
         # The next extension of the lease asks again.
-        bus.emit(CallFailed(holding.queue, " ".join(str(error).split()), holding.seconds / 3))
+        bus.emit(CallFailed(lease.queue, " ".join(str(error).split()), lease.seconds / 3))
         return
     if gone:
-        inbox.put(CancelsFound(holding, gone))
+        inbox.put(CancelsFound(lease, gone))

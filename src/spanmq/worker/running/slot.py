@@ -24,7 +24,7 @@ class Slot:
         self.started_at = now
         self.job = job
         is_ended = job.is_decided or job.is_cancelled
-        return not (is_ended or job.holding.is_lost or now >= job.holding.ends_at)
+        return not (is_ended or job.lease.is_lost or now >= job.lease.ends_at)
 
 
 def running(slots: Iterable[Slot]) -> Iterator[tuple[Slot, Job, float]]:

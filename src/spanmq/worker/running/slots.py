@@ -15,7 +15,7 @@ from typing import Final
 from spanmq.client.handled import HANDLED
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import HandlerEnded
-from spanmq.worker.job import Job, Release, Verdict
+from spanmq.worker.job import Job, Released, Verdict
 from spanmq.worker.running.performing import Performer
 from spanmq.worker.running.slot import Slot, running
 
@@ -87,7 +87,7 @@ class TaskSlots:
             turn_began_at = clock()
             while not slot.is_abandoned:
                 job = await self._next() if self._jobs.empty() else self._jobs.get_nowait()
-                verdict: Verdict = Release()
+                verdict: Verdict = Released()
                 if slot.begin(job, clock()) and not self._is_ending:
                     HANDLED.set(job)
                     try:
@@ -183,7 +183,7 @@ class ThreadSlots:
         call, judge, clock = self._performer.call, self._performer.judge, self._clock
         slot.thread = threading.get_ident()
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
-            verdict: Verdict = Release()
+            verdict: Verdict = Released()
             if slot.begin(job, clock()) and not self._is_ending:
                 HANDLED.set(job)
                 try:

@@ -68,9 +68,8 @@ from spanmq.worker.incoming import (
     StopAsked,
     Stopping,
 )
-from spanmq.worker.job import Gone, Job, Released, Verdict
+from spanmq.worker.job import Gone, Job, Released, Slot, Verdict, running
 from spanmq.worker.machine import Machine
-from spanmq.worker.running.slot import Slot, running
 from spanmq.worker.setting import Settings
 
 Kind = TypeVar("Kind")

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from spanmq.worker.event import Event
 from spanmq.worker.failure import HandlerFailure
-from spanmq.worker.job import Job, Lease, Released, Stored
-from spanmq.worker.running.slot import Slot
+from spanmq.worker.job import Job, Lease, Released, Slot, Stored
 
 
 @dataclass(slots=True)

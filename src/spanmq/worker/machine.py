@@ -61,14 +61,13 @@ from spanmq.worker.incoming import (
     StopAsked,
     Stopping,
 )
-from spanmq.worker.job import Gone, Job, Lease, Progressed, Released, Undecodable, Verdict
+from spanmq.worker.job import Gone, Job, Lease, Progressed, Released, Slot, Slots, Undecodable, Verdict
 from spanmq.worker.observing.usual import HandlingTimes
 from spanmq.worker.receiving.pool import Pool
 from spanmq.worker.receiving.scheduler import Scheduler, Server
 from spanmq.worker.receiving.source import Source
 from spanmq.worker.running.isolation import Isolation
 from spanmq.worker.running.limiter import ConcurrencyLimiter
-from spanmq.worker.running.slot import Slot, Slots
 from spanmq.worker.running.watch import Overran, Watch
 from spanmq.worker.setting import Settings
 from spanmq.worker.settling.gathering import Gathering

@@ -18,11 +18,10 @@ from spanmq.model.queue import folded
 from spanmq.worker.failure import ERROR_LENGTH_MAX
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import BreakerCloseAsked, StopAsked
-from spanmq.worker.job import Job
+from spanmq.worker.job import Job, Slot, Slots
 from spanmq.worker.observing.stacks import stack_of
 from spanmq.worker.observing.usual import HandlingTimes, Times
 from spanmq.worker.receiving.source import Source
-from spanmq.worker.running.slot import Slot, Slots
 from spanmq.worker.session import Session
 
 # A worker is listed for 60 seconds after its last report.

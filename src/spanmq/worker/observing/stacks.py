@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
-from spanmq.worker.job import Job
-from spanmq.worker.running.slot import Slot
+from spanmq.worker.job import Job, Slot
 
 # The end of a stack is the most useful part.
 LENGTH_MAX: Final = 8_000

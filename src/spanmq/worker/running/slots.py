@@ -15,9 +15,8 @@ from typing import Final
 from spanmq.client.handled import HANDLED
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import HandlerEnded
-from spanmq.worker.job import Job, Released, Verdict
+from spanmq.worker.job import Job, Released, Slot, Verdict, running
 from spanmq.worker.running.performing import Performer
-from spanmq.worker.running.slot import Slot, running
 
 # How long handlers that never await may occupy the event loop.
 TURN_SECONDS: Final = 0.005

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Job
+from spanmq.worker.job import Job, Slot
 from spanmq.worker.observing.usual import UsualTimes
-from spanmq.worker.running.slot import Slot
 from spanmq.worker.setting import Settings
 
 TICK_SECONDS_MAX: Final = 1.0

@@ -1,16 +1,11 @@
 """Leases, which are extended before they expire."""
 
 import math
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Collection
 from typing import Final
 
-from spanmq.errors import SpanmqError
 from spanmq.worker.effect import Extend
-from spanmq.worker.inbox import Inbox
-from spanmq.worker.incoming import ExtensionEnded
 from spanmq.worker.job import Lease
-from spanmq.worker.session import Session
 
 # A lease is extended when this share of it is over: the rest suffices for two more attempts.
 SHARE: Final = 1 / 3
@@ -67,18 +62,6 @@ class Leases:
         self._held.difference_update(ended)
         self.due_at = now + min(map(_tick_of, self._held), default=math.inf)
         return extensions, ended
-
-
-async def extend(asked: Extend, session: Session, inbox: Inbox, clock: Callable[[], float]) -> None:
-    """Extend a lease, and put the end of that."""
-    lease = asked.lease
-    begun_at = clock()
-    count: int | None = None
-    # After an error the session reconnects, and this is called again. Whether the lease is still valid will be known
-    # from the settlement.
-    with suppress(SpanmqError):
-        count = await session.run(lambda client: client.extend(lease.queue, lease.lease_id, asked.seconds))
-    inbox.put(ExtensionEnded(lease, count, begun_at, asked.seconds))
 
 
 def _tick_of(lease: Lease) -> float:

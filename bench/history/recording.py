@@ -46,11 +46,11 @@ def _groups(values: Values) -> dict[str, Any]:
         texts = ELEMENT.findall(values["headers"]) if values.get("headers") else ["NULL"] * count
         # An element of an array is written as a string of JSON is.
         headers = [None if text == "NULL" else json.loads(text) for text in texts]
-    return {"groups": [json.loads(each).get("x-pgmq-group") if each else None for each in headers]}
+    return {"groups": [json.loads(header).get("x-pgmq-group") if header else None for header in headers]}
 
 
 def _ids(values: Values) -> dict[str, Any]:
-    return {"ids": [int(each) for each in values["msg_ids"].strip("{}").split(",") if each]}
+    return {"ids": [int(message_id) for message_id in values["msg_ids"].strip("{}").split(",") if message_id]}
 
 
 def _of_lease(values: Values) -> dict[str, Any]:
@@ -59,15 +59,15 @@ def _of_lease(values: Values) -> dict[str, Any]:
 
 def _exported(values: Values) -> dict[str, Any]:
     ranges = RANGE.findall(values["ids"])
-    return {"ids": [each for low, high in ranges for each in range(int(low), int(high))]}
+    return {"ids": [message_id for low, high in ranges for message_id in range(int(low), int(high))]}
 
 
 def _outcomes(outcome: str) -> Callable[[Any], list[int]]:
-    return lambda settled: [each.message_id for each in settled if each.outcome == outcome]
+    return lambda settled: [message.message_id for message in settled if message.outcome == outcome]
 
 
 def _delivered(messages: Any) -> list[tuple[int, int | None]]:
-    return [(each.message_id, each.lease_id) for each in messages]
+    return [(message.message_id, message.lease_id) for message in messages]
 
 
 def _seconds(name: str) -> Callable[[Values], dict[str, Any]]:
@@ -93,7 +93,7 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
     "send_messages": (Verb("send", _groups, _sent_many),),
     "receive": (Verb("receive", _seconds("lease"), _delivered),),
     "read": (Verb("receive", _seconds("vt"), _delivered),),
-    "pop": (Verb("take", lambda _: {}, lambda messages: [each.message_id for each in messages]),),
+    "pop": (Verb("take", lambda _: {}, lambda messages: [message.message_id for message in messages]),),
     "ack": (ACK,),
     "ack_with_results": (ACK,),
     "reject": (REJECT,),
@@ -101,7 +101,7 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
     "release": (Verb("free", _of_lease, _outcomes("released")),),
     "delete": (Verb("settle", _ids, _sent_many),),
     "archive": (Verb("settle", lambda values: {**_ids(values), "into": "archived"}, _sent_many),),
-    "set_vt": (Verb("free", _ids, lambda messages: [each.message_id for each in messages]),),
+    "set_vt": (Verb("free", _ids, lambda messages: [message.message_id for message in messages]),),
     "extend": (EXTEND,),
     "note_export": (Verb("export", _exported, lambda _: None),),
     "metrics": (Verb("count", lambda _: {}, lambda metrics: metrics.length),),

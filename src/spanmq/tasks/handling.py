@@ -161,7 +161,7 @@ class Handling:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Have the resources open that tasks ask for in this process; raises WorkerStartError."""
-        here = [each for each in self._catalog.tasks.values() if self._apart is None or not each.process]
+        here = [task for task in self._catalog.tasks.values() if self._apart is None or not task.process]
         kinds = dict.fromkeys(kind for task in here for kind in task.arguments.resources.values())
         async with AsyncExitStack() as stack:
             self._values |= await self._catalog.resources.open(kinds, stack)
@@ -223,17 +223,17 @@ class Handling:
 
         # Threads of the worker's own cost a third of those beside an event loop.
         has_apart = self._apart is not None and any(task.process for task in tasks)
-        takes_results = any("results" in each for each in wants)
+        takes_results = any("results" in injected for injected in wants)
         is_async = len(plain) < len(wants) or bool(self._catalog.middleware) or has_apart or takes_results
         function: Callable[..., Any] = self.call if is_async else self.call_plain
         return Handler(
             self if self._catalog.middleware else function,
             f"tasks {self._catalog.name}",
             is_async=is_async,
-            takes_connection=any(transactional & each for each in wants),
+            takes_connection=any(transactional & injected for injected in wants),
             takes_batches=False,
             takes_delivery=True,
-            uses_threads=any("connection" in each for each in plain),
+            uses_threads=any("connection" in injected for injected in plain),
             judge=self.judge,
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
@@ -275,13 +275,13 @@ class Handling:
                 store(task.arguments.write_result(result))
             except InvalidArgumentError as error:
                 store(Unstored(error.message))
-        if calls := [each for each in steps if isinstance(each, Call)]:
+        if calls := [step for step in steps if isinstance(step, Call)]:
             self._catalog.sender.send(client, calls)
-        for each in steps:
-            if isinstance(each, BatchCall):
-                self._catalog.sender.send_batch(client, each)
-            elif isinstance(each, Wait):
-                self._catalog.sender.wait(client, each, message)
+        for step in steps:
+            if isinstance(step, BatchCall):
+                self._catalog.sender.send_batch(client, step)
+            elif isinstance(step, Wait):
+                self._catalog.sender.wait(client, step, message)
 
     async def _follow_async(
         self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
@@ -293,13 +293,13 @@ class Handling:
                 await store(task.arguments.write_result(result))
             except InvalidArgumentError as error:
                 await store(Unstored(error.message))
-        if calls := [each for each in steps if isinstance(each, Call)]:
+        if calls := [step for step in steps if isinstance(step, Call)]:
             await self._catalog.sender.send_async(client, calls)
-        for each in steps:
-            if isinstance(each, BatchCall):
-                await self._catalog.sender.send_batch_async(client, each)
-            elif isinstance(each, Wait):
-                await self._catalog.sender.wait_async(client, each, message)
+        for step in steps:
+            if isinstance(step, BatchCall):
+                await self._catalog.sender.send_batch_async(client, step)
+            elif isinstance(step, Wait):
+                await self._catalog.sender.wait_async(client, step, message)
 
     async def _call_in_transaction(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
@@ -351,7 +351,7 @@ def steps_of(result: object) -> list[Step]:
     if result is None:
         return []
     results = [*result] if isinstance(result, list | tuple) else [result]
-    steps = [each for each in results if isinstance(each, Step)]
+    steps = [result for result in results if isinstance(result, Step)]
     if steps and len(steps) < len(results):
         raise TypeError("the task returned calls and other values in one list")
     return steps

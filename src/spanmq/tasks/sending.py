@@ -245,13 +245,13 @@ class Sender:
         divided = batches(calls)
         self._note(client, divided)
         with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-            return self._sent(divided, [within.send_batch(**each.arguments()) for each in divided])
+            return self._sent(divided, [within.send_batch(**batch.arguments()) for batch in divided])
 
     async def _send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
         await self._note_async(client, divided)
         async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-            return self._sent(divided, [await within.send_batch(**each.arguments()) for each in divided])
+            return self._sent(divided, [await within.send_batch(**batch.arguments()) for batch in divided])
 
     def _due(self, divided: Iterable[OutgoingBatch]) -> Iterable[Note]:
         # The names of arguments are not written for a program that encrypts its bodies.
@@ -321,9 +321,9 @@ def parked(wait: Wait, waiter: Message, calls: Iterable[Call]) -> dict[str, Any]
 def end_of(then: Call, sent: Sequence[Sent[Any]]) -> dict[str, Any]:
     """Return the arguments of `batches.create` for the call that ends a batch of these messages."""
     ids: dict[str, list[int]] = {}
-    for each in sent:
-        ids.setdefault(each.queue, []).append(each.message_id)
-    called = header_of((each.queue, each.message_id) for each in sent) if then.takes_results else {}
+    for message in sent:
+        ids.setdefault(message.queue, []).append(message.message_id)
+    called = header_of((message.queue, message.message_id) for message in sent) if then.takes_results else {}
     return {
         "queue": then.queue,
         "body": ValidJson(then.body),

@@ -110,16 +110,16 @@ def category_of(error: BaseException, categories: Mapping[type[BaseException], s
         if kind in categories:
             return categories[kind]
     # Errors of psycopg, asyncpg, SQLAlchemy and Django, by SQLSTATE; and those of spanmq's own client.
-    found = error if isinstance(error, errors.SpanmqError) else errors.from_driver(error)
-    if isinstance(found, errors.TransactionConflictError | errors.StatementCancelledError):
+    typed = error if isinstance(error, errors.SpanmqError) else errors.from_driver(error)
+    if isinstance(typed, errors.TransactionConflictError | errors.StatementCancelledError):
         return "TRANSIENT"
-    if found is not None and found.sqlstate in OWN_LIMITS:
+    if typed is not None and typed.sqlstate in OWN_LIMITS:
         return "TRANSIENT"
     if isinstance(
-        found, errors.ConnectionFailedError | errors.ConnectionLostError | errors.ServerExhaustedError
+        typed, errors.ConnectionFailedError | errors.ConnectionLostError | errors.ServerExhaustedError
     ):
         return "DEPENDENCY"
-    if found is not None:
+    if typed is not None:
         return None
     if isinstance(error, TimeoutError):
         return "TRANSIENT"

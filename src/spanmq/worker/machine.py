@@ -245,7 +245,7 @@ class Machine:
         if messages:
             self._take(source, event)
         # More of these may be visible.
-        more = asked.retries is not None and sum(each.attempt > 1 for each in messages) > asked.retries
+        more = asked.retries is not None and sum(message.attempt > 1 for message in messages) > asked.retries
         self._receive_ended(event, len(messages), may_be_more=more)
 
     def _receive_failed(self, event: ReceiveFailed) -> None:
@@ -526,7 +526,7 @@ class Machine:
             # Not one whose transaction may have acked it.
             if ids and not (job.is_decided or job.is_cancelled or job.is_doubtful):
                 job.is_cancelled = True
-                job.is_taken = any(event.gone[each] for each in ids)
+                job.is_taken = any(event.gone[message_id] for message_id in ids)
                 if job in slots:
                     self._effects.append(Cancel(slots[job]))
 

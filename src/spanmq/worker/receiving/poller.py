@@ -180,9 +180,9 @@ class Poller:
         call = self._registration.register(queues, has_channel=not self.settings.pooler)
         awaited = await self.session.run(partial(_run, call))
         is_new = self._registration.registered(awaited)
-        self._unknown = self._queues.difference(each.queue for each in awaited)
-        for each in awaited:
-            self.inbox.put(PolicySeen(each.queue, each.is_ordered))
+        self._unknown = self._queues.difference(entry.queue for entry in awaited)
+        for entry in awaited:
+            self.inbox.put(PolicySeen(entry.queue, entry.is_ordered))
         if is_new:
             self._set_heard(False)
             if self._hearing is not None:

@@ -42,7 +42,7 @@ class Source:
         self._polling = Polling.of_worker()
         self._leases: set[Lease] = set()
 
-    def found(self, count: int, now: float, *, is_woken: bool) -> None:
+    def receive_ended(self, count: int, now: float, *, is_woken: bool) -> None:
         """Record what a receive found that followed a poll, or a notification."""
         if count or is_woken:
             self._polling.restart()
@@ -87,7 +87,7 @@ class Source:
             self.share.at_most = 0
         elif self.breaker.state == "trial":
             # What it has released may be the newest, and is visible when that is settled.
-            is_released = not any(each.unsettled > each.undecided for each in self._leases)
+            is_released = not any(lease.unsettled > lease.undecided for lease in self._leases)
             self.share.at_most = self.share.held + self.breaker.tries if is_released else 0
         return change
 
@@ -95,22 +95,22 @@ class Source:
         """Return the lease of messages whose receive began at a time of this process's clock."""
         lease_id = messages[0].lease_id or 0
         lease = Lease(self.queue, lease_id, len(messages), begun_at, _seconds_of(messages[0]), inbox)
-        self._leases = {each for each in self._leases if each.unsettled > 0} | {lease}
+        self._leases = {other for other in self._leases if other.unsettled > 0} | {lease}
         return lease
 
     def jobs(self, messages: list[Message], lease: Lease, *, is_trial: bool) -> list[Job]:
         """Return the jobs of messages: each is one call of the handler."""
         if not self._in_batches:
             return [
-                self.job([each], lease, each.group if self.is_ordered else None, is_trial=is_trial)
-                for each in messages
+                self.job([message], lease, message.group if self.is_ordered else None, is_trial=is_trial)
+                for message in messages
             ]
         # In an ordered queue, one batch after the other.
         group = "" if self.is_ordered else None
         # What failed, or may fail, is handled by itself: it takes no other message with it again.
-        alone = [each for each in messages if is_trial or each.attempt > 1]
-        together = [each for each in messages if not (is_trial or each.attempt > 1)]
-        batches = [[each] for each in alone] + ([together] if together else [])
+        alone = [message for message in messages if is_trial or message.attempt > 1]
+        together = [message for message in messages if not (is_trial or message.attempt > 1)]
+        batches = [[message] for message in alone] + ([together] if together else [])
         return [self.job(batch, lease, group, is_trial=is_trial) for batch in batches]
 
     def job(self, messages: list[Message], lease: Lease, group: str | None = None, *, is_trial: bool) -> Job:

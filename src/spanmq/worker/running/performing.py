@@ -139,7 +139,7 @@ class Delivery:
         return Leased(lease.queue, lease.lease_id, [message.message_id for message in self._job.messages])
 
     def _check(self, settled: list[Settled]) -> None:
-        if any(each.outcome != "acked" for each in settled):
+        if any(message.outcome != "acked" for message in settled):
             raise UndoneError("the lease was lost")
         # From here on the transaction may be committed although an error says otherwise.
         self._job.is_doubtful = True
@@ -174,16 +174,16 @@ class Performer:
     async def perform(self, job: Job) -> Verdict:
         """Call an async handler, in the event loop."""
         handler = self._handler
-        given = job.messages if handler.takes_batches else job.messages[0]
+        argument = job.messages if handler.takes_batches else job.messages[0]
         if handler.takes_delivery:
             delivery = self._delivery(job)
-            await handler.function(given, delivery)
+            await handler.function(argument, delivery)
             return delivery.verdict
         if not handler.takes_connection:
-            await handler.function(given)
+            await handler.function(argument)
             return None
         async with self._delivery(job).transaction() as transaction:
-            await handler.function(given, transaction.connection)
+            await handler.function(argument, transaction.connection)
         return Gone("acked")
 
     def _delivery(self, job: Job) -> Delivery:
@@ -195,14 +195,14 @@ class Performer:
         return delivery.verdict
 
     def _alone(self, job: Job) -> Verdict:
-        given = job.messages if self._handler.takes_batches else job.messages[0]
-        refuse_coroutine(self._handler.function(given))
+        argument = job.messages if self._handler.takes_batches else job.messages[0]
+        refuse_coroutine(self._handler.function(argument))
         return None
 
     def _in_transaction(self, job: Job) -> Verdict:
-        given = job.messages if self._handler.takes_batches else job.messages[0]
+        argument = job.messages if self._handler.takes_batches else job.messages[0]
         with self._delivery(job).thread_transaction() as transaction:
-            refuse_coroutine(self._handler.function(given, transaction.connection))
+            refuse_coroutine(self._handler.function(argument, transaction.connection))
         return Gone("acked")
 
 

@@ -62,7 +62,7 @@ class TaskSlots:
             slot.task.cancel()
         if replace:
             self.open()
-        return sum(each.is_abandoned for each in self._slots)
+        return sum(slot.is_abandoned for slot in self._slots)
 
     async def stop(self) -> None:
         """Cancel the running handlers."""
@@ -165,7 +165,7 @@ class ThreadSlots:
         if replace:
             self.open()
         # An atomic copy: a thread that ends removes its slot meanwhile.
-        return sum(each.is_abandoned for each in tuple(self._slots))
+        return sum(slot.is_abandoned for slot in tuple(self._slots))
 
     async def stop(self) -> None:
         """End the idle threads."""

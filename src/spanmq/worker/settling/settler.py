@@ -116,12 +116,12 @@ class Settler:
         is_doubtful: bool,
     ) -> None:
         if not self._bus.hears_routine():
-            settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
+            settled = [result for result in settled if result.outcome not in ROUTINE_OUTCOMES]
         if settled:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
-            for each in settled:
-                message, job = messages[each.message_id]
-                outcome = each.outcome
+            for result in settled:
+                message, job = messages[result.message_id]
+                outcome = result.outcome
                 if outcome == "stale" and (job.is_behind or is_doubtful or job.is_doubtful):
                     outcome = "released" if job.is_behind else "unknown"
                 elif outcome == "stale" and job.is_cancelled and not (job.is_taken or lease.is_lost):
@@ -195,7 +195,7 @@ def defer(leased: Leased, delay: float) -> Callable[[AsyncClient], Awaitable[lis
         # In one transaction: set_vt asks for no lease, and nothing else receives them in between.
         async with client.transaction() as transaction:
             settled = await transaction.release(leased)
-            if ids := [each.message_id for each in settled if each.outcome == "released"]:
+            if ids := [result.message_id for result in settled if result.outcome == "released"]:
                 await transaction.set_vt(leased.queue, ids, delay)
         return settled
 

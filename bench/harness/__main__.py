@@ -212,8 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help=lasting)
     parser.add_argument("--dsn", help="measure on this server; makes and drops a database of its own")
     parser.add_argument("--folder", type=Path, default=Path("build/bench-harness"))
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser.parse_args(given)
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(command)
     known = [*SYSTEMS, *(PEERS if options.harness else ())]
     systems = options.systems.split(",") if options.systems else known
     if unknown := set(systems) - set(known):
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 measured.append(measure(system, options))
             except (RuntimeError, packages.UnavailableError) as error:
                 print(f"{system}: {error}", flush=True)
-    write(options.folder, measured, " ".join(["python -m bench.harness", *_public(given)]))
+    write(options.folder, measured, " ".join(["python -m bench.harness", *_public(command)]))
     print(f"table.md, plot.svg and samples.jsonl are in {options.folder}")
     return int(len(measured) < len(systems))
 
@@ -233,9 +233,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _public(arguments: Sequence[str]) -> Iterator[str]:
     """Yield the arguments without a DSN, which may hold a password, and without folders of this machine."""
     own = ("--dsn", "--harness", "--folder")
-    for before, each in itertools.pairwise(["", *arguments]):
-        if before not in own and not each.startswith(own):
-            yield each
+    for before, argument in itertools.pairwise(["", *arguments]):
+        if before not in own and not argument.startswith(own):
+            yield argument
 
 
 if __name__ == "__main__":

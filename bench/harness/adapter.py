@@ -107,8 +107,8 @@ class WithFunctions:
         """Run loops of reads."""
         running = [asyncio.create_task(self._work(job)) for _ in range(self._workers)]
         yield
-        for each in running:
-            each.cancel()
+        for task in running:
+            task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _work(self, job: Job) -> None:
@@ -126,7 +126,9 @@ class WithFunctions:
             await asyncio.sleep(EMPTY_SECONDS)
             return
         await job([sent_ms for _, sent_ms in rows])
-        await connection.execute("select pgmq.delete(%s, %s)", [QUEUE, [each for each, _ in rows]])
+        await connection.execute(
+            "select pgmq.delete(%s, %s)", [QUEUE, [message_id for message_id, _ in rows]]
+        )
 
 
 class Adapter:
@@ -156,11 +158,11 @@ class Adapter:
             running = [asyncio.create_task(self._produce()), asyncio.create_task(self._sample())]
             waiting = asyncio.create_task(ended.wait())
             await asyncio.wait([*running, waiting], return_when=asyncio.FIRST_COMPLETED)
-            for each in running:
+            for task in running:
                 # One that has failed ends the process, and the harness sees that.
-                if each.done():
-                    each.result()
-                each.cancel()
+                if task.done():
+                    task.result()
+                task.cancel()
 
     async def _job(self, sent_ms: list[int]) -> None:
         self._note("claim", sent_ms)
@@ -171,7 +173,7 @@ class Adapter:
 
     def _note(self, name: str, sent_ms: list[int]) -> None:
         now, now_ms = time.monotonic(), time.time() * 1000
-        self._latencies[name].extend((now, now_ms - each) for each in sent_ms)
+        self._latencies[name].extend((now, now_ms - sent_at_ms) for sent_at_ms in sent_ms)
 
     async def _send(self, quantity: int) -> None:
         began = time.monotonic()

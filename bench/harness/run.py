@@ -117,7 +117,7 @@ class Run:
     def _await(self, instance: int) -> None:
         """Wait for a sample of a process."""
         deadline = time.monotonic() + START_SECONDS
-        while not any(each == instance for _, each, _, _ in list(self.samples)):
+        while not any(other == instance for _, other, _, _ in list(self.samples)):
             if time.monotonic() > deadline or self.processes[instance].poll() is not None:
                 raise RuntimeError(f"an adapter of {self.system} sends no samples")
             time.sleep(0.1)
@@ -142,14 +142,14 @@ def _signals_later() -> Iterator[None]:
     """Put off SIGTERM and SIGINT until a block ends: a process that was started in it is known then."""
     arrived: list[int] = []
     before = {
-        each: signal.signal(each, lambda number, _: arrived.append(number))
-        for each in (signal.SIGTERM, signal.SIGINT)
+        signal_number: signal.signal(signal_number, lambda number, _: arrived.append(number))
+        for signal_number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
         for number in arrived:
             signal.raise_signal(number)
 

@@ -38,14 +38,14 @@ def main() -> int:
         began_at = time.process_time()
         calls = read(options.folder)
         read_at = time.process_time()
-        found = problems(calls, ordered=options.ordered, max_attempts=options.max_attempts)
+        violations = problems(calls, ordered=options.ordered, max_attempts=options.max_attempts)
         ended_at = time.process_time()
-    print("\n".join(found))
+    print("\n".join(violations))
     print(
         f"{len(calls)} calls: read in {read_at - began_at:.1f} s, checked in {ended_at - read_at:.1f} s"
-        f" of processor time; {len(found)} problems"
+        f" of processor time; {len(violations)} problems"
     )
-    return bool(found)
+    return bool(violations)
 
 
 def _make(folder: Path, calls: int) -> None:
@@ -87,7 +87,7 @@ def _make(folder: Path, calls: int) -> None:
 
     while turn < calls - 1:
         act()
-    write("look", {"left": [each for group in waiting.values() for each in group], "dead": []})
+    write("look", {"left": [message_id for group in waiting.values() for message_id in group], "dead": []})
     for file in files:
         file.close()
 

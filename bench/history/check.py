@@ -61,10 +61,10 @@ class History:
 
     def message(self, message_id: int) -> Message:
         """Return what happened to a message; the first time, nothing."""
-        found = self.messages.get(message_id)
-        if found is None:
-            found = self.messages[message_id] = Message(message_id)
-        return found
+        message = self.messages.get(message_id)
+        if message is None:
+            message = self.messages[message_id] = Message(message_id)
+        return message
 
     def held_until(self, call: Call, lease: int | None) -> float:
         """Return the time until which a delivery surely holds its messages, unless a call ends it."""
@@ -91,10 +91,10 @@ def _add_send(history: History, call: Call) -> None:
     if call.ended == NEVER:
         history.sends_unanswered += len(call.groups)
         return
-    for each, group in zip(call.got, call.groups, strict=True):
-        one = history.message(each)
+    for message_id, group in zip(call.got, call.groups, strict=True):
+        one = history.message(message_id)
         if one.is_sent:
-            history.twice.append(each)
+            history.twice.append(message_id)
         one.is_sent, one.sent_by, one.group = True, call.ended, group
 
 
@@ -102,15 +102,15 @@ def _add_receive(history: History, call: Call) -> None:
     if call.ended == NEVER:
         history.receives_unanswered += 1
         return
-    for each, lease in call.got:
-        one = history.message(each)
+    for message_id, lease in call.got:
+        one = history.message(message_id)
         one.deliveries.append(call)
         one.leases.append(lease)
 
 
 def _add_settle(history: History, call: Call) -> None:
-    for each in call.ids if call.ended == NEVER else call.got:
-        one = history.message(each)
+    for message_id in call.ids if call.ended == NEVER else call.got:
+        one = history.message(message_id)
         one.there_until = min(one.there_until, call.began)
         one.ends.append(call)
         if call.ended == NEVER:
@@ -124,8 +124,8 @@ def _add_take(history: History, call: Call) -> None:
     if call.ended == NEVER:
         history.takes_unanswered += 1
         return
-    for each in call.got:
-        one = history.message(each)
+    for message_id in call.got:
+        one = history.message(message_id)
         one.deliveries.append(call)
         one.leases.append(None)
     _add_settle(history, call)
@@ -133,13 +133,13 @@ def _add_take(history: History, call: Call) -> None:
 
 def _add_claim(history: History, call: Call) -> None:
     _add_receive(history, call)
-    for each, lease in call.got or ():
-        history.claimed[lease].add(each)
+    for message_id, lease in call.got or ():
+        history.claimed[lease].add(message_id)
 
 
 def _add_confirm(history: History, call: Call) -> None:
-    for each in history.claimed.get(call.lease or 0, ()):
-        one = history.message(each)
+    for message_id in history.claimed.get(call.lease or 0, ()):
+        one = history.message(message_id)
         one.there_until = min(one.there_until, call.began)
         one.ends.append(call)
         if call.ended == NEVER:
@@ -155,13 +155,13 @@ def _is_same_batch(call: Call, lease: int | None, other: Call, other_lease: int 
 
 
 def _add_export(history: History, call: Call) -> None:
-    for each in call.ids if call.ended != NEVER else ():
-        history.exported.setdefault(each, call.ended)
+    for message_id in call.ids if call.ended != NEVER else ():
+        history.exported.setdefault(message_id, call.ended)
 
 
 def _add_free(history: History, call: Call) -> None:
-    for each in call.ids if call.ended == NEVER else call.got:
-        history.message(each).ends.append(call)
+    for message_id in call.ids if call.ended == NEVER else call.got:
+        history.message(message_id).ends.append(call)
 
 
 def _add_extend(history: History, call: Call) -> None:
@@ -195,18 +195,18 @@ VERBS: dict[str, Callable[[History, Call], None]] = {
 
 def _invented(history: History) -> Iterator[str]:
     """Yield messages that nobody sent, and ids that were given twice."""
-    for each in history.twice:
-        yield f"{each} was sent twice"
+    for message_id in history.twice:
+        yield f"{message_id} was sent twice"
     unknown = {one.id for one in history.messages.values() if not one.is_sent}
     if history.look is not None:
-        unknown |= {each for each in _seen(history.look) if each not in history.messages}
+        unknown |= {message_id for message_id in _seen(history.look) if message_id not in history.messages}
     if len(unknown) > history.sends_unanswered:
         yield f"{sorted(unknown)[:SHOWN_MAX]} and no more than {history.sends_unanswered} sends had no answer"
 
 
 def _seen(look: Call) -> Iterator[int]:
     yield from look.got["left"]
-    yield from (each for each, _ in look.got["dead"])
+    yield from (message_id for message_id, _ in look.got["dead"])
     yield from look.got.get("archived") or ()
 
 
@@ -224,7 +224,7 @@ def _kept(history: History) -> Iterator[str]:
     """Yield settled messages that are elsewhere than where that puts them."""
     if history.look is None:
         return
-    left, dead = set(history.look.got["left"]), {each for each, _ in history.look.got["dead"]}
+    left, dead = set(history.look.got["left"]), {message_id for message_id, _ in history.look.got["dead"]}
     places = {"left": left, "dead": dead}
     if (archived := history.look.got.get("archived")) is not None:
         places["archived"] = set(archived)
@@ -295,7 +295,7 @@ def _groups(history: History) -> Iterator[list[Message]]:
 
 def _out_of_order(history: History) -> Iterator[str]:
     """Yield messages that were delivered before a lower one of their group, which was not sent late, was settled."""
-    died = {each for each, _ in history.look.got["dead"]} if history.look else set()
+    died = {message_id for message_id, _ in history.look.got["dead"]} if history.look else set()
     for members in _groups(history):
         # A message that died by its attempts has left by its last delivery or later, and nobody says when.
         there_until = [
@@ -354,39 +354,39 @@ def _in_flight_together(history: History) -> Iterator[str]:
 
 def _without_cause(history: History) -> Iterator[str]:
     """Yield dead letters that no call gave up with their error, and that were not delivered as often as may be."""
-    for each, error in history.look.got["dead"] if history.look else ():
-        one = history.message(each)
+    for message_id, error in history.look.got["dead"] if history.look else ():
+        one = history.message(message_id)
         rejected = any(
             call.into == "dead" and call.error == error for call in (*one.settled, *one.perhaps_settled)
         )
         delivered = len(one.deliveries) + history.receives_unanswered
         if not rejected and not (history.max_attempts and delivered >= history.max_attempts):
-            yield f"{each}: {error!r}"
+            yield f"{message_id}: {error!r}"
 
 
 def _exported_early(history: History) -> Iterator[str]:
     """Yield messages that a lake had before any call can have archived them."""
     had = dict.fromkeys(_in_lake(history), NEVER) | history.exported
-    for each, by in had.items():
-        one = history.message(each)
+    for message_id, by in had.items():
+        one = history.message(message_id)
         if not any(
             call.into == "archived" and call.began < by for call in (*one.settled, *one.perhaps_settled)
         ):
-            yield f"{each}"
+            yield f"{message_id}"
 
 
 def _exported_twice(history: History) -> Iterator[str]:
     """Yield messages that a lake has more than once."""
-    for each, times in Counter(_in_lake(history)).items():
+    for message_id, times in Counter(_in_lake(history)).items():
         if times > 1:
-            yield f"{each}, {times} times"
+            yield f"{message_id}, {times} times"
 
 
 def _not_exported(history: History) -> Iterator[str]:
     """Yield messages that a lake does not have though the database was told so."""
     if history.look is not None and history.look.got.get("exported") is not None:
-        for each in sorted(history.exported.keys() - set(_in_lake(history))):
-            yield f"{each}"
+        for message_id in sorted(history.exported.keys() - set(_in_lake(history))):
+            yield f"{message_id}"
 
 
 def _in_lake(history: History) -> list[int]:
@@ -397,7 +397,7 @@ def _miscounted(history: History) -> Iterator[str]:
     """Yield counts that are not between what was surely there and what may have been."""
     if not history.counts:
         return
-    died = {each for each, _ in history.look.got["dead"]} if history.look else set()
+    died = {message_id for message_id, _ in history.look.got["dead"]} if history.look else set()
     begun = sorted(call.began for call in history.sends for _ in call.groups)
     sent = sorted(one.sent_by for one in history.messages.values())
     may_be_gone = sorted(

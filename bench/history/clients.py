@@ -70,7 +70,7 @@ class Client:
         rows = self._call(receive, [], "receive", seconds=600)
         if not rows:
             return
-        ids, lease = [each for each, _ in rows], rows[0][1]
+        ids, lease = [message_id for message_id, _ in rows], rows[0][1]
         values = [lease, ids]
         match self.answers % 5:
             case 0:
@@ -132,8 +132,10 @@ def _places(connection: psycopg.Connection[Any], queue: str) -> dict[str, Any]:
     """Return the ids of the messages in a queue and its archive, and its dead letters with their errors."""
     left, archived = (
         [
-            each
-            for (each,) in connection.execute(f"select msg_id from pgmq.{kind}_{queue}".encode()).fetchall()
+            message_id
+            for (message_id,) in connection.execute(
+                f"select msg_id from pgmq.{kind}_{queue}".encode()
+            ).fetchall()
         ]
         for kind in "qa"
     )

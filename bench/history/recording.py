@@ -46,11 +46,11 @@ def _groups(values: Values) -> dict[str, Any]:
         texts = ELEMENT.findall(values["headers"]) if values.get("headers") else ["NULL"] * count
         # An element of an array is written as a string of JSON is.
         headers = [None if text == "NULL" else json.loads(text) for text in texts]
-    return {"groups": [json.loads(each).get("x-pgmq-group") if each else None for each in headers]}
+    return {"groups": [json.loads(header).get("x-pgmq-group") if header else None for header in headers]}
 
 
 def _ids(values: Values) -> dict[str, Any]:
-    return {"ids": [int(each) for each in values["msg_ids"].strip("{}").split(",") if each]}
+    return {"ids": [int(message_id) for message_id in values["msg_ids"].strip("{}").split(",") if message_id]}
 
 
 def _of_lease(values: Values) -> dict[str, Any]:
@@ -59,15 +59,15 @@ def _of_lease(values: Values) -> dict[str, Any]:
 
 def _exported(values: Values) -> dict[str, Any]:
     ranges = RANGE.findall(values["ids"])
-    return {"ids": [each for low, high in ranges for each in range(int(low), int(high))]}
+    return {"ids": [message_id for low, high in ranges for message_id in range(int(low), int(high))]}
 
 
 def _outcomes(outcome: str) -> Callable[[Any], list[int]]:
-    return lambda settled: [each.message_id for each in settled if each.outcome == outcome]
+    return lambda settled: [message.message_id for message in settled if message.outcome == outcome]
 
 
 def _delivered(messages: Any) -> list[tuple[int, int | None]]:
-    return [(each.message_id, each.lease_id) for each in messages]
+    return [(message.message_id, message.lease_id) for message in messages]
 
 
 def _seconds(name: str) -> Callable[[Values], dict[str, Any]]:
@@ -93,7 +93,7 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
     "send_messages": (Verb("send", _groups, _sent_many),),
     "receive": (Verb("receive", _seconds("lease"), _delivered),),
     "read": (Verb("receive", _seconds("vt"), _delivered),),
-    "pop": (Verb("take", lambda _: {}, lambda messages: [each.message_id for each in messages]),),
+    "pop": (Verb("take", lambda _: {}, lambda messages: [message.message_id for message in messages]),),
     "ack": (ACK,),
     "ack_with_results": (ACK,),
     "reject": (REJECT,),
@@ -101,7 +101,7 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
     "release": (Verb("free", _of_lease, _outcomes("released")),),
     "delete": (Verb("settle", _ids, _sent_many),),
     "archive": (Verb("settle", lambda values: {**_ids(values), "into": "archived"}, _sent_many),),
-    "set_vt": (Verb("free", _ids, lambda messages: [each.message_id for each in messages]),),
+    "set_vt": (Verb("free", _ids, lambda messages: [message.message_id for message in messages]),),
     "extend": (EXTEND,),
     "note_export": (Verb("export", _exported, lambda _: None),),
     "metrics": (Verb("count", lambda _: {}, lambda metrics: metrics.length),),
@@ -174,20 +174,26 @@ class Recording:
         return got
 
     @contextmanager
-    def transaction(self, link: object) -> Iterator[None]:
-        """Have the calls of a link in a block happen with it, or not at all."""
-        self._open[link] = []
+    def transaction(self, link: object) -> Iterator[list[Pending]]:
+        """Have the calls of a link in a block happen with it, or not at all; yield them, to be ended after the commit.
+
+        In a block within another one, they happen with that one.
+        """
+        outer = self._open.get(link)
+        calls = self._open[link] = []
         try:
-            yield
+            yield calls
         except BaseException:
-            for pending in self._open.pop(link):
+            for pending in calls:
                 pending.fail()
             raise
-
-    def committed(self, link: object) -> None:
-        """Write the answers of a transaction."""
-        for pending in self._open.pop(link):
-            pending.end()
+        else:
+            if outer is not None:
+                outer += calls
+        finally:
+            del self._open[link]
+            if outer is not None:
+                self._open[link] = outer
 
 
 def _database(link: object) -> str | None:
@@ -199,6 +205,13 @@ def _database(link: object) -> str | None:
 def _is_committed(link: ConnectionLink | AsyncConnectionLink) -> bool:
     """Return whether a call was a transaction of its own."""
     return bool(link.connection.info.transaction_status == TransactionStatus.IDLE)
+
+
+def _begins(link: Any) -> bool:
+    """Return whether a block of this link is a transaction, not a savepoint in one of the caller's."""
+    if isinstance(link, PoolLink | AsyncPoolLink):
+        return True
+    return bool(link.connection.autocommit and _is_committed(link))
 
 
 def _run(recording: Recording, run: Any) -> Any:
@@ -231,21 +244,25 @@ def _run_async(recording: Recording, run: Any) -> Any:
 
 def _transaction(recording: Recording, begin: Any) -> Any:
     @contextmanager
-    def recorded(pool: Any) -> Iterator[Any]:
-        with begin(pool) as link, recording.transaction(link):
-            yield link
-        recording.committed(link)
+    def recorded(link: Any) -> Iterator[Any]:
+        begins = _begins(link)
+        with begin(link) as within, recording.transaction(within) as calls:
+            yield within
+        for pending in calls if begins else ():
+            pending.end()
 
     return recorded
 
 
 def _transaction_async(recording: Recording, begin: Any) -> Any:
     @asynccontextmanager
-    async def recorded(pool: Any) -> AsyncIterator[Any]:
-        async with begin(pool) as link:
-            with recording.transaction(link):
-                yield link
-        recording.committed(link)
+    async def recorded(link: Any) -> AsyncIterator[Any]:
+        begins = _begins(link)
+        async with begin(link) as within:
+            with recording.transaction(within) as calls:
+                yield within
+        for pending in calls if begins else ():
+            pending.end()
 
     return recorded
 
@@ -260,9 +277,9 @@ def recording(folder: Path, client: str, queue: str, database: str | None = None
         own = Recording(recorder, queue, database)
         for link in (PoolLink, ConnectionLink):
             stack.enter_context(patch.object(link, "run", _run(own, link.run)))
+            stack.enter_context(patch.object(link, "transaction", _transaction(own, link.transaction)))
         for async_link in (AsyncPoolLink, AsyncConnectionLink):
             stack.enter_context(patch.object(async_link, "run", _run_async(own, async_link.run)))
-        stack.enter_context(patch.object(PoolLink, "transaction", _transaction(own, PoolLink.transaction)))
-        begin = AsyncPoolLink.transaction
-        stack.enter_context(patch.object(AsyncPoolLink, "transaction", _transaction_async(own, begin)))
+            begin = _transaction_async(own, async_link.transaction)
+            stack.enter_context(patch.object(async_link, "transaction", begin))
         yield

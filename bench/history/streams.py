@@ -57,15 +57,15 @@ class Streams:
     def claimed(self, receiver: str, batch: int | None, claiming: Pending) -> None:
         """Remember the receiver that has claimed a batch, or record that it got none."""
         first = self._ahead.pop(receiver, claiming)
-        ended = [each for each in (first, claiming) if each is not first]
+        ended = [pending for pending in (first, claiming) if pending is not first]
         lease = None if batch is None else lease_of(receiver, batch)
         if lease is None or lease in self._claims:
             ended.append(first)
         else:
             self._claims[lease] = first
-        for each in ended:
-            each.got = []
-            each.end()
+        for pending in ended:
+            pending.got = []
+            pending.end()
 
 
 class Claim:
@@ -112,7 +112,9 @@ class Ranges:
     def end(self, result: Any) -> None:
         """Write which messages the claim has."""
         runs = () if self._is_empty else result
-        self._claiming.got = [(each, self._lease) for low, high, *_ in runs for each in range(low, high + 1)]
+        self._claiming.got = [
+            (message_id, self._lease) for low, high, *_ in runs for message_id in range(low, high + 1)
+        ]
         self._claiming.end()
 
     def raised(self, error: BaseException) -> None:

@@ -18,7 +18,7 @@ from spanmq import AsyncClient, Client, Leased, errors
 from spanmq.tasks import QueuedCalls, Tasks
 from spanmq.tasks.handling import Handling
 from spanmq.worker.event import MessageSettled
-from spanmq.worker.job import Release
+from spanmq.worker.job import Released
 from spanmq.worker.settling.settler import settlement
 
 
@@ -277,7 +277,7 @@ def test_deferred_message_is_claimed_seldom(client: Client, database: str) -> No
         handling.judge(error, replace(message, enqueued_at=message.enqueued_at - timedelta(seconds=age)))
         for age in (0, 10, 3600)
     ]
-    assert delays == [Release(1.0), Release(8.0), Release(64.0)]
+    assert delays == [Released(1.0), Released(8.0), Released(64.0)]
 
 
 async def test_deferred_message_is_hidden_without_an_attempt_unless_its_lease_is_lost(
@@ -285,7 +285,7 @@ async def test_deferred_message_is_hidden_without_an_attempt_unless_its_lease_is
 ) -> None:
     client.send("orders", {"task": "new"})
     [message] = client.receive("orders")
-    defer = settlement(Leased("orders", message.lease_id or 0, message.message_id), Release(3600.0))
+    defer = settlement(Leased("orders", message.lease_id or 0, message.message_id), Released(3600.0))
     async with AsyncClient(database) as other:
         assert [each.outcome for each in await defer(other)] == ["released"]
         [waiting] = client.peek("orders")

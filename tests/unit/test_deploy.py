@@ -191,7 +191,7 @@ def test_pods_are_accepted_under_the_restricted_standard() -> None:
 
 
 def test_probes_are_answered() -> None:
-    answer = application(Measures(), Condition())
+    answer = application(Measures(), Condition().probes)
     paths: dict[str, set[str]] = {"spanmq-worker": set(), "spanmq-service": set()}
     for name, its_paths in paths.items():
         [container] = PODS[name]["containers"]

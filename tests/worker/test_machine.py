@@ -42,7 +42,7 @@ from spanmq.worker.event import (
     ShardJoined,
     ShardLeft,
 )
-from spanmq.worker.failure import Failure
+from spanmq.worker.failure import HandlerFailure
 from spanmq.worker.handler import look_at
 from spanmq.worker.inbox import PartFailed
 from spanmq.worker.incoming import (
@@ -68,15 +68,14 @@ from spanmq.worker.incoming import (
     StopAsked,
     Stopping,
 )
-from spanmq.worker.job import Gone, Job, Release, Verdict
+from spanmq.worker.job import Gone, Job, Released, Slot, Verdict, running
 from spanmq.worker.machine import Machine
-from spanmq.worker.running.slot import Slot, running
 from spanmq.worker.setting import Settings
 
 Kind = TypeVar("Kind")
 
 # Of a call of one message, which fails because a dependency is down.
-DOWN = Failure("nack", "down", "DEPENDENCY")
+DOWN = HandlerFailure("nack", "down", "DEPENDENCY")
 
 
 class Places:
@@ -151,7 +150,7 @@ class Play:
         """Say that calls have ended."""
         return self.put(
             *[
-                SettlementEnded("here", call.holding, sum(len(job.messages) for job in call.jobs), False)
+                SettlementEnded("here", call.lease, sum(len(job.messages) for job in call.jobs), False)
                 for call in calls
             ]
         )
@@ -291,7 +290,7 @@ def test_a_lease_that_is_complete_is_settled_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("concurrency", "verdict", "seconds"),
-    [(1, None, 0.1), (1, DOWN, 0.003), (1, Release(), 0.003), (4, None, 0.003)],
+    [(1, None, 0.1), (1, DOWN, 0.003), (1, Released(), 0.003), (4, None, 0.003)],
 )
 def test_a_success_waits_for_others_while_no_slot_is_idle(
     concurrency: int, verdict: Verdict, seconds: float
@@ -340,7 +339,7 @@ def test_returned_messages_are_polled_for() -> None:
     play.receive("a")
     play.end(*play.begin(), verdict=DOWN)
     [call] = play.of(Settle)
-    play.put(SettlementEnded("here", call.holding, 1, is_returned=True))
+    play.put(SettlementEnded("here", call.lease, 1, is_returned=True))
     assert Poll("here") in play.effects
 
 
@@ -364,11 +363,11 @@ def test_a_lease_is_extended_when_a_third_of_it_is_over_and_once_at_a_time() -> 
     assert play.of(Extend) == []
     # It looks twelve times in a lease.
     play.later(2.6)
-    assert play.of(Extend) == [Extend(job.holding, 30.0)]
+    assert play.of(Extend) == [Extend(job.lease, 30.0)]
     assert play.later(10) == []
     began_at = play.now - 10
-    play.put(ExtensionEnded(job.holding, 1, began_at, 30.0))
-    assert job.holding.ends_at == began_at + 30
+    play.put(ExtensionEnded(job.lease, 1, began_at, 30.0))
+    assert job.lease.ends_at == began_at + 30
     assert play.of(LeaseExtended) != []
     assert [each.ids for each in play.of(FindCancelled)] == [[job.messages[0].message_id]]
     # Up to the age of lease_max.
@@ -382,9 +381,9 @@ def test_an_extension_that_failed_is_tried_again() -> None:
     play.receive("a")
     [job] = play.begin()
     play.later(10.1)
-    play.put(ExtensionEnded(job.holding, None, play.now, 30.0))
+    play.put(ExtensionEnded(job.lease, None, play.now, 30.0))
     play.later(2.6)
-    assert play.of(Extend) == [Extend(job.holding, 30.0)]
+    assert play.of(Extend) == [Extend(job.lease, 30.0)]
 
 
 def test_a_short_lease_does_not_wait_for_a_long_one() -> None:
@@ -392,7 +391,7 @@ def test_a_short_lease_does_not_wait_for_a_long_one() -> None:
     play.receive(1, queue="a", lease=80_000.0)
     play.receive(2, queue="b", lease=30.0)
     play.later(10.1)
-    assert [each.holding.queue for each in play.of(Extend)] == ["b"]
+    assert [each.lease.queue for each in play.of(Extend)] == ["b"]
 
 
 def test_a_lost_lease_drops_what_waits_and_cancels_what_runs() -> None:
@@ -400,7 +399,7 @@ def test_a_lost_lease_drops_what_waits_and_cancels_what_runs() -> None:
     play.receive("a", "b")
     [job] = play.begin()
     play.later(10.1)
-    play.put(ExtensionEnded(job.holding, 0, play.now, 30.0))
+    play.put(ExtensionEnded(job.lease, 0, play.now, 30.0))
     assert [each.count for each in play.of(LeaseLost)] == [2]
     assert [each.replace for each in play.of(Abandon)] == [True]
     assert job.is_cancelled
@@ -438,7 +437,7 @@ def test_handler_beyond_its_limit_is_nacked_and_its_slot_is_replaced() -> None:
     assert overran.seconds == pytest.approx(5.0)
     assert [each.replace for each in play.of(Abandon)] == [True]
     [call] = play.of(Settle)
-    assert isinstance(call.verdict, Failure)
+    assert isinstance(call.verdict, HandlerFailure)
     assert (call.verdict.category, call.verdict.error) == ("TRANSIENT", "the handler took longer than 5 s")
 
 
@@ -486,13 +485,13 @@ def test_handler_of_a_cancelled_message_is_cancelled_and_its_failure_is_a_releas
     assert len(asked.ids) == 3
     waiting = play.places.waiting[0]
     gone = {first.messages[0].message_id: False, waiting.messages[0].message_id: True}
-    play.put(CancelsFound(asked.holding, gone))
+    play.put(CancelsFound(asked.lease, gone))
     assert [each.slot.job for each in play.of(Cancel)] == [first]
     assert [each.is_cancelled for each in (first, second, waiting)] == [True, False, True]
     assert [each.is_taken for each in (first, second, waiting)] == [False, False, True]
     play.end(first, verdict=DOWN)
     play.later(0.01)
-    assert [call.verdict for call in play.of(Settle)] == [Release()]
+    assert [call.verdict for call in play.of(Settle)] == [Released()]
 
 
 def test_message_that_its_transaction_may_have_acked_is_not_cancelled() -> None:
@@ -500,7 +499,7 @@ def test_message_that_its_transaction_may_have_acked_is_not_cancelled() -> None:
     play.receive("a")
     [job] = play.begin()
     job.is_doubtful = True
-    play.put(CancelsFound(job.holding, {job.messages[0].message_id: False}))
+    play.put(CancelsFound(job.lease, {job.messages[0].message_id: False}))
     assert (play.effects, job.is_cancelled) == ([], False)
 
 
@@ -595,7 +594,7 @@ def test_message_alone_that_has_no_lease_any_more_is_released_and_the_next_one_b
     [begin] = play.of(BeginAlone)
     play.put(AloneBegun(begin.job, []))
     [call] = play.of(Settle)
-    assert (call.verdict, alone(play)) == (Release(), [])
+    assert (call.verdict, alone(play)) == (Released(), [])
     play.settled(call)
     assert len(alone(play)) == 1
 
@@ -681,7 +680,7 @@ def test_worker_that_stops_receives_nothing_and_releases_what_no_handler_has_beg
     assert play.of(Receive) == []
     play.put(ReceivesEnded())
     play.later(0.01)
-    assert [(each.verdict, ids([each])) for each in play.of(Settle)] == [(Release(), ["b"])]
+    assert [(each.verdict, ids([each])) for each in play.of(Settle)] == [(Released(), ["b"])]
     assert play.machine.held == 1
     play.settled(*play.of(Settle))
     play.end(job)
@@ -694,7 +693,7 @@ def test_message_that_comes_with_the_last_receive_is_released() -> None:
     [asked] = play.of(Receive)
     play.put(Stopping())
     play.put(Received(asked, messages("orders", "late"), play.now), ReceivesEnded())
-    assert [(each.verdict, ids([each])) for each in play.of(Settle)] == [(Release(), ["late"])]
+    assert [(each.verdict, ids([each])) for each in play.of(Settle)] == [(Released(), ["late"])]
 
 
 def test_handlers_that_run_after_the_grace_period_are_cancelled_and_all_is_settled_at_once() -> None:

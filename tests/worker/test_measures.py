@@ -72,19 +72,22 @@ def test_every_metric_is_on_the_page() -> None:
 
 
 def test_port_that_is_taken_is_refused() -> None:
-    with served(Measures(), Condition(), 0) as url:
+    with served(Measures(), Condition().probes, 0) as url:
         port = port_of(url)
-        with pytest.raises(InvalidArgumentError, match=str(port)), served(Measures(), Condition(), port):
+        with (
+            pytest.raises(InvalidArgumentError, match=str(port)),
+            served(Measures(), Condition().probes, port),
+        ):
             pass
 
 
 def test_port_is_free_afterwards() -> None:
     def is_free_afterwards() -> bool:
-        with served(Measures(), Condition(), 0) as url:
+        with served(Measures(), Condition().probes, 0) as url:
             pass
         with (
             suppress(InvalidArgumentError),
-            served(Measures(), Condition(), port_of(url)) as again,
+            served(Measures(), Condition().probes, port_of(url)) as again,
         ):
             return again == url
         return False
@@ -96,7 +99,7 @@ def test_port_is_free_afterwards() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::1"])
 def test_address_is_chosen(host: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with served(Measures(), Condition(), 0, host) as url:
+    with served(Measures(), Condition().probes, 0, host) as url:
         with opener.open(url.replace("0.0.0.0", "127.0.0.1"), timeout=WAIT_SECONDS) as answer:
             assert "spanmq_worker" in answer.read().decode()
         assert (urlsplit(url).hostname, url[-8:]) == (host, "/metrics")
@@ -105,7 +108,7 @@ def test_address_is_chosen(host: str) -> None:
 def test_address_of_another_machine_is_refused() -> None:
     with (
         pytest.raises(InvalidArgumentError, match=r"192\.0\.2\.1"),
-        served(Measures(), Condition(), 0, "192.0.2.1"),
+        served(Measures(), Condition().probes, 0, "192.0.2.1"),
     ):
         pass
 
@@ -132,7 +135,7 @@ def test_probes_say_when_a_worker_is_stuck(client: Client, database: str) -> Non
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode().strip()
 
-    with served(Measures(), condition, 0) as url:
+    with served(Measures(), condition.probes, 0) as url:
         assert (probe("/healthz"), probe("/readyz")) == ((200, "starting"), (503, "starting"))
         with working(database, block, observers=[condition]) as record:
             wait_until(lambda: probe("/readyz") == (200, "ready"))

@@ -28,7 +28,7 @@ from spanmq.worker.event import (
     WorkerStopping,
     name_of,
 )
-from spanmq.worker.job import Holding, Job
+from spanmq.worker.job import Job, Lease
 from spanmq.worker.log import line_of, write
 from spanmq.worker.running.limiter import ConcurrencyLimiter
 from spanmq.worker.running.threads import Threads
@@ -121,23 +121,23 @@ def test_connections_bring_their_time_limits_along(monkeypatch: pytest.MonkeyPat
         Timeouts(lock=-1)
 
 
-def job(group: str | None, holding: Holding) -> Job:
-    return Job([], holding, group)
+def job(group: str | None, lease: Lease) -> Job:
+    return Job([], lease, group)
 
 
 def test_jobs_of_a_group_go_one_after_the_other() -> None:
     limiter = ConcurrencyLimiter()
-    holding = Holding("orders", 1, 4, 0.0, 30.0)
-    first, second, other, free = (job(group, holding) for group in ("a", "a", "b", None))
+    lease = Lease("orders", 1, 4, 0.0, 30.0)
+    first, second, other, free = (job(group, lease) for group in ("a", "a", "b", None))
     assert [limiter.add(each) for each in (first, second, other, free)] == [True, False, True, True]
     assert limiter.done(first, succeeded=True) == (second, [])
     assert limiter.done(second, succeeded=True) == (None, [])
-    assert limiter.add(job("a", holding))
+    assert limiter.add(job("a", lease))
 
 
 def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
     limiter = ConcurrencyLimiter()
-    lease, later = Holding("orders", 1, 2, 0.0, 30.0), Holding("orders", 2, 1, 0.0, 30.0)
+    lease, later = Lease("orders", 1, 2, 0.0, 30.0), Lease("orders", 2, 1, 0.0, 30.0)
     first, second, third = job("a", lease), job("a", lease), job("a", later)
     assert [limiter.add(each) for each in (first, second, third)] == [True, False, False]
     assert limiter.done(first, succeeded=False) == (third, [second])
@@ -147,13 +147,13 @@ def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
 
 def test_jobs_of_a_kind_go_up_to_its_limit_and_one_that_never_began_frees_no_place() -> None:
     limiter = ConcurrencyLimiter(lambda each: ("kind", 2))
-    holding, other = Holding("orders", 1, 4, 0.0, 30.0), Holding("mail", 2, 1, 0.0, 30.0)
-    first, second, third, fourth = (job(None, holding) for _ in range(4))
+    lease, other = Lease("orders", 1, 4, 0.0, 30.0), Lease("mail", 2, 1, 0.0, 30.0)
+    first, second, third, fourth = (job(None, lease) for _ in range(4))
     last = job(None, other)
     jobs = (first, second, third, fourth, last)
     assert [limiter.add(each) for each in jobs] == [True, True, False, False, False]
     assert limiter.done(third) == (None, [])
-    assert limiter.drain(lambda each: each.holding is other) == [last]
+    assert limiter.drain(lambda each: each.lease is other) == [last]
     assert limiter.done(first) == (third, [])
     assert limiter.done(second) == (fourth, [])
     assert limiter.done(third) == (None, [])

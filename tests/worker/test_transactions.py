@@ -13,7 +13,7 @@ from tests.worker.running import working
 from spanmq import AsyncClient, Client, Message, Timeouts
 from spanmq.worker.event import MessageSettled
 from spanmq.worker.handler import look_at
-from spanmq.worker.job import Holding, Job, Release, Verdict
+from spanmq.worker.job import Job, Lease, Released, Verdict
 from spanmq.worker.running.performing import Performer, UndoneError
 
 INSERT = "insert into shipped (number, attempt) values (%s, %s)"
@@ -153,14 +153,14 @@ def test_message_whose_handler_was_not_called_is_released_after_a_pause(
                 for is_async in (True, False):
                     handler = look_at(handler_of(print, is_async=is_async), takes_batches=False)
                     performer = Performer(handler, {"orders": session}, {})
-                    job = Job(messages, Holding("orders", 1, 1, 0.0, 30.0), None)
+                    job = Job(messages, Lease("orders", 1, 1, 0.0, 30.0), None)
                     with pytest.raises(UndoneError) as undone:
                         await performer.perform(job) if is_async else performer.call(job)
                     verdicts.append(performer.judge(undone.value, job))
                 return verdicts
 
     began_at = monotonic()
-    assert asyncio.run(verdicts()) == [Release(), Release()]
+    assert asyncio.run(verdicts()) == [Released(), Released()]
     # Without one the worker would receive and release it in a loop.
     assert monotonic() - began_at >= 0.1
 

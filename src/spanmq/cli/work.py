@@ -198,7 +198,7 @@ def watched(
 ) -> Iterator[tuple[StopReason, list[Observer]]]:
     """Log, count and print what a worker does while the block runs; yield its observers, and what it stopped for."""
     from spanmq.worker import log
-    from spanmq.worker.observing.monitoring import monitored
+    from spanmq.worker.condition import monitored
 
     stopped = StopReason()
     with ExitStack() as stack:

@@ -18,9 +18,9 @@ from spanmq.push.endpoint import Endpoint, without_url
 from spanmq.version import __version__
 from spanmq.worker import Worker, log
 from spanmq.worker.event import Event, WorkerStopping
-from spanmq.worker.failure import Failure, judge, storable
+from spanmq.worker.failure import HandlerFailure, judge, storable
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Release
+from spanmq.worker.job import Released
 from spanmq.worker.setting import WorkerOptions
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _Push:
         except TimeoutError:
             reason = f"{endpoint.host} did not answer within {self._timeout:g} s"
             raise _UndeliveredError(
-                Failure("nack", reason, "DEPENDENCY", error_class="TimeoutError")
+                HandlerFailure("nack", reason, "DEPENDENCY", error_class="TimeoutError")
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             cause = getattr(error, "os_error", error)
@@ -151,7 +151,7 @@ class _Push:
                 f"{endpoint.host} can't be reached: {text or type(cause).__name__}", endpoint.url
             )
             raise _UndeliveredError(
-                Failure("nack", storable(reason), category, error_class=type(cause).__qualname__)
+                HandlerFailure("nack", storable(reason), category, error_class=type(cause).__qualname__)
             ) from None
 
     async def _endpoint_of(self, message: Message) -> Endpoint:
@@ -162,7 +162,9 @@ class _Push:
         if endpoint is None:
             # It may be added yet.
             reason = f"no endpoint is known for the group {message.group!r}"
-            raise _UndeliveredError(Failure("nack", storable(reason), "UNKNOWN", error_class="NoEndpoint"))
+            raise _UndeliveredError(
+                HandlerFailure("nack", storable(reason), "UNKNOWN", error_class="NoEndpoint")
+            )
         return endpoint
 
     async def _wait_for(self, endpoint: Endpoint) -> None:
@@ -177,9 +179,9 @@ class _Push:
         with suppress(TimeoutError):
             async with asyncio.timeout(min(left, HELD_SECONDS_MAX)):
                 await self._stopping.wait()
-                raise _UndeliveredError(Release())
+                raise _UndeliveredError(Released())
         if left > HELD_SECONDS_MAX:
-            raise _UndeliveredError(Release(left - HELD_SECONDS_MAX))
+            raise _UndeliveredError(Released(left - HELD_SECONDS_MAX))
 
     async def _refused(self, endpoint: Endpoint, response: "ClientResponse") -> "_UndeliveredError":
         """Return what becomes of a message that the endpoint did not accept."""
@@ -189,26 +191,28 @@ class _Push:
         reason = storable(without_url(reason, endpoint.url))
         error_class = f"HTTP {status}"
         if status == 410:
-            return _UndeliveredError(Failure("reject", reason, "PERMANENT", error_class=error_class))
+            return _UndeliveredError(HandlerFailure("reject", reason, "PERMANENT", error_class=error_class))
         seconds = None
         if status in (429, 503):
             seconds = retry_after(response.headers.get("Retry-After"), time())
         if seconds is not None:
             self._paused[endpoint.url] = monotonic() + seconds
         category = "DEPENDENCY" if status in UNAVAILABLE or status >= 500 else "UNKNOWN"
-        failure = Failure("nack", reason, category, seconds, error_class, closes_bucket=seconds is not None)
+        failure = HandlerFailure(
+            "nack", reason, category, seconds, error_class, closes_bucket=seconds is not None
+        )
         return _UndeliveredError(failure)
 
 
 class _UndeliveredError(Exception):
     """Carries the verdict on a message that was not accepted."""
 
-    def __init__(self, verdict: Failure | Release) -> None:
+    def __init__(self, verdict: HandlerFailure | Released) -> None:
         super().__init__()
         self.verdict = verdict
 
 
-def _judge(error: BaseException, _: Message) -> Failure | Release:
+def _judge(error: BaseException, _: Message) -> HandlerFailure | Released:
     """Return the verdict for an exception; any but our own comes from the function that finds endpoints."""
     return error.verdict if isinstance(error, _UndeliveredError) else judge(error, {})
 

@@ -71,9 +71,11 @@ class Arguments:
                     hint="A task has no *args, no **kwargs and no positional-only parameters.",
                     code="invalid_handler",
                 )
-        given = self.injected.union(self._of_resources)
-        self._sent = [each for name, each in parameters.items() if name not in given]
-        self._positional = [each.name for each in self._sent if each.kind is each.POSITIONAL_OR_KEYWORD]
+        provided = self.injected.union(self._of_resources)
+        self._sent = [parameter for name, parameter in parameters.items() if name not in provided]
+        self._positional = [
+            parameter.name for parameter in self._sent if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        ]
         self._head = f'{{"task":{json.dumps(task)},"args":'
 
     @cached_property
@@ -102,10 +104,10 @@ class Arguments:
 
         try:
             fields: dict[str, Any] = {
-                each.name: self._hints.get(each.name, Any)
-                if each.default is each.empty
-                else NotRequired[self._hints.get(each.name, Any)]
-                for each in self._sent
+                parameter.name: self._hints.get(parameter.name, Any)
+                if parameter.default is parameter.empty
+                else NotRequired[self._hints.get(parameter.name, Any)]
+                for parameter in self._sent
             }
             # Functional, because the fields are known only here.
             shape = TypedDict(self._task, fields)  # type: ignore[misc]
@@ -125,7 +127,7 @@ class Arguments:
         """The type of what is stored of what the function returns: steps are sent."""
         hint = self._hints.get("return", Any)
         if get_origin(hint) in (Union, UnionType):
-            hints = [each for each in get_args(hint) if not _is_of_steps(each)]
+            hints = [member for member in get_args(hint) if not _is_of_steps(member)]
             return Union[tuple(hints)] if hints else None  # noqa: UP007, of types that are known only here
         return None if _is_of_steps(hint) else hint
 
@@ -139,7 +141,7 @@ class Arguments:
 
     @cached_property
     def _write(self) -> Callable[[dict[str, Any]], str]:
-        return writer_of(self._adapter, is_json=all(is_json(each, kept=True) for each in self._sent_hints))
+        return writer_of(self._adapter, is_json=all(is_json(hint, kept=True) for hint in self._sent_hints))
 
     @cached_property
     def _write_result(self) -> Callable[[Any], str]:
@@ -147,7 +149,7 @@ class Arguments:
 
     @property
     def _sent_hints(self) -> list[Any]:
-        return [self._hints.get(each.name, Any) for each in self._sent]
+        return [self._hints.get(parameter.name, Any) for parameter in self._sent]
 
     def read_result(self, value: Any) -> Any:
         """Return a stored result, which is JSON, as the type that the signature says.
@@ -221,11 +223,11 @@ class Arguments:
         Returns which are missing and have no default, which are missing and have one, and which it does not take.
         """
         names = {*names}
-        missing = [each for each in self._sent if each.name not in names]
+        missing = [parameter for parameter in self._sent if parameter.name not in names]
         return (
-            [each.name for each in missing if each.default is each.empty],
-            [each.name for each in missing if each.default is not each.empty],
-            sorted(names - {each.name for each in self._sent}),
+            [parameter.name for parameter in missing if parameter.default is parameter.empty],
+            [parameter.name for parameter in missing if parameter.default is not parameter.empty],
+            sorted(names - {parameter.name for parameter in self._sent}),
         )
 
     def misfits(self, shape: Mapping[str, str]) -> list[str]:
@@ -237,9 +239,9 @@ class Arguments:
             self._read({name: PROBES.get(kind) for name, kind in shape.items()})
         except ValueError as error:
             wrong: dict[str, bool] = {}
-            for each in error.errors() if hasattr(error, "errors") else ():
-                name = str(each["loc"][0]) if each["loc"] else ""
-                wrong[name] = wrong.get(name, True) and each["type"].endswith("_type")
+            for detail in error.errors() if hasattr(error, "errors") else ():
+                name = str(detail["loc"][0]) if detail["loc"] else ""
+                wrong[name] = wrong.get(name, True) and detail["type"].endswith("_type")
             return [name for name in shape if wrong.get(name)]
         except Exception:  # noqa: BLE001, a validator may raise anything for a value that no sender has sent
             return []
@@ -275,7 +277,7 @@ def is_json(hint: Any, *, kept: bool = False) -> bool:
     inner = get_args(hint)
     if get_origin(hint) is dict:
         return inner[0] is str and is_json(inner[1], kept=kept)
-    return get_origin(hint) in (list, Union, UnionType) and all(is_json(each, kept=kept) for each in inner)
+    return get_origin(hint) in (list, Union, UnionType) and all(is_json(part, kept=kept) for part in inner)
 
 
 def adapter_of(hint: Any, what: str) -> TypeAdapter[Any]:
@@ -329,10 +331,10 @@ def _is_masked(schema: Any) -> bool:
     if serializer is not None:
         # Whatever the values below it would write.
         return str(getattr(serializer, "__qualname__", "")).startswith("_serialize_secret")
-    return any(_is_masked(each) for name, each in schema.items() if name != "metadata")
+    return any(_is_masked(part) for name, part in schema.items() if name != "metadata")
 
 
 def _is_of_steps(hint: Any) -> bool:
     return hint in STEPS or (
-        get_origin(hint) in (list, tuple) and all(each in (*STEPS, ...) for each in get_args(hint))
+        get_origin(hint) in (list, tuple) and all(part in (*STEPS, ...) for part in get_args(hint))
     )

@@ -56,7 +56,7 @@ class Fit(NamedTuple):
     reason: str
 
 
-class Sample(NamedTuple):
+class QueueSample(NamedTuple):
     """Messages of a queue, of `length` that it has."""
 
     messages: list[Message]
@@ -76,22 +76,22 @@ async def check_queued(
 
     Raises MissingPrivilegeError without the right to look into one.
     """
-    found: list[QueuedCalls] = []
+    queued: list[QueuedCalls] = []
     for queue in queues:
         try:
-            found += await _check_queue(client, catalog, queue, limit)
+            queued += await _check_queue(client, catalog, queue, limit)
         except QueueNotFoundError:
             continue
-    return found
+    return queued
 
 
 async def warn(client: AsyncClient, catalog: Catalog, queues: Iterable[str]) -> None:
     """Log what is queued and could not run, from a small sample; errors do not matter here."""
     try:
-        for each in await check_queued(client, catalog, queues, LIMIT_AT_START):
-            if each.is_breaking:
+        for calls in await check_queued(client, catalog, queues, LIMIT_AT_START):
+            if calls.is_breaking:
                 logger.warning(
-                    "queued_calls_fail queue=%s task=%s found=%r", each.queue, each.task, each.sentence
+                    "queued_calls_fail queue=%s task=%s found=%r", calls.queue, calls.task, calls.sentence
                 )
     except SpanmqError as error:
         logger.debug("queued_calls_unchecked tasks=%s error=%s", catalog.name, error)
@@ -101,30 +101,30 @@ async def _check_queue(
     client: AsyncClient, catalog: Catalog, queue: str, limit: int
 ) -> Iterable[QueuedCalls]:
     sample = await _sample(client, queue, limit)
-    bodies = [(_place(each, sample.read_at), each.body) for each in sample.messages]
+    bodies = [(_place(message, sample.read_at), message.body) for message in sample.messages]
     letters = await client.dead_letters.list(queue, limit=DEAD_LETTERS_MAX, body_bytes_max=BODY_BYTES_MAX)
-    bodies += [("dead", each.body) for each in letters]
+    bodies += [("dead", letter.body) for letter in letters]
     schedules = await client.schedules.list(queues=[queue], body_bytes_max=BODY_BYTES_MAX)
     # A worker of this program sets its own anew.
-    bodies += [("scheduled", each.body) for each in schedules if not state_of(each, catalog)]
+    bodies += [("scheduled", schedule.body) for schedule in schedules if not state_of(schedule, catalog)]
     waits = await client.signals.list(
         queue, only_waits=True, limit=WAITS_MAX + 1, body_bytes_max=BODY_BYTES_MAX
     )
-    bodies += [("parked", each.body) for each in waits[:WAITS_MAX]]
+    bodies += [("parked", wait.body) for wait in waits[:WAITS_MAX]]
     fits = Counter((place, fit_of(catalog, queue, body)) for place, body in bodies)
-    found = [
+    queued = [
         _queued(catalog, queue, place, fit, count) for (place, fit), count in sorted(fits.items(), key=str)
     ]
     if len(waits) > WAITS_MAX:
-        found.append(_waits_sampled(queue))
+        queued.append(_waits_sampled(queue))
     if not sample.is_complete:
         read = {(fit.task, fit.reason) for place, fit in fits if place in ("waiting", "delayed")}
-        found.append(_sampled(queue, sample))
-        found += _noted(catalog, queue, await client.inspect.task_shapes(queue), read)
-    return found
+        queued.append(_sampled(queue, sample))
+        queued += _noted(catalog, queue, await client.inspect.task_shapes(queue), read)
+    return queued
 
 
-async def _sample(client: AsyncClient, queue: str, limit: int) -> Sample:
+async def _sample(client: AsyncClient, queue: str, limit: int) -> QueueSample:
     """Read the oldest messages of a queue, and pages between these and the newest."""
     counts = await client.queues.metrics(queue)
     half = (limit + 1) // 2
@@ -140,7 +140,7 @@ async def _sample(client: AsyncClient, queue: str, limit: int) -> Sample:
                 after=max(after, messages[-1].message_id),
                 body_bytes_max=BODY_BYTES_MAX,
             )
-    return Sample(messages, counts.length, counts.scraped_at)
+    return QueueSample(messages, counts.length, counts.scraped_at)
 
 
 def _place(message: Message, at: datetime) -> str:
@@ -217,7 +217,7 @@ def _sentence(catalog: Catalog, place: str, fit: Fit, count: int) -> str:
     return f"{named} {has} {fit.reason}: {end}"
 
 
-def _sampled(queue: str, sample: Sample) -> QueuedCalls:
+def _sampled(queue: str, sample: QueueSample) -> QueuedCalls:
     sentence = (
         f"{len(sample.messages):,} of {sample.length:,} messages of {queue} were read: the oldest, and some up to the"
         " newest; the counts are of these"
@@ -245,13 +245,13 @@ def _noted(
     catalog: Catalog, queue: str, shapes: list[TaskShape], read: set[tuple[str | None, str]]
 ) -> Iterator[QueuedCalls]:
     """Yield the shapes that would fail, may wait, and were in none of the messages that were read."""
-    for each in shapes:
-        if not each.may_wait:
+    for shape in shapes:
+        if not shape.may_wait:
             continue
-        fit = _fit_of_shape(catalog, queue, each)
+        fit = _fit_of_shape(catalog, queue, shape)
         if fit.verdict == "fits" or (fit.task, fit.reason) in read:
             continue
-        times = f"from {each.first_at:%Y-%m-%d %H:%M} to {each.noted_at:%Y-%m-%d %H:%M %Z}"
+        times = f"from {shape.first_at:%Y-%m-%d %H:%M} to {shape.noted_at:%Y-%m-%d %H:%M %Z}"
         sentence = (
             f"`{fit.task}` was sent with {fit.reason}, {times}; none was read, one may wait: would fail"
         )

@@ -88,7 +88,7 @@ class Clients:
 
     def of(self, connection: Any = None, session: Any = None) -> Client:
         """Return a client for the caller's transaction, else that of the process."""
-        within = given(connection, session)
+        within = one_of(connection, session)
         if within is None and self._place is not None:
             within = self._place()
         if within is None:
@@ -97,7 +97,7 @@ class Clients:
 
     async def of_async(self, connection: Any = None, session: Any = None) -> AsyncClient:
         """Return a client for the caller's transaction, else that of the loop."""
-        within = given(connection, session)
+        within = one_of(connection, session)
         if within is None:
             return await self.async_client()
         return AsyncClient(connection=within, encryption=self.encryption)
@@ -135,7 +135,7 @@ async def _closing(client: AsyncClient, connections: WeakSet[Any]) -> AsyncGener
                 await connection.close()
 
 
-def given(connection: Any, session: Any) -> Any:
+def one_of(connection: Any, session: Any) -> Any:
     """Return the one of the two that the caller named, or None."""
     if connection is not None and session is not None:
         raise InvalidArgumentError("a task is sent through a connection or a session, not both")

@@ -18,9 +18,9 @@ from spanmq.tasks.results import read_results
 from spanmq.tasks.sending import BatchCall
 from spanmq.tasks.signals import Wait, signal_of, with_opened
 from spanmq.tasks.task import CallNext, Catalog, Middleware, Task, name_of
-from spanmq.worker.failure import Failure, judge
+from spanmq.worker.failure import HandlerFailure, judge
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Release
+from spanmq.worker.job import Released
 from spanmq.worker.running.performing import Delivery, refuse_coroutine
 from spanmq.worker.running.threads import Threads
 
@@ -37,7 +37,7 @@ OF_PROCESSES: Final = "\0processes"
 class ProcessTaskError(Exception):
     """An exception of a task in its process; `failure` is what the rules of the task make of it."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: HandlerFailure) -> None:
         super().__init__(failure.error)
         self.failure = failure
 
@@ -161,13 +161,13 @@ class Handling:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Have the resources open that tasks ask for in this process; raises WorkerStartError."""
-        here = [each for each in self._catalog.tasks.values() if self._apart is None or not each.process]
+        here = [task for task in self._catalog.tasks.values() if self._apart is None or not task.process]
         kinds = dict.fromkeys(kind for task in here for kind in task.arguments.resources.values())
         async with AsyncExitStack() as stack:
             self._values |= await self._catalog.resources.open(kinds, stack)
             yield
 
-    def judge(self, error: BaseException, message: Message) -> Failure | Release:
+    def judge(self, error: BaseException, message: Message) -> HandlerFailure | Released:
         """Decide what an exception means, by the task's own rules; defer a message whose task is unknown, if so asked.
 
         It is visible again after half its age, 1 to 64 seconds: soon for a worker that starts now, and seldom to those
@@ -178,7 +178,7 @@ class Handling:
             self._report_deferred(message)
             age = (datetime.now(UTC) - message.enqueued_at).total_seconds()
             # A power of two: those of one claim are settled by one call.
-            return Release(2.0 ** min(max(ceil(log2(max(age, 1.0))) - 1, 0), 6))
+            return Released(2.0 ** min(max(ceil(log2(max(age, 1.0))) - 1, 0), 6))
         return self.judge_failure(error, message)
 
     def _report_deferred(self, message: Message) -> None:
@@ -187,7 +187,7 @@ class Handling:
             self._deferred.add(name)
             logger.warning("task_unknown queue=%s task=%s deferred=True", *name)
 
-    def judge_failure(self, error: BaseException, message: Message) -> Failure:
+    def judge_failure(self, error: BaseException, message: Message) -> HandlerFailure:
         """Decide what the exception of a handler means, by the task's own rules."""
         if isinstance(error, ProcessTaskError):
             return error.failure
@@ -223,17 +223,17 @@ class Handling:
 
         # Threads of the worker's own cost a third of those beside an event loop.
         has_apart = self._apart is not None and any(task.process for task in tasks)
-        takes_results = any("results" in each for each in wants)
+        takes_results = any("results" in injected for injected in wants)
         is_async = len(plain) < len(wants) or bool(self._catalog.middleware) or has_apart or takes_results
         function: Callable[..., Any] = self.call if is_async else self.call_plain
         return Handler(
             self if self._catalog.middleware else function,
             f"tasks {self._catalog.name}",
             is_async=is_async,
-            takes_connection=any(transactional & each for each in wants),
+            takes_connection=any(transactional & injected for injected in wants),
             takes_batches=False,
             takes_delivery=True,
-            uses_threads=any("connection" in each for each in plain),
+            uses_threads=any("connection" in injected for injected in plain),
             judge=self.judge,
             timeout_of=timeout_of,
             limit_of=limit_of if is_limited else None,
@@ -275,13 +275,13 @@ class Handling:
                 store(task.arguments.write_result(result))
             except InvalidArgumentError as error:
                 store(Unstored(error.message))
-        if calls := [each for each in steps if isinstance(each, Call)]:
+        if calls := [step for step in steps if isinstance(step, Call)]:
             self._catalog.sender.send(client, calls)
-        for each in steps:
-            if isinstance(each, BatchCall):
-                self._catalog.sender.send_batch(client, each)
-            elif isinstance(each, Wait):
-                self._catalog.sender.wait(client, each, message)
+        for step in steps:
+            if isinstance(step, BatchCall):
+                self._catalog.sender.send_batch(client, step)
+            elif isinstance(step, Wait):
+                self._catalog.sender.wait(client, step, message)
 
     async def _follow_async(
         self, client: AsyncClient, task: Task[..., Any], message: Message, result: Any
@@ -293,13 +293,13 @@ class Handling:
                 await store(task.arguments.write_result(result))
             except InvalidArgumentError as error:
                 await store(Unstored(error.message))
-        if calls := [each for each in steps if isinstance(each, Call)]:
+        if calls := [step for step in steps if isinstance(step, Call)]:
             await self._catalog.sender.send_async(client, calls)
-        for each in steps:
-            if isinstance(each, BatchCall):
-                await self._catalog.sender.send_batch_async(client, each)
-            elif isinstance(each, Wait):
-                await self._catalog.sender.wait_async(client, each, message)
+        for step in steps:
+            if isinstance(step, BatchCall):
+                await self._catalog.sender.send_batch_async(client, step)
+            elif isinstance(step, Wait):
+                await self._catalog.sender.wait_async(client, step, message)
 
     async def _call_in_transaction(
         self, task: Task[..., Any], message: Message, arguments: dict[str, Any], delivery: Delivery
@@ -351,7 +351,7 @@ def steps_of(result: object) -> list[Step]:
     if result is None:
         return []
     results = [*result] if isinstance(result, list | tuple) else [result]
-    steps = [each for each in results if isinstance(each, Step)]
+    steps = [result for result in results if isinstance(result, Step)]
     if steps and len(steps) < len(results):
         raise TypeError("the task returned calls and other values in one list")
     return steps

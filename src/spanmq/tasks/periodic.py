@@ -22,11 +22,11 @@ VERSIONS_MAX: Final = 20
 CHECK_SECONDS: Final = 60.0
 
 
-def version_of(wanted: dict[str, Periodic]) -> str:
+def version_of(periodic: dict[str, Periodic]) -> str:
     """Return a fingerprint of all of them."""
     parts = [
-        [name, each.task.queue, each.cron, each.zone, each.catch_up, each.body().text]
-        for name, each in sorted(wanted.items())
+        [name, entry.task.queue, entry.cron, entry.zone, entry.catch_up, entry.body().text]
+        for name, entry in sorted(periodic.items())
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
@@ -37,18 +37,18 @@ async def synchronise(client: AsyncClient, catalog: Catalog, *, at_start: bool) 
     A worker that starts always does. Later it does so only if an older version has come back meanwhile, by a
     worker of it that was started again: of two versions that run at once, the one that came last stays.
     """
-    wanted = catalog.periodic
-    mine = version_of(wanted)
+    periodic = catalog.periodic
+    mine = version_of(periodic)
     try:
         schedules = await client.schedules.list()
     except MissingPrivilegeError:
-        if wanted:
+        if periodic:
             raise
         return
-    present = {each.name: each for each in schedules if state_of(each, catalog)}
-    states = [state_of(each, catalog) for each in present.values()]
+    present = {schedule.name: schedule for schedule in schedules if state_of(schedule, catalog)}
+    states = [state_of(schedule, catalog) for schedule in present.values()]
     others = {state["version"] for state in states} - {mine}
-    if not others and present.keys() == wanted.keys():
+    if not others and present.keys() == periodic.keys():
         return
     versions: Sequence[str] = max((state["versions"] for state in states), key=len, default=[])
     if not at_start:
@@ -59,27 +59,27 @@ async def synchronise(client: AsyncClient, catalog: Catalog, *, at_start: bool) 
     state = {"tasks": catalog.name, "version": mine, "versions": versions}
     async with client.transaction() as transaction:
         # In one order, so that workers of two versions that start at once do not wait for each other.
-        for name in sorted({*wanted, *present}):
-            each = wanted.get(name)
+        for name in sorted({*periodic, *present}):
+            entry = periodic.get(name)
             # A schedule can't be changed to another queue.
-            if name in present and (each is None or folded(each.task.queue) != folded(present[name].queue)):
+            if name in present and (entry is None or folded(entry.task.queue) != folded(present[name].queue)):
                 await transaction.schedules.delete(name)
-            if each is not None:
+            if entry is not None:
                 await transaction.schedules.create(
                     name,
-                    each.task.queue,
-                    each.cron,
-                    each.body(),
-                    time_zone=each.zone,
-                    catch_up=each.catch_up,
+                    entry.task.queue,
+                    entry.cron,
+                    entry.body(),
+                    time_zone=entry.zone,
+                    catch_up=entry.catch_up,
                     headers={HEADER: state},
                 )
     logger.info(
         "periodic_synchronised tasks=%s added=%s kept=%s removed=%s",
         catalog.name,
-        len(wanted.keys() - present.keys()),
-        len(wanted.keys() & present.keys()),
-        len(present.keys() - wanted.keys()),
+        len(periodic.keys() - present.keys()),
+        len(periodic.keys() & present.keys()),
+        len(present.keys() - periodic.keys()),
     )
 
 

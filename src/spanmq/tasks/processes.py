@@ -22,7 +22,7 @@ from spanmq.tasks.handling import Handling, ProcessTaskError, Step, steps_of
 from spanmq.tasks.sending import BatchCall
 from spanmq.tasks.signals import Wait
 from spanmq.tasks.task import Task
-from spanmq.worker.failure import Failure, judge
+from spanmq.worker.failure import HandlerFailure, judge
 from spanmq.worker.handler import find
 from spanmq.worker.running.threads import Threads
 
@@ -88,7 +88,7 @@ class Processes:
             self._busy.discard(process)
             if not process.is_ended:
                 self._idle.append(process)
-        if isinstance(reply, Failure):
+        if isinstance(reply, HandlerFailure):
             raise ProcessTaskError(reply)
         return reply.value(task)
 
@@ -119,14 +119,14 @@ class Process:
 
     def call(
         self, task: Task[..., Any], message: Message, timeout: float | None, results: list[Result] | None
-    ) -> Reply | Failure:
+    ) -> Reply | HandlerFailure:
         """Run a task, from a thread; return what became of it. `timeout` counts from when its function begins."""
         try:
             pipe = self._running()
             pipe.send((task.path, message, results))
             until: float | None = None
             while pipe.poll(None if until is None else max(until - monotonic(), 0.0)):
-                reply: Reply | Failure | tuple[float, str] | None = pipe.recv()
+                reply: Reply | HandlerFailure | tuple[float, str] | None = pipe.recv()
                 if reply is None:
                     until = None if timeout is None else monotonic() + timeout
                 elif isinstance(reply, tuple):
@@ -270,7 +270,7 @@ async def _run(
     values: dict[Any, Any],
     stack: AsyncExitStack,
     pipe: Connection,
-) -> Reply | Failure:
+) -> Reply | HandlerFailure:
     task: Task[..., Any] | None = None
     try:
         task = find(path)
@@ -292,7 +292,7 @@ async def _run(
         return _failure(task, error, message)
 
 
-def _failure(task: Task[..., Any] | None, error: BaseException, message: Message) -> Failure:
+def _failure(task: Task[..., Any] | None, error: BaseException, message: Message) -> HandlerFailure:
     from spanmq.tasks.handling import Handling
 
     return judge(error, {}) if task is None else Handling(task.catalog).judge_failure(error, message)

@@ -196,7 +196,7 @@ class Tasks:
                     code="invalid_handler",
                 )
             name = f"{self.name}.{task.name}"
-            number = sum(each == name or each.startswith(f"{name}#") for each in self.catalog.periodic)
+            number = sum(other == name or other.startswith(f"{name}#") for other in self.catalog.periodic)
             name = f"{name}#{number + 1}" if number else name
             self.catalog.periodic[name] = Periodic(task, cron, zone, catch_up, dict(arguments or {}))
             return task
@@ -340,7 +340,7 @@ class Tasks:
         """
         self.load()
         client = self.clients.client()
-        existing = {folded(each.name) for each in client.queues.list()}
+        existing = {folded(queue.name) for queue in client.queues.list()}
         for queue in self.queues:
             if folded(queue) not in existing:
                 client.queues.create(queue)
@@ -476,7 +476,7 @@ class Tasks:
         queues = self.queues if queues is None else queues
         try:
             if self.creates_queues:
-                existing = {folded(each.name) for each in await client.queues.list()}
+                existing = {folded(queue.name) for queue in await client.queues.list()}
                 for queue in self.queues:
                     if folded(queue) not in existing:
                         await client.queues.create(queue)

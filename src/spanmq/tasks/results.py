@@ -59,8 +59,8 @@ async def read_results(client: AsyncClient, message: Message, task: str) -> list
             listed = await client.results.list(queue, message_ids)
         except QueueNotFoundError:  # its messages have left it with it
             listed = [Result(queue, message_id, "missing") for message_id in message_ids]
-        results |= {(queue, each.message_id): each for each in listed}
-    return [results[each] for each in messages]
+        results |= {(queue, result.message_id): result for result in listed}
+    return [results[key] for key in messages]
 
 
 def _messages_of(message: Message, task: str) -> list[tuple[str, int]]:
@@ -72,7 +72,7 @@ def _messages_of(message: Message, task: str) -> list[tuple[str, int]]:
         if (
             min(counts, default=0) < 0
             or sum(counts) > CALLS_MAX
-            or not all(type(each) is str for each in queues)
+            or not all(type(queue) is str for queue in queues)
         ):
             raise ValueError("they are not the messages of a batch")
         return [

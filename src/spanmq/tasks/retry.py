@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from spanmq.client.argument import duration
 from spanmq.errors import InvalidArgumentError, UnknownTaskError
-from spanmq.worker.failure import Category, Failure, RetryIn, checked_category, judge
+from spanmq.worker.failure import Category, HandlerFailure, RetryIn, checked_category, judge
 
 PAUSE_SECONDS_MAX: Final = 3600.0
 # Another version of the program may have the task: by the queue's backoff and its attempts.
@@ -48,7 +48,7 @@ class Retry:
         for category in self.on.values():
             checked_category(category)
 
-    def judge(self, error: BaseException, attempt: int) -> Failure:
+    def judge(self, error: BaseException, attempt: int) -> HandlerFailure:
         """Decide what an `error` in this `attempt` (1, 2, …) means; return the failure that is reported.
 
         Raises InvalidArgumentError for a bad result of `backoff`.

@@ -25,7 +25,7 @@ Sends = Callable[[Iterable[Call]], Any]
 SendMiddleware = Callable[[list[Call], Sends], Any]
 
 
-class Batch:
+class OutgoingBatch:
     """Calls with the same options, one `send_batch` for all."""
 
     def __init__(self, first: Call) -> None:
@@ -73,9 +73,9 @@ def unique_of(call: Call) -> tuple[tuple[str, Any], ...]:
     return until, ("on_duplicate", call.on_duplicate)
 
 
-def batches(calls: Iterable[Call]) -> list[Batch]:
+def batches(calls: Iterable[Call]) -> list[OutgoingBatch]:
     """Divide calls into batches, to be sent one after the other: as few as keep the order within each group."""
-    divided: list[Batch] = []
+    divided: list[OutgoingBatch] = []
     # Places in `divided`: the last batch with these options, and the last one with a call of this group.
     place_of: dict[Any, int] = {}
     place_of_group: dict[tuple[str, str], int] = {}
@@ -90,7 +90,7 @@ def batches(calls: Iterable[Call]) -> list[Batch]:
             call.group is not None and place < place_of_group.get((call.queue, call.group), 0)
         ):
             place = place_of[options] = len(divided)
-            divided.append(Batch(call))
+            divided.append(OutgoingBatch(call))
         if call.group is not None:
             place_of_group[call.queue, call.group] = place
         divided[place].add(number, call)
@@ -245,21 +245,21 @@ class Sender:
         divided = batches(calls)
         self._note(client, divided)
         with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-            return self._sent(divided, [within.send_batch(**each.arguments()) for each in divided])
+            return self._sent(divided, [within.send_batch(**batch.arguments()) for batch in divided])
 
     async def _send_async(self, client: AsyncClient, calls: Iterable[Call]) -> list[Sent[Any]]:
         divided = batches(calls)
         await self._note_async(client, divided)
         async with client.transaction() if len(divided) > 1 else nullcontext(client) as within:
-            return self._sent(divided, [await within.send_batch(**each.arguments()) for each in divided])
+            return self._sent(divided, [await within.send_batch(**batch.arguments()) for batch in divided])
 
-    def _due(self, divided: Iterable[Batch]) -> Iterable[Note]:
+    def _due(self, divided: Iterable[OutgoingBatch]) -> Iterable[Note]:
         # The names of arguments are not written for a program that encrypts its bodies.
         if self.clients.encryption is not None:
             return ()
         return self._notes.due(shape for batch in divided for shape in batch.shapes.items())
 
-    def _note(self, client: Client, divided: Iterable[Batch]) -> None:
+    def _note(self, client: Client, divided: Iterable[OutgoingBatch]) -> None:
         """Note the shapes of what is sent that are due; a send does not fail because of it."""
         for note in self._due(divided):
             with suppress(SpanmqError):
@@ -268,7 +268,7 @@ class Sender:
                     seconds = within.admin.run(note.call)
                 self._notes.hold(note.keys, seconds)
 
-    async def _note_async(self, client: AsyncClient, divided: Iterable[Batch]) -> None:
+    async def _note_async(self, client: AsyncClient, divided: Iterable[OutgoingBatch]) -> None:
         for note in self._due(divided):
             with suppress(SpanmqError):
                 async with client.transaction() as within:
@@ -289,7 +289,7 @@ class Sender:
             sent = await self._send_async(within, parts)
             return SentBatch(await within.batches.create(**end_of(then, sent)), sent)
 
-    def _sent(self, divided: Sequence[Batch], ids: Sequence[list[int]]) -> list[Sent[Any]]:
+    def _sent(self, divided: Sequence[OutgoingBatch], ids: Sequence[list[int]]) -> list[Sent[Any]]:
         """Return what was sent, in the order of the calls."""
         sent: dict[int, Sent[Any]] = {
             place: Sent(batch.queue, message_id, self.clients)
@@ -321,9 +321,9 @@ def parked(wait: Wait, waiter: Message, calls: Iterable[Call]) -> dict[str, Any]
 def end_of(then: Call, sent: Sequence[Sent[Any]]) -> dict[str, Any]:
     """Return the arguments of `batches.create` for the call that ends a batch of these messages."""
     ids: dict[str, list[int]] = {}
-    for each in sent:
-        ids.setdefault(each.queue, []).append(each.message_id)
-    called = header_of((each.queue, each.message_id) for each in sent) if then.takes_results else {}
+    for message in sent:
+        ids.setdefault(message.queue, []).append(message.message_id)
+    called = header_of((message.queue, message.message_id) for message in sent) if then.takes_results else {}
     return {
         "queue": then.queue,
         "body": ValidJson(then.body),

@@ -52,10 +52,10 @@ class ShapeNotes:
         for key, body in bodies:
             if self._until.get(key, now) <= now:
                 queues.setdefault(key[0], {})[key] = body
-        for queue, found in queues.items():
-            keys = list(found)[:NOTES_MAX]
+        for queue, body_of in queues.items():
+            keys = list(body_of)[:NOTES_MAX]
             self.hold(keys, FAILED_SECONDS)
-            shapes = [json.dumps(shape_of(arguments_of(found[key]))) for key in keys]
+            shapes = [json.dumps(shape_of(arguments_of(body_of[key]))) for key in keys]
             yield Note(keys, functions.note_task_shapes(queue, [key[1] for key in keys], shapes))
 
     def hold(self, keys: Iterable[Key], seconds: float) -> None:

@@ -234,8 +234,8 @@ class Task(Generic[P, R]):
                     hint="Register one with @tasks.resource.",
                     code="invalid_handler",
                 )
-        found = find(self.path) if self.process else self
-        if not isinstance(found, Task) or found.name != self.name:
+        registered = find(self.path) if self.process else self
+        if not isinstance(registered, Task) or registered.name != self.name:
             raise InvalidArgumentError(
                 f"another process can't find task {self.name!r} as {self.path}",
                 hint="Register it with the decorator @tasks.task(process=True).",
@@ -352,10 +352,10 @@ class Catalog:
 
     def add(self, task: Task[..., Any]) -> None:
         """Add a task; raises InvalidArgumentError for a name that is taken."""
-        for each in (task.name, *task.aliases):
-            if each in self.tasks:
-                raise InvalidArgumentError(f"there are two tasks of the name {each!r}")
-            self.tasks[each] = task
+        for name in (task.name, *task.aliases):
+            if name in self.tasks:
+                raise InvalidArgumentError(f"there are two tasks of the name {name!r}")
+            self.tasks[name] = task
 
     def allows(self, task: Task[..., Any], queue: str) -> bool:
         """Return whether messages of a queue may be for a task."""
@@ -399,8 +399,8 @@ class Catalog:
     @property
     def queues(self) -> tuple[str, ...]:
         """The queues of all tasks."""
-        found = (queue for task in self.tasks.values() for queue in task.queues)
-        return tuple(dict.fromkeys(found)) or (self.name,)
+        queues = (queue for task in self.tasks.values() for queue in task.queues)
+        return tuple(dict.fromkeys(queues)) or (self.name,)
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a task that a worker can't run."""

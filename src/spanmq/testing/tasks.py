@@ -31,7 +31,7 @@ from spanmq.tasks import Call, Sent, Task, Tasks
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.task import Catalog
-from spanmq.worker.job import Gone, Holding, Job, Release
+from spanmq.worker.job import Gone, Job, Lease, Released
 from spanmq.worker.running.performing import Performer
 from spanmq.worker.settling.settler import settlement
 
@@ -245,7 +245,7 @@ class Clock:
 async def _settle(client: AsyncClient, performer: Performer, message: Message) -> Exception | None:
     """Run the task of a message and settle it; return what failed."""
     lease_id = message.lease_id or 0
-    job = Job([message], Holding(message.queue, lease_id, 1, monotonic(), 3600.0), None)
+    job = Job([message], Lease(message.queue, lease_id, 1, monotonic(), 3600.0), None)
     failed: Exception | None = None
     try:
         verdict = await performer.perform(job)
@@ -255,9 +255,9 @@ async def _settle(client: AsyncClient, performer: Performer, message: Message) -
         await settlement(Leased(message.queue, lease_id, message.message_id), verdict, results=[job.result])(
             client
         )
-    if isinstance(verdict, Release) and verdict.delay:
+    if isinstance(verdict, Released) and verdict.delay:
         return None
-    if isinstance(verdict, Release):
+    if isinstance(verdict, Released):
         raise AssertionError(f"the transaction of {message} was lost") from failed
     return failed
 

@@ -1,16 +1,23 @@
-"""The liveness and readiness of a worker, derived from its events."""
+"""The liveness and readiness of a worker, derived from its events, and the port at which it answers for them."""
 
 import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
+from spanmq.errors import ExtraNotInstalledError
 from spanmq.worker.event import (
     ConnectionBroken,
     ConnectionRestored,
     Event,
+    Observer,
     WorkerStarted,
     WorkerStopped,
     WorkerStopping,
 )
+
+logger = logging.getLogger("spanmq")
 
 TICK_SECONDS = 1.0
 
@@ -63,7 +70,35 @@ class Condition:
         is_healthy, state = self.health()
         return is_healthy and state == "ready", state
 
+    @property
+    def probes(self) -> dict[str, Callable[[], tuple[bool, str]]]:
+        """The functions that answer probes, by path."""
+        return {"/healthz": self.health, "/readyz": self.readiness}
+
     def _come_round(self) -> None:
         self._ticked_at = monotonic()
         interval = min(TICK_SECONDS, self._patience / 4)
         self._tick = asyncio.get_running_loop().call_later(interval, self._come_round)
+
+
+@contextmanager
+def monitored(port: int | None, host: str = "127.0.0.1") -> Iterator[list[Observer]]:
+    """Serve a worker's /metrics, /healthz and /readyz while the block runs; yield the observers that it needs for them.
+
+    Without a `port` nothing is served, and the list is empty. Port 0 is any free one; the log has the address.
+    Raises ExtraNotInstalledError without the extra `metrics`, and InvalidArgumentError for an address that cannot
+    be listened on.
+    """
+    if port is None:
+        yield []
+        return
+    try:
+        from spanmq.worker.measures import Measures, served
+    except ModuleNotFoundError as error:
+        raise ExtraNotInstalledError(
+            f"the worker's metrics need {error.name}, which is not installed", extra="metrics"
+        ) from error
+    measures, condition = Measures(), Condition()
+    with served(measures, condition.probes, port, host) as url:
+        logger.info("metrics_served address=%s", url)
+        yield [measures, condition]

@@ -4,9 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from spanmq.worker.event import Event
-from spanmq.worker.failure import Failure
-from spanmq.worker.job import Holding, Job, Release, Stored
-from spanmq.worker.running.slot import Slot
+from spanmq.worker.failure import HandlerFailure
+from spanmq.worker.job import Job, Lease, Released, Slot, Stored
 
 
 @dataclass(slots=True)
@@ -28,8 +27,8 @@ class Settle:
     """Settle jobs of one lease, which have the same verdict."""
 
     server: str
-    holding: Holding
-    verdict: Failure | Release | Stored | None
+    lease: Lease
+    verdict: HandlerFailure | Released | Stored | None
     jobs: list[Job]
 
 
@@ -37,7 +36,7 @@ class Settle:
 class Extend:
     """Extend a lease for this time."""
 
-    holding: Holding
+    lease: Lease
     seconds: float
 
 
@@ -45,7 +44,7 @@ class Extend:
 class FindCancelled:
     """Ask which of these messages have left their lease."""
 
-    holding: Holding
+    lease: Lease
     ids: list[int]
 
 

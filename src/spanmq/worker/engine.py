@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from spanmq.client.functions import begin_alone
-from spanmq.errors import HandlerStuckError, SpanmqError
-from spanmq.model import Message
+from spanmq.codec.body import Decoder
+from spanmq.errors import HandlerStuckError
 from spanmq.worker.breaker import BreakerState
+from spanmq.worker.calls import begin_alone, extend, find_cancelled, receive
 from spanmq.worker.effect import (
     Abandon,
     BeginAlone,
@@ -27,23 +27,19 @@ from spanmq.worker.effect import (
     SetRoom,
     Settle,
 )
-from spanmq.worker.event import CallFailed, EventBus, WorkerStarted, WorkerStopped, WorkerStopping
+from spanmq.worker.event import EventBus, WorkerStarted, WorkerStopped, WorkerStopping
 from spanmq.worker.handler import Handler
 from spanmq.worker.inbox import Inbox
-from spanmq.worker.incoming import AloneBegun, GraceEnded, ReceivesEnded, Started, Stopping
-from spanmq.worker.job import Job
+from spanmq.worker.incoming import GraceEnded, ReceivesEnded, Started, Stopping
 from spanmq.worker.machine import Machine
 from spanmq.worker.observing.reporting import Reporter
 from spanmq.worker.receiving.poller import Poller
-from spanmq.worker.receiving.receiver import receive
 from spanmq.worker.receiving.roster import Roster, join
-from spanmq.worker.running.cancelling import find_cancelled
-from spanmq.worker.running.performing import UNBEGUN_SECONDS, Performer
+from spanmq.worker.receiving.scheduler import RECEIVES_MAX
+from spanmq.worker.running.performing import Performer
 from spanmq.worker.running.slots import TaskSlots, ThreadSlots
-from spanmq.worker.server import session_of
 from spanmq.worker.session import Session
-from spanmq.worker.setting import Settings
-from spanmq.worker.settling.heartbeat import extend
+from spanmq.worker.setting import Settings, forgiving
 from spanmq.worker.settling.settler import Settler
 
 # How long a stop waits for a receive that is under way, if the server does not answer.
@@ -53,6 +49,8 @@ SETTLE_SECONDS: Final = 5.0
 # The number of shards of a server that may be received from concurrently; connections are made only as they
 # are needed.
 SHARDS_MAX: Final = 100
+# Connections beside those of receives and handlers: settlements, heartbeats, maintenance, polls of shards.
+LENT_BESIDE: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class Engine:
         # By server.
         count = SHARDS_MAX if isinstance(queues, Sharding) else len(queues)
         self._sessions = {
-            server: session_of(server, dsn, settings, handler, count, bus, inbox)
+            server: _session_of(server, dsn, settings, handler, count, bus, inbox)
             for server, dsn in dsns.items()
         }
         self._settlers = {
@@ -138,7 +136,7 @@ class Engine:
             Settle: lambda effect: self._call(self._settlers[effect.server].settle(effect), "settlement"),
             Extend: self._extend,
             FindCancelled: self._find_cancelled,
-            BeginAlone: lambda effect: self._call(self._begin_alone(effect.job), "alone"),
+            BeginAlone: self._begin_alone,
             Cancel: lambda effect: self._slots.cancel(effect.slot),
             Abandon: self._abandon,
             Poll: self._poll,
@@ -289,26 +287,16 @@ class Engine:
         task.add_done_callback(self._calls.discard)
 
     def _extend(self, effect: Extend) -> None:
-        session = self._session_of[effect.holding.queue]
+        session = self._session_of[effect.lease.queue]
         self._call(extend(effect, session, self._inbox, self._clock), "extension")
 
     def _find_cancelled(self, effect: FindCancelled) -> None:
-        session = self._session_of[effect.holding.queue]
+        session = self._session_of[effect.lease.queue]
         self._call(find_cancelled(effect, session, self._inbox, self._bus), "cancel")
 
-    async def _begin_alone(self, job: Job) -> None:
-        """Begin a reserved delivery, and put its message."""
-        [reserved] = job.messages
-        session = self._session_of[reserved.queue]
-        call = begin_alone(session.codec, reserved)
-        messages: list[Message] = []
-        try:
-            messages = await session.run(lambda client: client.admin.run(call))  # none if its lease has ended
-        except SpanmqError as error:
-            # If it has begun all the same, the release takes the attempt back.
-            self._bus.emit(CallFailed(reserved.queue, " ".join(str(error).split()), UNBEGUN_SECONDS))
-            await asyncio.sleep(UNBEGUN_SECONDS)
-        self._inbox.put(AloneBegun(job, messages))
+    def _begin_alone(self, effect: BeginAlone) -> None:
+        session = self._session_of[effect.job.lease.queue]
+        self._call(begin_alone(effect.job, session, self._inbox, self._bus), "alone")
 
     def _abandon(self, effect: Abandon) -> None:
         stuck = self._slots.abandon(effect.slot, replace=effect.replace)
@@ -340,3 +328,25 @@ async def _end_within(tasks: Collection[asyncio.Task[None]], seconds: float) -> 
             task.cancel()
         if left:
             await asyncio.wait(left)
+
+
+def _session_of(
+    server: str, dsn: str, settings: Settings, handler: Handler, queues: int, bus: EventBus, inbox: Inbox
+) -> Session:
+    """Return the session of a server for a number of queues."""
+    decoder: Decoder = forgiving(settings.decoder)
+    # A handler that dispatches may begin a transaction for any message. One that overran keeps its
+    # connection, beside its successor.
+    lends = 2 * settings.concurrency if handler.takes_connection or handler.takes_delivery else 0
+    return Session(
+        dsn=dsn,
+        decoder=decoder,
+        pool_size=min(queues, RECEIVES_MAX) + LENT_BESIDE + (lends if handler.is_async else 0),
+        threads=lends if handler.uses_threads or not handler.is_async else 0,
+        timeouts=settings.timeouts_passed,
+        pooler=settings.pooler,
+        password=settings.password,
+        bus=bus,
+        inbox=inbox,
+        server=server or None,
+    )

@@ -281,7 +281,7 @@ class EventBus:
         self._observers = tuple(observers)
         asked = [getattr(observer, "hears_routine", None) for observer in self._observers]
         self._always_hears = None in asked
-        self._asked: list[Callable[[], bool]] = [each for each in asked if each is not None]
+        self._asked: list[Callable[[], bool]] = [hears for hears in asked if hears is not None]
 
     def hears_routine(self) -> bool:
         """Return whether any observer uses routine events now."""

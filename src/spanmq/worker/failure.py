@@ -64,7 +64,7 @@ class Reject(Exception):  # noqa: N818, it says what shall happen
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class HandlerFailure:
     """The failure of a handler, as it is reported to the database."""
 
     verb: Literal["nack", "reject"]
@@ -76,7 +76,7 @@ class Failure:
     closes_bucket: bool = False
 
 
-def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -> Failure:
+def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -> HandlerFailure:
     """Return the failure for an exception; the user's `categories` take precedence, the nearest class first."""
     verb: Literal["nack", "reject"] = "nack"
     category: str | None
@@ -89,7 +89,7 @@ def judge(error: BaseException, categories: Mapping[type[BaseException], str]) -
         category = category_of(error, categories)
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return Failure(
+    return HandlerFailure(
         verb,
         storable(_text_of(error) or name)[:ERROR_LENGTH_MAX],
         category,
@@ -110,16 +110,16 @@ def category_of(error: BaseException, categories: Mapping[type[BaseException], s
         if kind in categories:
             return categories[kind]
     # Errors of psycopg, asyncpg, SQLAlchemy and Django, by SQLSTATE; and those of spanmq's own client.
-    found = error if isinstance(error, errors.SpanmqError) else errors.from_driver(error)
-    if isinstance(found, errors.TransactionConflictError | errors.StatementCancelledError):
+    typed = error if isinstance(error, errors.SpanmqError) else errors.from_driver(error)
+    if isinstance(typed, errors.TransactionConflictError | errors.StatementCancelledError):
         return "TRANSIENT"
-    if found is not None and found.sqlstate in OWN_LIMITS:
+    if typed is not None and typed.sqlstate in OWN_LIMITS:
         return "TRANSIENT"
     if isinstance(
-        found, errors.ConnectionFailedError | errors.ConnectionLostError | errors.ServerExhaustedError
+        typed, errors.ConnectionFailedError | errors.ConnectionLostError | errors.ServerExhaustedError
     ):
         return "DEPENDENCY"
-    if found is not None:
+    if typed is not None:
         return None
     if isinstance(error, TimeoutError):
         return "TRANSIENT"

@@ -12,8 +12,8 @@ from typing import Any
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import Message
-from spanmq.worker.failure import Failure
-from spanmq.worker.job import Release
+from spanmq.worker.failure import HandlerFailure
+from spanmq.worker.job import Released
 from spanmq.worker.running.limiter import Limit
 
 HINT = "A handler is `handler(message)` or `handler(message, connection)`, with `def` or `async def`."
@@ -32,7 +32,7 @@ class Handler:
     takes_delivery: bool = False
     # Its plain functions may use connections, too, in threads.
     uses_threads: bool = False
-    judge: Callable[[BaseException, Message], Failure | Release] | None = None
+    judge: Callable[[BaseException, Message], HandlerFailure | Released] | None = None
     timeout_of: Callable[[Message], float | None] | None = None
     limit_of: Callable[[Message], Limit | None] | None = None
     # Returns the kind that a message asks for, if the handler serves several kinds.
@@ -58,24 +58,24 @@ def find(path: str) -> Any:
             hint="For example shop.jobs:ship.",
             code="invalid_handler",
         )
-    found = load(module_name)
+    target = load(module_name)
     for part in name.split("."):
         try:
-            found = getattr(found, part)
+            target = getattr(target, part)
         except AttributeError as error:
             raise InvalidArgumentError(
                 f"the module {module_name!r} has no {name!r}",
-                hint=_meant(path, found, part),
+                hint=_meant(path, target, part),
                 code="invalid_handler",
             ) from error
-    return found
+    return target
 
 
-def _meant(path: str, found: object, part: str) -> str | None:
+def _meant(path: str, target: object, part: str) -> str | None:
     """Return a hint for a name that an object does not have: a module's path without a name, or a misspelled name."""
-    if ":" not in path and hasattr(found, "__path__") and find_spec(path) is not None:
+    if ":" not in path and hasattr(target, "__path__") and find_spec(path) is not None:
         return f"{path} is a module: name what is in it, such as {path}:tasks."
-    similar = get_close_matches(part, dir(found), n=1)
+    similar = get_close_matches(part, dir(target), n=1)
     return f"Did you mean {similar[0]!r}?" if similar else None
 
 
@@ -126,10 +126,18 @@ def _takes_connection(function: Callable[..., Any], name: str) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of a function written in C
         return False
-    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    needed = [each for each in places if each.default is each.empty]
-    has_rest = any(each.kind is each.VAR_POSITIONAL for each in parameters)
-    by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    places = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    needed = [parameter for parameter in places if parameter.default is parameter.empty]
+    has_rest = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    by_name = [
+        parameter
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
     if by_name or len(needed) > 2 or (not places and not has_rest):
         raise InvalidArgumentError(
             f"the handler {name!r} has other parameters than a worker passes",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from spanmq.model import Message
 from spanmq.worker.effect import Receive
 from spanmq.worker.inbox import PartFailed
-from spanmq.worker.job import Holding, Job, Progressed, Verdict
+from spanmq.worker.job import Job, Lease, Progressed, Verdict
 
 # Of receives and polls.
 
@@ -100,7 +100,7 @@ class SettlementEnded:
     """A call settled `count` messages of a lease; `is_returned`: some of them will be visible again."""
 
     server: str
-    holding: Holding
+    lease: Lease
     count: int
     is_returned: bool
 
@@ -109,7 +109,7 @@ class SettlementEnded:
 class ExtensionEnded:
     """A lease was extended at a time for `seconds`, and holds `count` messages; None after an error."""
 
-    holding: Holding
+    lease: Lease
     count: int | None
     begun_at: float
     seconds: float
@@ -126,7 +126,7 @@ class CancelAsked:
 class CancelsFound:
     """Messages of a lease have left it; True for those that others may have."""
 
-    holding: Holding
+    lease: Lease
     gone: Mapping[int, bool]
 
 

@@ -1,14 +1,17 @@
-"""The messages that a worker holds: a job is what one call of the handler gets, a holding is its lease."""
+"""What a worker holds: messages under a lease, a job for each call of the handler, and slots that run the jobs."""
 
+import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from spanmq.client.argument import Seconds
 from spanmq.model import Message
-from spanmq.worker.failure import Failure
+from spanmq.worker.failure import HandlerFailure
 from spanmq.worker.inbox import Inbox
 
 
-class Holding:
+class Lease:
     """A lease of `seconds`. Its times are of this process's monotonic clock, not of the calendar.
 
     `undecided` messages are waiting or being handled, `unsettled` ones are these and those whose settlement
@@ -71,7 +74,6 @@ class Job:
 
     __slots__ = (
         "group",
-        "holding",
         "is_behind",
         "is_cancelled",
         "is_decided",
@@ -83,6 +85,7 @@ class Job:
         "is_told",
         "is_trial",
         "is_unstored",
+        "lease",
         "messages",
         "progress",
         "result",
@@ -91,9 +94,9 @@ class Job:
         "thread",
     )
 
-    def __init__(self, messages: list[Message], holding: Holding, group: str | None) -> None:
+    def __init__(self, messages: list[Message], lease: Lease, group: str | None) -> None:
         self.messages = messages
-        self.holding = holding
+        self.lease = lease
         self.group = group
         self.is_decided = self.is_doubtful = self.is_behind = False
         self.is_cancelled = self.is_taken = self.is_over = self.is_trial = self.is_unstored = False
@@ -108,13 +111,13 @@ class Job:
         """Take a progress of the handler, from any thread."""
         self.progress = (share, note)
         # Once until the next report, which takes the last one.
-        if not self.is_told and self.holding.inbox is not None:
+        if not self.is_told and self.lease.inbox is not None:
             self.is_told = True
-            self.holding.inbox.put_from_thread(Progressed(self.holding.queue))
+            self.lease.inbox.put_from_thread(Progressed(self.lease.queue))
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Released:
     """The job was not handled, or its lease was lost; the attempt does not count.
 
     Its messages are visible again after `delay` seconds.
@@ -138,7 +141,7 @@ class Stored:
 
 
 # The result of a job: None is a success.
-Verdict = Failure | Release | Gone | Stored | None
+Verdict = HandlerFailure | Released | Gone | Stored | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +149,44 @@ class Undecodable:
     """Stands for a body that the decoder refused."""
 
     error: Exception
+
+
+class Slot:
+    """One handler at a time."""
+
+    __slots__ = ("is_abandoned", "job", "started_at", "task", "thread")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        self.started_at = 0.0
+        self.is_abandoned = False
+        self.task: asyncio.Task[None] | None = None
+        self.thread: int | None = None
+
+    def begin(self, job: Job, now: float) -> bool:
+        """Take a job; return whether it is still undecided and its lease still valid."""
+        self.started_at = now
+        self.job = job
+        is_ended = job.is_decided or job.is_cancelled
+        return not (is_ended or job.lease.is_lost or now >= job.lease.ends_at)
+
+
+def running(slots: Iterable[Slot]) -> Iterator[tuple[Slot, Job, float]]:
+    """Yield the running jobs, and since when they run."""
+    # An atomic copy: a thread that ends removes its slot meanwhile.
+    for slot in tuple(slots):
+        if (job := slot.job) is not None and not job.is_decided:
+            yield slot, job, slot.started_at
+
+
+class Slots(Protocol):
+    """The slots of a worker, and the jobs that wait for them."""
+
+    def add(self, job: Job) -> None:
+        """Queue a job for the next free slot."""
+
+    def take_back(self) -> list[Job]:
+        """Remove and return the jobs that no slot has begun."""
+
+    def running(self) -> Iterator[tuple[Slot, Job, float]]:
+        """Yield the running jobs, and since when they run."""

@@ -35,7 +35,7 @@ from spanmq.worker.event import (
     ShardJoined,
     ShardLeft,
 )
-from spanmq.worker.failure import Failure, storable
+from spanmq.worker.failure import HandlerFailure, storable
 from spanmq.worker.handler import Handler
 from spanmq.worker.inbox import Inbox, PartFailed
 from spanmq.worker.incoming import (
@@ -61,14 +61,13 @@ from spanmq.worker.incoming import (
     StopAsked,
     Stopping,
 )
-from spanmq.worker.job import Gone, Holding, Job, Progressed, Release, Undecodable, Verdict
+from spanmq.worker.job import Gone, Job, Lease, Progressed, Released, Slot, Slots, Undecodable, Verdict
 from spanmq.worker.observing.usual import HandlingTimes
 from spanmq.worker.receiving.pool import Pool
 from spanmq.worker.receiving.scheduler import Scheduler, Server
 from spanmq.worker.receiving.source import Source
 from spanmq.worker.running.isolation import Isolation
 from spanmq.worker.running.limiter import ConcurrencyLimiter
-from spanmq.worker.running.slot import Slot, Slots
 from spanmq.worker.running.watch import Overran, Watch
 from spanmq.worker.setting import Settings
 from spanmq.worker.settling.gathering import Gathering
@@ -246,7 +245,7 @@ class Machine:
         if messages:
             self._take(source, event)
         # More of these may be visible.
-        more = asked.retries is not None and sum(each.attempt > 1 for each in messages) > asked.retries
+        more = asked.retries is not None and sum(message.attempt > 1 for message in messages) > asked.retries
         self._receive_ended(event, len(messages), may_be_more=more)
 
     def _receive_failed(self, event: ReceiveFailed) -> None:
@@ -269,19 +268,19 @@ class Machine:
 
     def _take(self, source: Source, event: Received) -> None:
         messages, is_trial = event.messages, event.asked.is_trial
-        holding = source.hold(messages, event.begun_at, self._inbox)
-        self._leases.add(holding, self._now)
-        self._effects.append(MessagesReceived(source.queue, holding.lease_id, len(messages)))
+        lease = source.hold(messages, event.begun_at, self._inbox)
+        self._leases.add(lease, self._now)
+        self._effects.append(MessagesReceived(source.queue, lease.lease_id, len(messages)))
         if is_trial:
             source.breaker.trying(len(messages), self._now)
             self._look_at_breaker_later(source)
         if messages[0].slot == 0:
-            self._isolation.add(source.job(messages, holding, is_trial=is_trial))
+            self._isolation.add(source.job(messages, lease, is_trial=is_trial))
             self._give_back_waiting()
             return
         if self._isolation.is_active:
             # This receive was under way when another queue's message was reserved.
-            self._decided(source.job(messages, holding, is_trial=is_trial), Release())
+            self._decided(source.job(messages, lease, is_trial=is_trial), Released())
             return
         good = []
         decided: list[tuple[Job, Verdict]] = []
@@ -289,17 +288,17 @@ class Machine:
         for message in messages:
             group = message.group if source.is_ordered else None
             if type(message.body) is Undecodable:
-                job = source.job([message], holding, is_trial=is_trial)
+                job = source.job([message], lease, is_trial=is_trial)
                 decided.append((job, undecodable(message.body.error)))
                 bad_groups.add(group)
             elif group is not None and group in bad_groups:
                 # The database releases it when the one before it is rejected.
-                job = source.job([message], holding, is_trial=is_trial)
+                job = source.job([message], lease, is_trial=is_trial)
                 job.is_behind = True
-                decided.append((job, Release()))
+                decided.append((job, Released()))
             else:
                 good.append(message)
-        jobs = source.jobs(good, holding, is_trial=is_trial)
+        jobs = source.jobs(good, lease, is_trial=is_trial)
         # When all are counted: a worker that stops waits until it holds none.
         for job, verdict in decided:
             self._decided(job, verdict)
@@ -320,7 +319,7 @@ class Machine:
         if self._limited is None or self._limited.add(job):
             self._place(job)
         else:
-            self.sources[job.holding.queue].share.parked += len(job.messages)
+            self.sources[job.lease.queue].share.parked += len(job.messages)
 
     def _place(self, job: Job) -> None:
         job.is_placed = True
@@ -328,7 +327,7 @@ class Machine:
         self._slots.add(job)
 
     def _unpark(self, job: Job) -> Job:
-        self.sources[job.holding.queue].share.parked -= len(job.messages)
+        self.sources[job.lease.queue].share.parked -= len(job.messages)
         return job
 
     def _handler_ended(self, event: HandlerEnded) -> None:
@@ -337,13 +336,13 @@ class Machine:
 
     def _ended(self, job: Job, verdict: Verdict) -> None:
         """Process the verdict on a job that ended, overran, or was never begun."""
-        source = self.sources[job.holding.queue]
+        source = self.sources[job.lease.queue]
         if job.progress is not None or job.is_slow:
             self._report(source)  # it is shown no longer
-        if job.is_cancelled and isinstance(verdict, Failure):
-            verdict = Release()  # which ends a cancelled message
-        if not isinstance(verdict, Release):
-            failure = verdict if isinstance(verdict, Failure) else None
+        if job.is_cancelled and isinstance(verdict, HandlerFailure):
+            verdict = Released()  # which ends a cancelled message
+        if not isinstance(verdict, Released):
+            failure = verdict if isinstance(verdict, HandlerFailure) else None
             self.handled += len(job.messages)
             self.times.record(job, failed=failure is not None)
             if self._hears_routine:
@@ -363,7 +362,7 @@ class Machine:
 
     def _decided(self, job: Job, verdict: Verdict) -> None:
         """Settle a job, handled or not, and make room for others."""
-        source = self.sources[job.holding.queue]
+        source = self.sources[job.lease.queue]
         self._is_changed = True
         self._settle(source, job, verdict)
         change = source.let_go(job, self._now)
@@ -373,14 +372,14 @@ class Machine:
                 self._place(self._unpark(following))
         if job.group is not None:
             # The messages behind a single one that ends as cancelled stay leased.
-            is_end = not isinstance(verdict, Failure | Release) or (
+            is_end = not isinstance(verdict, HandlerFailure | Released) or (
                 job.is_cancelled and len(job.messages) == 1
             )
             succeeded = is_end and not self._is_stopping
             following, dropped = source.limiter.done(job, succeeded=succeeded)
             for other in dropped:
                 self._unpark(other).is_behind = True
-                self._settle(source, other, Release())
+                self._settle(source, other, Released())
                 change = source.let_go(other, self._now) or change
             if following is not None:
                 self._begin_of_kind(self._unpark(following))
@@ -391,10 +390,10 @@ class Machine:
         job.is_decided = True
         if job.is_placed:
             self._placed -= 1
-        holding = job.holding
-        holding.undecided -= len(job.messages)
-        if not holding.undecided:
-            holding.jobs.clear()  # they refer to it
+        lease = job.lease
+        lease.undecided -= len(job.messages)
+        if not lease.undecided:
+            lease.jobs.clear()  # they refer to it
         if isinstance(verdict, Gone):
             self._effects += [
                 MessageSettled(
@@ -407,23 +406,23 @@ class Machine:
                 )
                 for message in job.messages
             ]
-            self._confirmed(holding, len(job.messages))
+            self._confirmed(lease, len(job.messages))
             return
         is_busy = self._placed >= self._settings.concurrency
         self._servers[source.server].gathering.add(job, verdict, self._now, is_busy=is_busy)
 
     def _settlement_ended(self, event: SettlementEnded) -> None:
         self._servers[event.server].gathering.ended(event.count)
-        self._confirmed(event.holding, event.count)
+        self._confirmed(event.lease, event.count)
         if event.is_returned:
             self._effects.append(Poll(event.server))  # which tells when the returned messages become visible
 
-    def _confirmed(self, holding: Holding, count: int) -> None:
+    def _confirmed(self, lease: Lease, count: int) -> None:
         """Record that the outcome of messages is known."""
-        holding.unsettled -= count
+        lease.unsettled -= count
         self.settled += count
-        if holding.unsettled <= 0:
-            self._leases.discard(holding)
+        if lease.unsettled <= 0:
+            self._leases.discard(lease)
         self._scheduler.changed()
         self._is_changed = True
 
@@ -446,7 +445,7 @@ class Machine:
                     event.limit,
                 )
             )
-            self._report(self.sources[event.job.holding.queue])
+            self._report(self.sources[event.job.lease.queue])
         self._effects.append(Later(self._now + self._watch.tick, HandlersLooked()))
 
     def _overran(self, event: Overran) -> None:
@@ -458,7 +457,9 @@ class Machine:
                 HandlerOverran(message.queue, message.message_id, message.attempt, seconds, task)
             )
         error = f"the handler took longer than {seconds:.3g} s"
-        failure: Failure | Release = Failure("nack", error, "TRANSIENT", error_class="TimeoutError")
+        failure: HandlerFailure | Released = HandlerFailure(
+            "nack", error, "TRANSIENT", error_class="TimeoutError"
+        )
         if self._handler.judge is not None:
             failure = self._handler.judge(TimeoutError(error), job.messages[0])
         self._ended(job, failure)
@@ -468,64 +469,64 @@ class Machine:
         if self._now >= self._leases.due_at:
             extensions, ended = self._leases.due(self._now)
             self._effects += extensions
-            for holding in ended:
-                self._lose(holding)
+            for lease in ended:
+                self._lose(lease)
 
     def _extension_ended(self, event: ExtensionEnded) -> None:
-        holding = event.holding
-        self._leases.extended(holding)
+        lease = event.lease
+        self._leases.extended(lease)
         if event.count is None:
             return
         if event.count:
             # Measured before the call, because the database's time began later.
-            holding.ends_at = event.begun_at + event.seconds
-            self._effects.append(LeaseExtended(holding.queue, holding.lease_id, event.count, event.seconds))
+            lease.ends_at = event.begun_at + event.seconds
+            self._effects.append(LeaseExtended(lease.queue, lease.lease_id, event.count, event.seconds))
             # It finds out what was cancelled, if no notification comes.
-            self._find_cancelled(holding)
-        elif holding.undecided:
-            self._lose(holding)
-        elif holding.unsettled:
+            self._find_cancelled(lease)
+        elif lease.undecided:
+            self._lose(lease)
+        elif lease.unsettled:
             # Its settlement is under way and will report the outcome.
-            holding.ends_at = event.begun_at + event.seconds
+            lease.ends_at = event.begun_at + event.seconds
 
-    def _lose(self, holding: Holding) -> None:
+    def _lose(self, lease: Lease) -> None:
         """Drop the messages of a lost lease, and cancel their handlers: other workers may have them by now."""
-        if holding.is_lost:
+        if lease.is_lost:
             return
-        holding.is_lost = True
-        self._leases.discard(holding)
-        self._effects.append(LeaseLost(holding.queue, holding.lease_id, holding.undecided))
-        self._drop(lambda job: job.holding is holding)
-        self._give_back_reserved(lambda job: job.holding is holding)
+        lease.is_lost = True
+        self._leases.discard(lease)
+        self._effects.append(LeaseLost(lease.queue, lease.lease_id, lease.undecided))
+        self._drop(lambda job: job.lease is lease)
+        self._give_back_reserved(lambda job: job.lease is lease)
         for slot, job, started_at in [*self._slots.running()]:
-            if job.holding is holding:
+            if job.lease is lease:
                 job.is_cancelled = True  # plain functions ask
                 if self._handler.is_async:
                     self._abandon(slot, job, started_at, replace=True)
 
     def _abandon(self, slot: Slot, job: Job, started_at: float, *, replace: bool) -> None:
         job.seconds = self._now - started_at
-        self._ended(job, Release())
+        self._ended(job, Released())
         self._effects.append(Abandon(slot, replace))
 
     def _cancel_asked(self, event: CancelAsked) -> None:
-        for holding in self._leases.of(event.queues):
-            self._find_cancelled(holding)
+        for lease in self._leases.of(event.queues):
+            self._find_cancelled(lease)
 
-    def _find_cancelled(self, holding: Holding) -> None:
-        jobs = [job for job in holding.jobs if not (job.is_decided or job.is_cancelled)]
+    def _find_cancelled(self, lease: Lease) -> None:
+        jobs = [job for job in lease.jobs if not (job.is_decided or job.is_cancelled)]
         if ids := [message.message_id for job in jobs for message in job.messages]:
-            self._effects.append(FindCancelled(holding, ids))
+            self._effects.append(FindCancelled(lease, ids))
 
     def _cancels_found(self, event: CancelsFound) -> None:
         """Cancel handlers: a plain one asks. The slot and the group of each are free when it ends."""
         slots = {job: slot for slot, job, _ in self._slots.running()}
-        for job in event.holding.jobs:
+        for job in event.lease.jobs:
             ids = [message.message_id for message in job.messages if message.message_id in event.gone]
             # Not one whose transaction may have acked it.
             if ids and not (job.is_decided or job.is_cancelled or job.is_doubtful):
                 job.is_cancelled = True
-                job.is_taken = any(event.gone[each] for each in ids)
+                job.is_taken = any(event.gone[message_id] for message_id in ids)
                 if job in slots:
                     self._effects.append(Cancel(slots[job]))
 
@@ -538,7 +539,7 @@ class Machine:
         self._gate(source)
         if change != "closed":
             self._give_back_waiting(source.queue)
-            self._give_back_reserved(lambda job: job.holding.queue == source.queue)
+            self._give_back_reserved(lambda job: job.lease.queue == source.queue)
 
     def _gate(self, source: Source) -> None:
         """Limit what a queue gets until its breaker is closed; it is ready at once, and when that changes."""
@@ -586,12 +587,14 @@ class Machine:
         if job.is_decided:
             return
         if not event.messages:
-            self._ended(job, Release())
+            self._ended(job, Released())
             return
         job.messages = event.messages
         body = job.messages[0].body
         if isinstance(body, Unopened):
-            self._ended(job, Failure("nack", body.error.message, error_class=type(body.error).__name__))
+            self._ended(
+                job, HandlerFailure("nack", body.error.message, error_class=type(body.error).__name__)
+            )
         elif type(body) is Undecodable:
             self._ended(job, undecodable(body.error))
         else:
@@ -604,24 +607,24 @@ class Machine:
             if not chosen(job):
                 self._slots.add(job)
             elif not job.is_decided:
-                self._ended(job, Release())
+                self._ended(job, Released())
 
     def _give_back_waiting(self, queue: str | None = None) -> None:
         """Release messages that no handler has begun, so that another worker can receive them at once."""
         for source in self.sources.values():
             if queue in (None, source.queue):
                 for job in source.limiter.drain():
-                    self._settle(source, self._unpark(job), Release())
+                    self._settle(source, self._unpark(job), Released())
                     self._breaker_changed(source, source.let_go(job, self._now))
         if self._limited is not None:
-            for job in self._limited.drain(lambda job: queue in (None, job.holding.queue)):
-                self._ended(self._unpark(job), Release())
-        self._drop(lambda job: queue in (None, job.holding.queue))
+            for job in self._limited.drain(lambda job: queue in (None, job.lease.queue)):
+                self._ended(self._unpark(job), Released())
+        self._drop(lambda job: queue in (None, job.lease.queue))
 
     def _give_back_reserved(self, chosen: Callable[[Job], bool]) -> None:
         """Release messages that wait to be handled alone; they stay so, and this costs them no attempt."""
         for job in self._isolation.take_back(chosen):
-            self._ended(job, Release())
+            self._ended(job, Released())
 
     # The end.
 
@@ -640,7 +643,7 @@ class Machine:
             server.gathering.hurry()
 
 
-def undecodable(error: Exception) -> Failure:
+def undecodable(error: Exception) -> HandlerFailure:
     """Return the verdict on a body that cannot be decoded."""
     text = storable(f"the body cannot be decoded: {error}")[:2_000]
-    return Failure("reject", text, "PERMANENT", error_class=type(error).__qualname__)
+    return HandlerFailure("reject", text, "PERMANENT", error_class=type(error).__qualname__)

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -12,7 +12,6 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.worker import event as events
-from spanmq.worker.condition import Condition
 from spanmq.worker.event import Event
 
 __all__ = ["Measures"]
@@ -21,6 +20,8 @@ SECONDS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
 )
+# By path: whether a probe is good, and the state.
+Probes = Mapping[str, Callable[[], tuple[bool, str]]]
 BREAKER_STATES: Final = ["closed", "open", "trial"]
 
 
@@ -116,10 +117,9 @@ class _Requests(WSGIRequestHandler):
         """Log nothing: supervisors send a request every few seconds."""
 
 
-def application(measures: Measures, condition: Condition) -> Callable[..., Any]:
-    """Return the application that answers /metrics, /healthz and /readyz."""
+def application(measures: Measures, probes: Probes) -> Callable[..., Any]:
+    """Return the application that answers /metrics and the paths of probes."""
     metrics = make_wsgi_app(measures.registry)
-    probes = {"/healthz": condition.health, "/readyz": condition.readiness}
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
         probe = probes.get(environ["PATH_INFO"])
@@ -134,13 +134,13 @@ def application(measures: Measures, condition: Condition) -> Callable[..., Any]:
 
 
 @contextmanager
-def served(measures: Measures, condition: Condition, port: int, host: str = "127.0.0.1") -> Iterator[str]:
+def served(measures: Measures, probes: Probes, port: int, host: str = "127.0.0.1") -> Iterator[str]:
     """Serve the metrics while the block runs; return their URL. Port 0 is any free one.
 
     `host` is the address to listen on, IPv4 or IPv6: 0.0.0.0 or :: for probes and a Prometheus on other machines.
     The answers have no access control. Raises InvalidArgumentError if the address cannot be listened on.
     """
-    answer = application(measures, condition)
+    answer = application(measures, probes)
     try:
         kind = _IPv6Server if ":" in host else ThreadingWSGIServer
         server = make_server(host, port, answer, kind, handler_class=_Requests)

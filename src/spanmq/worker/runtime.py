@@ -160,8 +160,8 @@ class Worker:
         queues: Sharding | tuple[str, ...] = self.queues
         dsns = {"": self._dsn or ""}
         if self._sharded is not None:
-            found = self._sharded.addresses()
-            addresses = found if isinstance(found, dict) else await found
+            listed = self._sharded.addresses()
+            addresses = listed if isinstance(listed, dict) else await listed
             dsns = {server: self._address(dsn) for server, dsn in addresses.items()}
             queues = Sharding(self._sharded.queue, None if self._shards is None else frozenset(self._shards))
         handler, observers = self.handler, self._observers

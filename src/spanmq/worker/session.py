@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from spanmq.client import AsyncClient, Client
 from spanmq.client.dsn import Timeouts
+from spanmq.client.outage import Outage
 from spanmq.client.password import Password
 from spanmq.codec.body import Codec, Decoder
 from spanmq.codec.encryption import Encryption
@@ -28,11 +29,11 @@ POOL_SECONDS: Final = 5.0
 LEFTOVER_SECONDS: Final = 3.0
 
 Result = TypeVar("Result")
-Call = Callable[[AsyncClient], Awaitable[Result]]
+ClientCall = Callable[[AsyncClient], Awaitable[Result]]
 
 
 def backoff(attempt: int) -> float:
-    """Return the seconds before the next attempt, with full jitter: workers do not reconnect all at once."""
+    """Return the seconds before a call that the server refused is repeated, with jitter."""
     longest = min(FIRST_RETRY_SECONDS * 2.0 ** min(attempt, 20), RETRY_SECONDS_MAX)
     return random.uniform(0.2, 1.0) * longest
 
@@ -66,6 +67,7 @@ class Session:
         self._mending: asyncio.Task[None] | None = None
         self._is_whole = asyncio.Event()
         self._leftovers: set[asyncio.Future[Any]] = set()
+        self._outage = Outage()
         # A queue that is received from: used to warm up new sessions.
         self._queue: str | None = None
 
@@ -99,7 +101,7 @@ class Session:
             raise ConnectionFailedError("the worker has no connection now")
         return self._thread_client
 
-    async def run(self, call: Call[Result]) -> Result:
+    async def run(self, call: ClientCall[Result]) -> Result:
         """Make one call with a working client; raises the call's errors."""
         client = await self.client()
         task = asyncio.ensure_future(call(client))
@@ -129,8 +131,7 @@ class Session:
         self._keep(asyncio.ensure_future(old.close(abandon=True)))
         attempt = 0
         while True:
-            if attempt:
-                pause = backoff(attempt)
+            if pause := self._outage.failed():
                 self.bus.emit(ConnectionBroken(" ".join(str(error).split()), pause, self.server))
                 await asyncio.sleep(pause)
             attempt += 1
@@ -141,6 +142,7 @@ class Session:
                 error = again
                 continue
             await self._install(client)
+            self._outage.end()
             self.bus.emit(ConnectionRestored(attempt, self.server))
             return
 

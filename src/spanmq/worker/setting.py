@@ -125,8 +125,8 @@ class Settings:
                 f"the guaranteed slots must be at most the concurrency, {self.concurrency}, got {slots}"
             )
         for kind, category in self.categories.items():
-            given: object = kind
-            if not (isinstance(given, type) and issubclass(given, BaseException)):
+            checked: object = kind
+            if not (isinstance(checked, type) and issubclass(checked, BaseException)):
                 raise InvalidArgumentError(f"categories are by classes of exceptions, got {kind!r}")
             checked_category(category)
 

@@ -7,12 +7,15 @@ import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool
 from tests.client.concurrency import AsyncTasks, until_async
 from tests.patience import WAIT_SECONDS, wait_until
 
 from spanmq.client import AsyncClient
+from spanmq.client._async.pool import AsyncConnector
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import Timeouts
+from spanmq.client.outage import Outage
 from spanmq.errors import NotPossibleError
 
 
@@ -39,10 +42,8 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     database: str,
     spanmq_server: str,
     client: AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("spanmq.client._async.pool.RECONNECT_SECONDS", 0.1)
     name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     await client.close()
     with psycopg.connect(spanmq_server, autocommit=True) as observer:
@@ -57,6 +58,26 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
             await in_thread(lambda: wait_until(lambda: caplog.text.count(given_up) >= 2))
             observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
             assert (await waiting()).length == 0
+
+
+async def test_pool_pauses_by_the_length_of_the_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    pauses: list[float] = []
+
+    async def check(pool: AsyncConnectionPool[Any]) -> None:
+        pauses.append(pool.reconnect_timeout)
+
+    monkeypatch.setattr("spanmq.client._async.pool.Outage", lambda: Outage(lambda: now, max))
+    monkeypatch.setattr("psycopg_pool.AsyncConnectionPool.check", check)
+    connector = AsyncConnector("host=/no/such/folder", password=None, pooler=False, answer_seconds=None)
+    pool = connector.new_pool(1, None)
+    for seconds in (0, 1, 20, 100):
+        now = seconds
+        await connector._try_again(pool)
+    assert pauses == [0.0, 0.5, 2.0, 5.0]
+    connection: Any = None
+    await connector._configure(None, connection)
+    assert pool.reconnect_timeout == 0.5
 
 
 @pytest.mark.parametrize("durable", [False, True])

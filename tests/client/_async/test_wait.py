@@ -216,9 +216,7 @@ async def test_broken_listener_leaves_polls_and_is_logged_once(
     ]
 
 
-async def test_listener_that_never_connects_is_logged_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_listener_that_never_connects_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     tried: list[int] = []
     enough = AsyncEvent()
 
@@ -228,7 +226,6 @@ async def test_listener_that_never_connects_is_logged_once(
             enough.set()
         return connection_to("host=/no/such/folder")
 
-    monkeypatch.setattr("spanmq.client._async.listener.RETRY_SECONDS", 0.001)
     listener = AsyncListener(connect)
     async with listener.announcements("orders"):
         assert await enough.wait(WAIT_SECONDS)

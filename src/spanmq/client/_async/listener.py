@@ -25,6 +25,7 @@ from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
 from spanmq.client.concurrency import AsyncEvent, AsyncJob
 from spanmq.client.connection import typed
+from spanmq.client.outage import Outage
 from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import Registration
 from spanmq.errors import (
@@ -171,6 +172,7 @@ class AsyncListener:
         self._job: AsyncJob | None = None
         self._wanted = AsyncEvent()
         self._stopped = AsyncEvent()
+        self._outage = Outage()
         self._warned = False
 
     @asynccontextmanager
@@ -218,7 +220,7 @@ class AsyncListener:
                         "listening_failed error_class=%s error=%r; polling goes on", name, str(error)
                     )
                 self._warned = True
-                await self._stopped.wait(RETRY_SECONDS)
+                await self._stopped.wait(self._outage.failed())
             with self._lock:
                 if self._stopped.is_set() or not self._events:
                     self._job = None
@@ -244,6 +246,7 @@ class AsyncListener:
                 except NotSupportedByUpstreamError:
                     channels = Channels(connection, None)
                     continue
+                self._outage.end()
                 # Messages between the last poll and this point were not announced: poll again.
                 for name in news:
                     self._announce(name)

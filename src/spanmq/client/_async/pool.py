@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import Any, Final, TypeVar
-from weakref import WeakSet
+from typing import Any, TypeVar
+from weakref import WeakSet, ref
 
 import psycopg
 from psycopg import AsyncConnection
@@ -17,12 +17,10 @@ from psycopg_pool import AsyncConnectionPool
 from spanmq import errors
 from spanmq.client.concurrency import in_thread
 from spanmq.client.dsn import is_for_writing, unreadable
+from spanmq.client.outage import PAUSE_SECONDS_MIN, Outage
 from spanmq.client.password import Password, with_password
 from spanmq.client.pools import AsyncEndingPool
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
-
-# A pool doubles its pauses from a second until this time has passed: the longest is about half of it.
-RECONNECT_SECONDS: Final = 7.0
 
 Result = TypeVar("Result")
 
@@ -85,26 +83,30 @@ class AsyncConnector:
         self._others: WeakSet[AsyncOwnConnection] = WeakSet()
         # Why the pool's last attempt to connect failed, "" if it did not.
         self.last_failure = ""
+        self._outage = Outage()
+        self._pool: Callable[[], AsyncConnectionPool[Any] | None] = lambda: None
 
     def new_pool(
         self, size: int, on_connect: Callable[[AsyncConnection[Any]], Any] | None
     ) -> AsyncConnectionPool[Any]:
         """Return a pool of up to `size` connections, not open yet. It connects when a call needs a connection."""
-        return AsyncEndingPool(
+        pool = AsyncEndingPool(
             self._dsn if self.password is None else self._address,
             connection_class=AsyncPooledConnection,
             # With a minimum of one, a call that comes before that one is ready begins a second.
             min_size=0,
             max_size=size,
             kwargs={**self._settings, "connector": self},
-            configure=on_connect,
-            reconnect_timeout=RECONNECT_SECONDS,
-            # To start again, with short pauses at first. By itself it doubles the pauses for five minutes: a
-            # server that was away for two minutes is found after four.
-            reconnect_failed=AsyncConnectionPool.check,
+            configure=partial(self._configure, on_connect),
+            # By itself it doubles its pauses from a second, for five minutes. It gives up after one pause of ours, and
+            # tries again.
+            reconnect_timeout=PAUSE_SECONDS_MIN,
+            reconnect_failed=self._try_again,
             open=False,
             name="spanmq",
         )
+        self._pool = ref(pool)
+        return pool
 
     async def prepare(self) -> None:
         """Make the first connection of the pool, before it opens; raises ConnectionFailedError."""
@@ -150,6 +152,20 @@ class AsyncConnector:
         """Close a connection that the pool did not take."""
         while self._ready:
             await self._ready.pop().close()
+
+    async def _configure(
+        self, on_connect: Callable[[AsyncConnection[Any]], Any] | None, connection: AsyncConnection[Any]
+    ) -> None:
+        if on_connect is not None:
+            await on_connect(connection)
+        self._outage.end()
+        if (pool := self._pool()) is not None:
+            pool.reconnect_timeout = PAUSE_SECONDS_MIN
+
+    async def _try_again(self, pool: AsyncConnectionPool[Any]) -> None:
+        """Have the pool connect, and if that fails, once more after a pause; then this is called again."""
+        pool.reconnect_timeout = self._outage.failed()
+        await pool.check()
 
     async def _connect(self) -> AsyncOwnConnection:
         try:

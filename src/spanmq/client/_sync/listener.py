@@ -27,6 +27,7 @@ from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
 from spanmq.client.concurrency import Event, Job
 from spanmq.client.connection import typed
+from spanmq.client.outage import Outage
 from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import Registration
 from spanmq.errors import (
@@ -169,6 +170,7 @@ class Listener:
         self._job: Job | None = None
         self._wanted = Event()
         self._stopped = Event()
+        self._outage = Outage()
         self._warned = False
 
     @contextmanager
@@ -216,7 +218,7 @@ class Listener:
                         "listening_failed error_class=%s error=%r; polling goes on", name, str(error)
                     )
                 self._warned = True
-                self._stopped.wait(RETRY_SECONDS)
+                self._stopped.wait(self._outage.failed())
             with self._lock:
                 if self._stopped.is_set() or not self._events:
                     self._job = None
@@ -242,6 +244,7 @@ class Listener:
                 except NotSupportedByUpstreamError:
                     channels = Channels(connection, None)
                     continue
+                self._outage.end()
                 # Messages between the last poll and this point were not announced: poll again.
                 for name in news:
                     self._announce(name)

@@ -18,11 +18,10 @@ from spanmq.model.queue import folded
 from spanmq.worker.failure import ERROR_LENGTH_MAX
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import BreakerCloseAsked, StopAsked
-from spanmq.worker.job import Job
+from spanmq.worker.job import Job, Slot, Slots
 from spanmq.worker.observing.stacks import stack_of
 from spanmq.worker.observing.usual import HandlingTimes, Times
 from spanmq.worker.receiving.source import Source
-from spanmq.worker.running.slot import Slot, Slots
 from spanmq.worker.session import Session
 
 # A worker is listed for 60 seconds after its last report.
@@ -77,7 +76,7 @@ class Reporter:
             self._asked.clear()
             await self._report()
             await asyncio.sleep(PROGRESS_SECONDS)
-            if any(each.breaker.number and not each.is_stopped for each in self.sources.values()):
+            if any(source.breaker.number and not source.is_stopped for source in self.sources.values()):
                 continue  # a report returns what a command has closed
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_SECONDS - PROGRESS_SECONDS):
@@ -119,7 +118,7 @@ class Reporter:
             if queue in progress:
                 reports.setdefault(folded(queue), {})["progress"] = progress[queue]
             if queue in slow:
-                reports.setdefault(folded(queue), {})["slow"] = [each for _, _, each in slow[queue]]
+                reports.setdefault(folded(queue), {})["slow"] = [entry for _, _, entry in slow[queue]]
             if queue in self._wanted:
                 reports.setdefault(folded(queue), {})["stacks"] = self._stacks(queue)
             breaker = self.sources[queue].breaker
@@ -148,32 +147,32 @@ class Reporter:
 
     def _progress(self) -> dict[str, list[dict[str, Any]]]:
         """Return what running handlers have reported, by queue; a batch of messages counts as its first one."""
-        found: dict[str, list[dict[str, Any]]] = {}
+        entries_of: dict[str, list[dict[str, Any]]] = {}
         for _, job, _ in self.slots.running():
             job.is_told = False
             if (progress := job.progress) is None:
                 continue
             message = job.messages[0]
-            entries = found.setdefault(job.holding.queue, [])
+            entries = entries_of.setdefault(job.lease.queue, [])
             if len(entries) < PROGRESS_MAX:
                 kind = None if self.kind_of is None else self.kind_of(message)
                 share, note = progress
                 entries.append({"msg_id": message.message_id, "kind": kind, "share": share, "note": note})
-        return found
+        return entries_of
 
     def _handlers(self, chosen: Callable[[Job], bool]) -> dict[str, list[tuple[Slot, Job, dict[str, Any]]]]:
         """Return running handlers, by queue, those first that have run longest."""
-        found: dict[str, list[tuple[Slot, Job, dict[str, Any]]]] = {}
+        entries_of: dict[str, list[tuple[Slot, Job, dict[str, Any]]]] = {}
         now = self.clock()
-        for slot, job, started_at in sorted(self.slots.running(), key=lambda each: each[2]):
-            entries = found.setdefault(job.holding.queue, []) if chosen(job) else []
+        for slot, job, started_at in sorted(self.slots.running(), key=lambda running: running[2]):
+            entries = entries_of.setdefault(job.lease.queue, []) if chosen(job) else []
             if chosen(job) and len(entries) < PROGRESS_MAX:
                 message = job.messages[0]
                 kind = None if self.kind_of is None else self.kind_of(message)
                 shown = {"msg_id": message.message_id, "kind": kind, "seconds": max(now - started_at, 0.0)}
                 entries.append((slot, job, shown))
-        return found
+        return entries_of
 
     def _stacks(self, queue: str) -> list[dict[str, Any]]:
-        handlers = self._handlers(lambda job: job.holding.queue == queue).get(queue, ())
+        handlers = self._handlers(lambda job: job.lease.queue == queue).get(queue, ())
         return [{**shown, "stack": stack_of(slot, job)} for slot, job, shown in handlers[:STACKS_MAX]]

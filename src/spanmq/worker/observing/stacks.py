@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Final
 
-from spanmq.worker.job import Job
-from spanmq.worker.running.slot import Slot
+from spanmq.worker.job import Job, Slot
 
 # The end of a stack is the most useful part.
 LENGTH_MAX: Final = 8_000
@@ -27,7 +26,9 @@ def stack_of(slot: Slot, job: Job) -> str:
         frames = [] if frame is None else [*traceback.walk_stack(frame)][::-1]
     else:
         frames = (
-            [] if slot.task is None else [(each, each.f_lineno) for each in frames_of(slot.task.get_coro())]
+            []
+            if slot.task is None
+            else [(frame, frame.f_lineno) for frame in frames_of(slot.task.get_coro())]
         )
     lines = traceback.StackSummary.extract(iter(_without_ours(frames))).format()
     return "".join(lines)[-LENGTH_MAX:].replace("\0", "\\0").encode(errors="backslashreplace").decode()
@@ -48,7 +49,7 @@ def frames_of(coroutine: Any) -> Iterator[FrameType]:
 def _without_ours(frames: list[tuple[FrameType, int]]) -> list[tuple[FrameType, int]]:
     is_begun = False
     for place, (frame, _) in enumerate(frames):
-        is_ours = any(each in frame.f_code.co_filename.replace("\\", "/") for each in OURS)
+        is_ours = any(folder in frame.f_code.co_filename.replace("\\", "/") for folder in OURS)
         if is_begun and not is_ours:
             return frames[place:]
         is_begun = is_begun or is_ours

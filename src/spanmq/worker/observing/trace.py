@@ -48,13 +48,13 @@ class HandlerTraces:
         """Return the handler with a trace span around each call."""
         function = handler.function
 
-        async def handle(given: Any, *connection: Any) -> Any:
-            with self._begin(given):
-                return await function(given, *connection)
+        async def handle(delivered: Any, *connection: Any) -> Any:
+            with self._begin(delivered):
+                return await function(delivered, *connection)
 
-        def handle_in_thread(given: Any, *connection: Any) -> Any:
-            with self._begin(given):
-                return function(given, *connection)
+        def handle_in_thread(delivered: Any, *connection: Any) -> Any:
+            with self._begin(delivered):
+                return function(delivered, *connection)
 
         return replace(handler, function=handle if handler.is_async else handle_in_thread)
 
@@ -63,17 +63,17 @@ class HandlerTraces:
         if isinstance(event, MessageSettled):
             self._settled(event)
         elif isinstance(event, HandlerOverran):
-            found = self._open.get((event.queue, event.message_id, event.attempt))
-            if found is not None:
-                found.handling.note("overran", event.message_id)
+            opened = self._open.get((event.queue, event.message_id, event.attempt))
+            if opened is not None:
+                opened.handling.note("overran", event.message_id)
         elif isinstance(event, WorkerStopped):
             # The outcomes of these will not be known.
-            for each in [*self._open.values()]:
-                each.handling.end()
+            for opened in [*self._open.values()]:
+                opened.handling.end()
             self._open.clear()
 
-    def _begin(self, given: Message | list[Message]) -> Handling | Untraced:
-        messages = given if isinstance(given, list) else [given]
+    def _begin(self, delivered: Message | list[Message]) -> Handling | Untraced:
+        messages = delivered if isinstance(delivered, list) else [delivered]
         handling = tracing.handling(
             messages, earlier=self._known(messages), client_id=self._worker, is_kept_open=True
         )
@@ -88,7 +88,7 @@ class HandlerTraces:
         return handling
 
     def _known(self, messages: Sequence[Message]) -> list[Any]:
-        return [context for each in messages if each.attempt > 1 for context in self._attempts(each)]
+        return [context for message in messages if message.attempt > 1 for context in self._attempts(message)]
 
     def _attempts(self, message: Message) -> list[Any]:
         """Return the contexts of a message's earlier attempts, the first one first."""
@@ -101,16 +101,16 @@ class HandlerTraces:
         return [known[attempt] for attempt in sorted(known)]
 
     def _settled(self, event: MessageSettled) -> None:
-        found = self._open.pop((event.queue, event.message_id, event.attempt), None)
-        if found is None:  # no handler had begun it
+        opened = self._open.pop((event.queue, event.message_id, event.attempt), None)
+        if opened is None:  # no handler had begun it
             return
-        handling = found.handling
+        handling = opened.handling
         handling.note("settled", event.message_id, outcome=event.outcome, category=event.category)
         if event.error is not None:
             handling.fail(event.category or event.outcome, event.error)
         self._remember(event, handling)
-        found.untold -= 1
-        if not found.untold:
+        opened.untold -= 1
+        if not opened.untold:
             handling.end()
 
     def _remember(self, event: MessageSettled, handling: Handling | Untraced) -> None:

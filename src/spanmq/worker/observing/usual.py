@@ -68,7 +68,7 @@ class HandlingTimes:
         """Record a job that ended."""
         if self._kind_of is None:
             return
-        times = self._times[job.holding.queue]
+        times = self._times[job.lease.queue]
         bucket = bucket_of(job.seconds / len(job.messages))
         for message in job.messages:
             if (kind := self._kind_of(message)) is not None:

@@ -11,6 +11,7 @@ from typing import Final
 from spanmq.client import AsyncClient
 from spanmq.client.call import Call, Result
 from spanmq.client.concurrency import AsyncEvent
+from spanmq.client.outage import Outage
 from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import REGISTER_SECONDS, Registration
 from spanmq.errors import ConnectionFailedError, ConnectionLostError, MissingPrivilegeError, SpanmqError
@@ -46,6 +47,8 @@ class Poller:
         # Those that were dropped, or to which the worker lacks the right.
         self._unknown: set[str] = set()
         self._hearing: asyncio.Task[None] | None = None
+        # Of the connection that listens.
+        self._outage = Outage(self.clock)
         self._set_heard(False)
         # Whether senders know that this process waits.
         self._is_announced = False
@@ -177,9 +180,9 @@ class Poller:
         call = self._registration.register(queues, has_channel=not self.settings.pooler)
         awaited = await self.session.run(partial(_run, call))
         is_new = self._registration.registered(awaited)
-        self._unknown = self._queues.difference(each.queue for each in awaited)
-        for each in awaited:
-            self.inbox.put(PolicySeen(each.queue, each.is_ordered))
+        self._unknown = self._queues.difference(entry.queue for entry in awaited)
+        for entry in awaited:
+            self.inbox.put(PolicySeen(entry.queue, entry.is_ordered))
         if is_new:
             self._set_heard(False)
             if self._hearing is not None:
@@ -188,18 +191,17 @@ class Poller:
                 self._hearing = self.inbox.begin(self._hear(channel), "listener")
 
     async def _hear(self, channel: str) -> None:
-        failures = 0
         while True:
             client = await self.session.client()
             with suppress(SpanmqError):
                 await client.admin.notifications.hear(channel, self._rung)
             self._set_heard(False)
             self.poll_soon()
-            failures += 1
-            await asyncio.sleep(backoff(failures))
+            await asyncio.sleep(self._outage.failed())
 
     def _rung(self, number: int | None) -> None:
         if number is None:
+            self._outage.end()
             self._set_heard(True)
             self.poll_soon()  # which announces this process
             self.inbox.put(CancelAsked({*self._queues}))  # what was cancelled before

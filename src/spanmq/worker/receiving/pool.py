@@ -175,13 +175,13 @@ class Pool:
             has_room = (not share.held and share.at_most is None) or share.room
             if share.is_ready and not share.asked and has_room:
                 line.append((occupied / share.weight, share.passed, queue))
-        given: dict[str, int] = {}
+        granted: dict[str, int] = {}
         ready = [queue for *_, queue in line]
         heapify(line)
         while line and (free > 0 or self._guaranteed):
             _, passed, queue = heappop(line)
             share = self._active[queue]
-            more = given.get(queue, 0)
+            more = granted.get(queue, 0)
             occupied = slots[queue] + more
             if occupied >= share.ceiling or more * share.per_slot >= share.room:
                 continue
@@ -189,23 +189,23 @@ class Pool:
                 if free <= 0:
                     continue
                 free -= 1
-            given[queue] = more + 1
+            granted[queue] = more + 1
             heappush(line, ((occupied + 1) / share.weight, passed, queue))
         # While all handlers are busy, a receive waits until half of the messages are used up.
         is_busy = working >= concurrency
         self.is_full = is_busy or free <= 0
-        wanted = {
+        quantities = {
             queue: count * self._active[queue].per_slot
-            for queue, count in given.items()
+            for queue, count in granted.items()
             if not is_busy or count >= slots[queue]
         }
         # A slot that waits for no other queue is refilled before it is empty: its handler does not wait for a receive.
-        if all(slots[queue] or queue in given for queue in ready):
-            refills = {queue: self._active[queue].refill for queue in ready if queue not in given}
-            wanted |= {queue: count for queue, count in refills.items() if count}
+        if all(slots[queue] or queue in granted for queue in ready):
+            refills = {queue: self._active[queue].refill for queue in ready if queue not in granted}
+            quantities |= {queue: count for queue, count in refills.items() if count}
         return {
             queue: min(count, self._active[queue].room, self._settings.batch)
-            for queue, count in wanted.items()
+            for queue, count in quantities.items()
         }
 
     def asked(self, queue: str, quantity: int) -> None:

@@ -53,11 +53,11 @@ class Roster:
 
     async def begin(self) -> dict[str, str]:
         """Return the shards at the start; every server must answer, and every chosen shard must exist."""
-        found = [
+        maps = [
             await session.run(lambda client: client.admin.run(functions.get_shards(self._queue)))
             for session in self._sessions.values()
         ]
-        there = newest(found)
+        there = newest(maps)
         if there is None:
             raise QueueNotFoundError(
                 f"{self._queue} has no shards", hint="ShardedQueue.create() creates them.", queue=self._queue
@@ -66,7 +66,7 @@ class Roster:
             raise InvalidArgumentError(
                 f"{self._queue} does not have the shards {', '.join(sorted(unknown))}", queue=self._queue
             )
-        self._known = self._wanted(there)
+        self._known = self._places_in(there)
         if lost := set(self._known.values()) - self._sessions.keys():
             raise InvalidArgumentError(
                 f"the map names servers without an address: {', '.join(sorted(lost))}", queue=self._queue
@@ -81,31 +81,31 @@ class Roster:
             with suppress(SpanmqError):
                 await self._follow(await self._look())
 
-    async def _follow(self, wanted: dict[str, str]) -> None:
+    async def _follow(self, places: dict[str, str]) -> None:
         """Leave shards, and join others; one that cannot be joined now is tried again."""
         for shard, server in [*self._known.items()]:
-            if wanted.get(shard) != server:
+            if places.get(shard) != server:
                 del self._known[shard]
                 self._pollers[server].remove(shard)
                 self._inbox.put(QueueLeft(shard))
-        for shard, server in wanted.items():
+        for shard, server in places.items():
             if shard not in self._known:
                 await join({shard: server}, self._pollers, self._inbox, is_later=True)
                 self._known[shard] = server
 
     async def _look(self) -> dict[str, str]:
         """Return the shards to receive from now, including shards that left the map and are not empty."""
-        found = await asyncio.gather(*[self._map_of(session) for session in self._sessions.values()])
-        there = newest(each for each in found if isinstance(each, ShardMap))
-        wanted = {} if there is None else self._wanted(there)
+        maps = await asyncio.gather(*[self._map_of(session) for session in self._sessions.values()])
+        there = newest(shard_map for shard_map in maps if isinstance(shard_map, ShardMap))
+        places = {} if there is None else self._places_in(there)
         # A server without a known address is for other workers.
-        wanted = {name: server for name, server in wanted.items() if server in self._sessions}
-        is_complete = "away" not in found
+        places = {name: server for name, server in places.items() if server in self._sessions}
+        is_complete = "away" not in maps
         for name, server in self._known.items():
             # An unreachable server may have the newer map.
-            if name not in wanted and not (is_complete and await self._is_drained(name, server)):
-                wanted[name] = server
-        return wanted
+            if name not in places and not (is_complete and await self._is_drained(name, server)):
+                places[name] = server
+        return places
 
     async def _map_of(self, session: Session) -> ShardMap | Literal["away"] | None:
         try:
@@ -115,7 +115,7 @@ class Roster:
         except (TimeoutError, SpanmqError):
             return "away"
 
-    def _wanted(self, there: ShardMap) -> dict[str, str]:
+    def _places_in(self, there: ShardMap) -> dict[str, str]:
         return {
             name: server for name, server in there.all.items() if self._chosen is None or name in self._chosen
         }

@@ -86,10 +86,10 @@ class Scheduler:
                 self._pool.asked(queue, quantity)
                 yield Receive(queue, quantity, retries, is_trial, is_trial and not source.is_old_schema)
         is_full = self._pool.is_full or is_alone
-        stuck = [each for each in self._woken - quantities.keys() if not self._sources[each].share.asked]
+        stuck = [queue for queue in self._woken - quantities.keys() if not self._sources[queue].share.asked]
         self._woken.difference_update(stuck)
         for name, server in self._servers.items():
-            if queues := [each for each in stuck if self._sources[each].server == name]:
+            if queues := [queue for queue in stuck if self._sources[queue].server == name]:
                 yield PassOn(name, queues, is_full)
             if server.has_room == is_full:
                 server.has_room = not is_full
@@ -129,6 +129,6 @@ class Scheduler:
         if count is None:
             yield Later(max(source.ignored_until, now), QueueReady(queue, is_woken=False))
             return
-        source.found(count, now, is_woken=is_woken)
+        source.receive_ended(count, now, is_woken=is_woken)
         if count or is_woken:
             yield Poll(source.server, received=queue)

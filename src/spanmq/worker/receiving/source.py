@@ -7,9 +7,9 @@ from spanmq.client.polling import Polling
 from spanmq.errors import DecryptionError, InvalidBodyError
 from spanmq.model import Message
 from spanmq.worker.breaker import Breaker, Change
-from spanmq.worker.failure import Failure
+from spanmq.worker.failure import HandlerFailure
 from spanmq.worker.inbox import Inbox
-from spanmq.worker.job import Holding, Job
+from spanmq.worker.job import Job, Lease
 from spanmq.worker.receiving.pool import Share
 from spanmq.worker.running.limiter import ConcurrencyLimiter
 from spanmq.worker.session import backoff
@@ -40,9 +40,9 @@ class Source:
         self.is_old_schema = False
         self._in_batches = settings.in_batches
         self._polling = Polling.of_worker()
-        self._holdings: set[Holding] = set()
+        self._leases: set[Lease] = set()
 
-    def found(self, count: int, now: float, *, is_woken: bool) -> None:
+    def receive_ended(self, count: int, now: float, *, is_woken: bool) -> None:
         """Record what a receive found that followed a poll, or a notification."""
         if count or is_woken:
             self._polling.restart()
@@ -62,7 +62,7 @@ class Source:
         self.ignored_until = now + pause
         return pause
 
-    def judged(self, job: Job, failure: Failure | None, now: float) -> Change | None:
+    def judged(self, job: Job, failure: HandlerFailure | None, now: float) -> Change | None:
         """Record the verdict of a handler with the breaker; return its change."""
         if failure is None or failure.category in ("BUSINESS", "PERMANENT"):
             return self.breaker.succeeded()
@@ -87,39 +87,37 @@ class Source:
             self.share.at_most = 0
         elif self.breaker.state == "trial":
             # What it has released may be the newest, and is visible when that is settled.
-            is_released = not any(each.unsettled > each.undecided for each in self._holdings)
+            is_released = not any(lease.unsettled > lease.undecided for lease in self._leases)
             self.share.at_most = self.share.held + self.breaker.tries if is_released else 0
         return change
 
-    def hold(self, messages: Sequence[Message], begun_at: float, inbox: Inbox | None) -> Holding:
+    def hold(self, messages: Sequence[Message], begun_at: float, inbox: Inbox | None) -> Lease:
         """Return the lease of messages whose receive began at a time of this process's clock."""
         lease_id = messages[0].lease_id or 0
-        holding = Holding(self.queue, lease_id, len(messages), begun_at, _seconds_of(messages[0]), inbox)
-        self._holdings = {each for each in self._holdings if each.unsettled > 0} | {holding}
-        return holding
+        lease = Lease(self.queue, lease_id, len(messages), begun_at, _seconds_of(messages[0]), inbox)
+        self._leases = {other for other in self._leases if other.unsettled > 0} | {lease}
+        return lease
 
-    def jobs(self, messages: list[Message], holding: Holding, *, is_trial: bool) -> list[Job]:
+    def jobs(self, messages: list[Message], lease: Lease, *, is_trial: bool) -> list[Job]:
         """Return the jobs of messages: each is one call of the handler."""
         if not self._in_batches:
             return [
-                self.job([each], holding, each.group if self.is_ordered else None, is_trial=is_trial)
-                for each in messages
+                self.job([message], lease, message.group if self.is_ordered else None, is_trial=is_trial)
+                for message in messages
             ]
         # In an ordered queue, one batch after the other.
         group = "" if self.is_ordered else None
         # What failed, or may fail, is handled by itself: it takes no other message with it again.
-        alone = [each for each in messages if is_trial or each.attempt > 1]
-        together = [each for each in messages if not (is_trial or each.attempt > 1)]
-        batches = [[each] for each in alone] + ([together] if together else [])
-        return [self.job(batch, holding, group, is_trial=is_trial) for batch in batches]
+        alone = [message for message in messages if is_trial or message.attempt > 1]
+        together = [message for message in messages if not (is_trial or message.attempt > 1)]
+        batches = [[message] for message in alone] + ([together] if together else [])
+        return [self.job(batch, lease, group, is_trial=is_trial) for batch in batches]
 
-    def job(
-        self, messages: list[Message], holding: Holding, group: str | None = None, *, is_trial: bool
-    ) -> Job:
+    def job(self, messages: list[Message], lease: Lease, group: str | None = None, *, is_trial: bool) -> Job:
         """Return a job that counts as held."""
-        job = Job(messages, holding, group)
+        job = Job(messages, lease, group)
         job.is_trial = is_trial
-        holding.jobs.append(job)
+        lease.jobs.append(job)
         self.share.held += len(messages)
         self.share.retries += job.retries
         return job

@@ -48,7 +48,7 @@ class ConcurrencyLimiter:
             return None, []
         kind = limit[0]
         running.discard(job)
-        dropped = [] if succeeded else self._take(kind, lambda each: each.holding is job.holding)
+        dropped = [] if succeeded else self._take(kind, lambda other: other.lease is job.lease)
         if parked := self._parked.get(kind):
             following = parked.popleft()
             running.add(following)

@@ -22,7 +22,7 @@ from spanmq.errors import ConnectionFailedError, ConnectionLostError, InvalidArg
 from spanmq.model import Leased, Settled
 from spanmq.worker.failure import judge
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Gone, Job, Release, Stored, Verdict
+from spanmq.worker.job import Gone, Job, Released, Stored, Verdict
 from spanmq.worker.session import Session
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Delivery:
 
     def keep(self, result: object, keep_for: Seconds) -> None:
         """Record a result that is stored with the ack, or why it can't be: the work is done, and is not done again."""
-        codec = self._session.codec.of(self._job.holding.queue)
+        codec = self._session.codec.of(self._job.lease.queue)
         try:
             self._job.result = codec.encode_result(result)
         except InvalidArgumentError as error:
@@ -135,11 +135,11 @@ class Delivery:
         self._job.thread = threading.get_ident()
 
     def _leased(self) -> Leased:
-        holding = self._job.holding
-        return Leased(holding.queue, holding.lease_id, [message.message_id for message in self._job.messages])
+        lease = self._job.lease
+        return Leased(lease.queue, lease.lease_id, [message.message_id for message in self._job.messages])
 
     def _check(self, settled: list[Settled]) -> None:
-        if any(each.outcome != "acked" for each in settled):
+        if any(message.outcome != "acked" for message in settled):
             raise UndoneError("the lease was lost")
         # From here on the transaction may be committed although an error says otherwise.
         self._job.is_doubtful = True
@@ -166,7 +166,7 @@ class Performer:
     def judge(self, error: BaseException, job: Job) -> Verdict:
         """Return the verdict for an exception."""
         if isinstance(error, UndoneError):
-            return Release()
+            return Released()
         if self._handler.judge is not None:
             return self._handler.judge(error, job.messages[0])
         return judge(error, self._categories)
@@ -174,20 +174,20 @@ class Performer:
     async def perform(self, job: Job) -> Verdict:
         """Call an async handler, in the event loop."""
         handler = self._handler
-        given = job.messages if handler.takes_batches else job.messages[0]
+        argument = job.messages if handler.takes_batches else job.messages[0]
         if handler.takes_delivery:
             delivery = self._delivery(job)
-            await handler.function(given, delivery)
+            await handler.function(argument, delivery)
             return delivery.verdict
         if not handler.takes_connection:
-            await handler.function(given)
+            await handler.function(argument)
             return None
         async with self._delivery(job).transaction() as transaction:
-            await handler.function(given, transaction.connection)
+            await handler.function(argument, transaction.connection)
         return Gone("acked")
 
     def _delivery(self, job: Job) -> Delivery:
-        return Delivery(job, self._sessions[job.holding.queue])
+        return Delivery(job, self._sessions[job.lease.queue])
 
     def _delivered(self, job: Job) -> Verdict:
         delivery = self._delivery(job)
@@ -195,14 +195,14 @@ class Performer:
         return delivery.verdict
 
     def _alone(self, job: Job) -> Verdict:
-        given = job.messages if self._handler.takes_batches else job.messages[0]
-        refuse_coroutine(self._handler.function(given))
+        argument = job.messages if self._handler.takes_batches else job.messages[0]
+        refuse_coroutine(self._handler.function(argument))
         return None
 
     def _in_transaction(self, job: Job) -> Verdict:
-        given = job.messages if self._handler.takes_batches else job.messages[0]
+        argument = job.messages if self._handler.takes_batches else job.messages[0]
         with self._delivery(job).thread_transaction() as transaction:
-            refuse_coroutine(self._handler.function(given, transaction.connection))
+            refuse_coroutine(self._handler.function(argument, transaction.connection))
         return Gone("acked")
 
 

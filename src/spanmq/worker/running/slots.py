@@ -15,9 +15,8 @@ from typing import Final
 from spanmq.client.handled import HANDLED
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import HandlerEnded
-from spanmq.worker.job import Job, Release, Verdict
+from spanmq.worker.job import Job, Released, Slot, Verdict, running
 from spanmq.worker.running.performing import Performer
-from spanmq.worker.running.slot import Slot, running
 
 # How long handlers that never await may occupy the event loop.
 TURN_SECONDS: Final = 0.005
@@ -63,7 +62,7 @@ class TaskSlots:
             slot.task.cancel()
         if replace:
             self.open()
-        return sum(each.is_abandoned for each in self._slots)
+        return sum(slot.is_abandoned for slot in self._slots)
 
     async def stop(self) -> None:
         """Cancel the running handlers."""
@@ -87,7 +86,7 @@ class TaskSlots:
             turn_began_at = clock()
             while not slot.is_abandoned:
                 job = await self._next() if self._jobs.empty() else self._jobs.get_nowait()
-                verdict: Verdict = Release()
+                verdict: Verdict = Released()
                 if slot.begin(job, clock()) and not self._is_ending:
                     HANDLED.set(job)
                     try:
@@ -166,7 +165,7 @@ class ThreadSlots:
         if replace:
             self.open()
         # An atomic copy: a thread that ends removes its slot meanwhile.
-        return sum(each.is_abandoned for each in tuple(self._slots))
+        return sum(slot.is_abandoned for slot in tuple(self._slots))
 
     async def stop(self) -> None:
         """End the idle threads."""
@@ -183,7 +182,7 @@ class ThreadSlots:
         call, judge, clock = self._performer.call, self._performer.judge, self._clock
         slot.thread = threading.get_ident()
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
-            verdict: Verdict = Release()
+            verdict: Verdict = Released()
             if slot.begin(job, clock()) and not self._is_ending:
                 HANDLED.set(job)
                 try:

@@ -22,9 +22,9 @@ class Returned(Generic[T]):
         self._waiting: deque[T] = deque()
         self._is_woken = False
 
-    def put(self, each: T) -> None:
+    def put(self, item: T) -> None:
         """Pass one on, from a thread; nothing happens if the loop is closed."""
-        self._waiting.append(each)
+        self._waiting.append(item)
         # One call for all that come before the event loop runs again.
         if not self._is_woken:
             self._is_woken = True

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from spanmq.worker.handler import Handler
-from spanmq.worker.job import Job
+from spanmq.worker.job import Job, Slot
 from spanmq.worker.observing.usual import UsualTimes
-from spanmq.worker.running.slot import Slot
 from spanmq.worker.setting import Settings
 
 TICK_SECONDS_MAX: Final = 1.0
@@ -54,7 +53,7 @@ class Watch:
             seconds = now - started_at
             limit = settings.handler_timeout if timeout_of is None else timeout_of(job.messages[0])
             is_over = limit is not None and seconds >= limit
-            if is_over or now - job.holding.received_at >= self._lease_limit:
+            if is_over or now - job.lease.received_at >= self._lease_limit:
                 yield Overran(slot, job, seconds)
             elif settings.slow_after is not None and not job.is_slow:
                 task = self._handler.task_of(job.messages[0])

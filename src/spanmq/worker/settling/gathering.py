@@ -8,8 +8,8 @@ import math
 from typing import Final
 
 from spanmq.worker.effect import Settle
-from spanmq.worker.failure import Failure
-from spanmq.worker.job import Holding, Job, Release, Stored
+from spanmq.worker.failure import HandlerFailure
+from spanmq.worker.job import Job, Lease, Released, Stored
 from spanmq.worker.setting import Settings
 
 # The number of concurrent calls.
@@ -19,7 +19,7 @@ SOON_SECONDS: Final = 0.003
 # The share of a lease's remaining time for which its verdicts may be gathered.
 SHARE_OF_LEASE: Final = 0.05
 
-Bundle = tuple[Holding, Failure | Release | Stored | None]
+Bundle = tuple[Lease, HandlerFailure | Released | Stored | None]
 
 
 class Gathering:
@@ -46,21 +46,23 @@ class Gathering:
         """When to take bundles: not while as many calls as possible are under way."""
         return self._due_at if self._calls < CALLS_MAX else math.inf
 
-    def add(self, job: Job, verdict: Failure | Release | Stored | None, now: float, *, is_busy: bool) -> None:
+    def add(
+        self, job: Job, verdict: HandlerFailure | Released | Stored | None, now: float, *, is_busy: bool
+    ) -> None:
         """Add a verdict; `is_busy` says that the slot of a handler that has ended is in use again."""
-        holding = job.holding
+        lease = job.lease
         count = len(job.messages)
-        self._pending.setdefault((holding, verdict), []).append(job)
+        self._pending.setdefault((lease, verdict), []).append(job)
         self.backlog += count
         self._gathered += count
-        if holding.undecided == 0 or self._gathered >= self._most:
+        if lease.undecided == 0 or self._gathered >= self._most:
             self._due_at = -math.inf  # settling the whole lease at once is the cheapest
         elif self._due_at > now:
             # A sender may wait for a result, other workers for what is released, and a group for its message.
             if verdict is not None or job.group is not None or not is_busy:
                 patience = min(SOON_SECONDS, self._gather)
             else:
-                patience = min(self._gather, (holding.ends_at - now) * SHARE_OF_LEASE)
+                patience = min(self._gather, (lease.ends_at - now) * SHARE_OF_LEASE)
             self._due_at = min(self._due_at, now + patience)
 
     def hurry(self) -> None:
@@ -72,11 +74,11 @@ class Gathering:
         """Return the calls to begin now."""
         calls: list[Settle] = []
         while self._pending and self.due_at <= now:
-            (holding, verdict), jobs = next(iter(self._pending.items()))
-            del self._pending[holding, verdict]
+            (lease, verdict), jobs = next(iter(self._pending.items()))
+            del self._pending[lease, verdict]
             self._gathered -= sum(len(job.messages) for job in jobs)
             self._calls += 1
-            calls.append(Settle(self._server, holding, verdict, jobs))
+            calls.append(Settle(self._server, lease, verdict, jobs))
         if not self._pending:
             self._due_at = math.inf
         return calls

@@ -17,11 +17,11 @@ from spanmq.errors import (
 from spanmq.model import Leased, Settled
 from spanmq.worker.effect import Settle
 from spanmq.worker.event import ROUTINE_OUTCOMES, CallFailed, EventBus, MessageSettled, SettlingStarted
-from spanmq.worker.failure import Failure
+from spanmq.worker.failure import HandlerFailure
 from spanmq.worker.handler import Handler
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import SettlementEnded
-from spanmq.worker.job import Holding, Job, Release, Stored
+from spanmq.worker.job import Job, Lease, Released, Stored
 from spanmq.worker.running.performing import Performer
 from spanmq.worker.session import Session, backoff
 
@@ -48,20 +48,20 @@ class Settler:
 
     async def settle(self, asked: Settle) -> None:
         """Settle jobs of a lease, and put the end of that."""
-        verdicts = await self._settle(asked.holding, asked.verdict, asked.jobs)
-        is_returned = any(isinstance(verdict, Failure | Release) for verdict in verdicts)
+        verdicts = await self._settle(asked.lease, asked.verdict, asked.jobs)
+        is_returned = any(isinstance(verdict, HandlerFailure | Released) for verdict in verdicts)
         count = sum(len(job.messages) for job in asked.jobs)
-        self._inbox.put(SettlementEnded(asked.server, asked.holding, count, is_returned))
+        self._inbox.put(SettlementEnded(asked.server, asked.lease, count, is_returned))
 
     async def _settle(
-        self, holding: Holding, verdict: Failure | Release | Stored | None, jobs: list[Job]
-    ) -> list[Failure | Release | Stored | None]:
+        self, lease: Lease, verdict: HandlerFailure | Released | Stored | None, jobs: list[Job]
+    ) -> list[HandlerFailure | Released | Stored | None]:
         """Settle jobs; return the verdicts by which that was done."""
         ids = [message.message_id for job in jobs for message in job.messages]
-        self._bus.emit(SettlingStarted(holding.queue, holding.lease_id, len(ids)))
+        self._bus.emit(SettlingStarted(lease.queue, lease.lease_id, len(ids)))
         # An earlier call may have taken effect.
         is_doubtful = False
-        leased = Leased(holding.queue, holding.lease_id, ids)
+        leased = Leased(lease.queue, lease.lease_id, ids)
         call = settlement(leased, verdict, self._worker, [job.result for job in jobs])
         attempt = 1
         while True:
@@ -74,57 +74,57 @@ class Settler:
             except SpanmqError as error:
                 is_temporary = isinstance(error, TEMPORARY)
                 if isinstance(verdict, Stored) and not is_temporary:
-                    return await self._settle_each(holding, verdict, jobs, error)
+                    return await self._settle_each(lease, verdict, jobs, error)
                 # Otherwise the queue was dropped, or a right is missing: a retry would fail, too.
                 self._bus.emit(
-                    CallFailed(holding.queue, " ".join(str(error).split()), pause if is_temporary else None)
+                    CallFailed(lease.queue, " ".join(str(error).split()), pause if is_temporary else None)
                 )
                 if not is_temporary:
                     settled = [Settled(message_id, "stale") for message_id in ids]
                     break
             attempt += 1
             await asyncio.sleep(pause)
-        failure = verdict if isinstance(verdict, Failure) else None
-        self._tell(holding, settled, jobs, failure, is_doubtful=is_doubtful)
+        failure = verdict if isinstance(verdict, HandlerFailure) else None
+        self._tell(lease, settled, jobs, failure, is_doubtful=is_doubtful)
         return [verdict]
 
     async def _settle_each(
-        self, holding: Holding, verdict: Stored, jobs: list[Job], error: SpanmqError
-    ) -> list[Failure | Release | Stored | None]:
+        self, lease: Lease, verdict: Stored, jobs: list[Job], error: SpanmqError
+    ) -> list[HandlerFailure | Released | Stored | None]:
         """Settle jobs one by one, of which one has a result that the server refuses: the reason is stored in its place.
 
         For another error, or if that is refused too, the job has failed.
         """
-        verdicts: list[Failure | Release | Stored | None] = []
+        verdicts: list[HandlerFailure | Released | Stored | None] = []
         for job in jobs:
             judged: Any = verdict
             if len(jobs) == 1 and isinstance(error, InvalidArgumentError) and not job.is_unstored:
                 job.is_unstored = True
-                job.result = self._session.codec.of(holding.queue).encode_result(Unstored(error.message))
+                job.result = self._session.codec.of(lease.queue).encode_result(Unstored(error.message))
             elif len(jobs) == 1:
                 judged = self._performer.judge(error, job)
-            verdicts += await self._settle(holding, cast("Failure | Release | Stored", judged), [job])
+            verdicts += await self._settle(lease, cast("HandlerFailure | Released | Stored", judged), [job])
         return verdicts
 
     def _tell(
         self,
-        holding: Holding,
+        lease: Lease,
         settled: list[Settled],
         jobs: list[Job],
-        failure: Failure | None,
+        failure: HandlerFailure | None,
         *,
         is_doubtful: bool,
     ) -> None:
         if not self._bus.hears_routine():
-            settled = [each for each in settled if each.outcome not in ROUTINE_OUTCOMES]
+            settled = [result for result in settled if result.outcome not in ROUTINE_OUTCOMES]
         if settled:
             messages = {message.message_id: (message, job) for job in jobs for message in job.messages}
-            for each in settled:
-                message, job = messages[each.message_id]
-                outcome = each.outcome
+            for result in settled:
+                message, job = messages[result.message_id]
+                outcome = result.outcome
                 if outcome == "stale" and (job.is_behind or is_doubtful or job.is_doubtful):
                     outcome = "released" if job.is_behind else "unknown"
-                elif outcome == "stale" and job.is_cancelled and not (job.is_taken or holding.is_lost):
+                elif outcome == "stale" and job.is_cancelled and not (job.is_taken or lease.is_lost):
                     outcome = "cancelled"
                 self._bus.emit(
                     MessageSettled(
@@ -145,14 +145,14 @@ class Settler:
 
 def settlement(
     leased: Leased,
-    verdict: Failure | Release | Stored | None,
+    verdict: HandlerFailure | Released | Stored | None,
     worker: str | None = None,
     results: Sequence[str] = (),
 ) -> Callable[[AsyncClient], Awaitable[list[Settled]]]:
     """Return the call that settles messages by a verdict; `results` are those to store, if it is Stored."""
     if verdict is None:
         return lambda client: client.ack(leased)
-    if isinstance(verdict, Release):
+    if isinstance(verdict, Released):
         return defer(leased, verdict.delay) if verdict.delay else lambda client: client.release(leased)
     if isinstance(verdict, Stored):
         stored = functions.ack_with_results(leased, results, verdict.keep_for)
@@ -195,7 +195,7 @@ def defer(leased: Leased, delay: float) -> Callable[[AsyncClient], Awaitable[lis
         # In one transaction: set_vt asks for no lease, and nothing else receives them in between.
         async with client.transaction() as transaction:
             settled = await transaction.release(leased)
-            if ids := [each.message_id for each in settled if each.outcome == "released"]:
+            if ids := [result.message_id for result in settled if result.outcome == "released"]:
                 await transaction.set_vt(leased.queue, ids, delay)
         return settled
 

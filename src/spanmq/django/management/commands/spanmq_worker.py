@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from spanmq.django.management.project import project_tasks
 from spanmq.errors import SpanmqError
 from spanmq.worker import log
-from spanmq.worker.observing.monitoring import monitored
+from spanmq.worker.condition import monitored
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 

@@ -90,8 +90,8 @@ def private_folder(name: str) -> Path:
     folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
         return folder
     # Another user created it first, and could place their own program there.
     return Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -110,9 +110,9 @@ def write_program(path: Path, text: str) -> None:
 
 def _candidates() -> list[Path]:
     named = os.environ.get("JAVA_HOME")
-    found = shutil.which("java")
+    java = shutil.which("java")
     folders = [Path(named)] if named else []
-    return folders + ([Path(found).resolve().parent.parent] if found else [])
+    return folders + ([Path(java).resolve().parent.parent] if java else [])
 
 
 def _version(program: Path) -> int | None:

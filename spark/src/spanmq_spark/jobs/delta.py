@@ -54,7 +54,7 @@ class DeltaFormat(ManifestFormat):
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
-        actions = [self._added(AddAction, each) for each in files]
+        actions = [self._added(AddAction, file) for file in files]
         schema = Schema.from_arrow(TABLES[self.table].schema_with_day)
         table = self._opened()
         committed = _committed(table, manifest)
@@ -178,10 +178,10 @@ def _statistics(metadata: Any) -> dict[str, Any]:
     highs: dict[str, Any] = {}
     for place in range(metadata.num_columns):
         column = [group.column(place) for group in groups]
-        found = [each.statistics for each in column]
-        if not all(each is not None and each.has_min_max for each in found):
+        statistics = [chunk.statistics for chunk in column]
+        if not all(group is not None and group.has_min_max for group in statistics):
             continue
-        low, high = min(each.min for each in found), max(each.max for each in found)
+        low, high = min(group.min for group in statistics), max(group.max for group in statistics)
         name = column[0].path_in_schema
         if isinstance(low, datetime):
             # Delta's have milliseconds: rounded down, and up.

@@ -109,7 +109,7 @@ class _Export:
         return table_of(self.format, self.options.dsn, self.lake, self.table.name)
 
 
-@recorded("export", lambda given: given["to"])
+@recorded("export", lambda arguments: arguments["to"])
 def export(
     spark: Session,
     dsn: str,
@@ -183,7 +183,7 @@ def _export(
     )
 
 
-@recorded("export", lambda given: given["to"])
+@recorded("export", lambda arguments: arguments["to"])
 def follow(
     spark: Session,
     dsn: str,
@@ -246,7 +246,7 @@ def _ranges(this: _Export, before: Known) -> list[rows.Range]:
     ranges = _possible_ranges(this, before)
     with rows.connected(this.options.dsn) as server:
         # New rows are rather at the end.
-        return ranges if any(rows.has_any(server, each) for each in reversed(ranges)) else []
+        return ranges if any(rows.has_any(server, ids) for ids in reversed(ranges)) else []
 
 
 def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
@@ -273,14 +273,14 @@ def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
 
 def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "") -> list[rows.Range]:
     """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported, and meet a condition."""
-    found = []
+    ranges = []
     for a, b in cuts:
         have = within(exported, a, b)
         if have == [(a, b)]:
             continue
         others = f"not {rows.in_ranges(have, extent.key)}" if have else ""
-        found.append(replace(extent, first=a, last=b, where=" and ".join(filter(None, (where, others)))))
-    return found
+        ranges.append(replace(extent, first=a, last=b, where=" and ".join(filter(None, (where, others)))))
+    return ranges
 
 
 def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
@@ -292,9 +292,9 @@ def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = 
         for batch in batches:
             for number in batch.column("number").to_pylist():
                 if manifest is None:
-                    found = rows.read(options, table.columns, [ranges[number]], table.schema)
-                    for each in found:
-                        yield pyarrow.record_batch([each.column(table.id)], names=["id"])
+                    parts = rows.read(options, table.columns, [ranges[number]], table.schema)
+                    for part in parts:
+                        yield pyarrow.record_batch([part.column(table.id)], names=["id"])
                     continue
                 prefix = f"{manifest.token}-{number:05}"
                 yield from _written(options, table, ranges[number], into, prefix, has_crc=has_crc)
@@ -323,8 +323,8 @@ def _written(
             yield batch
 
     files = list(into.append(options.queue, prefix, read(), rows.crc_of if has_crc else rows.md5_of))
-    for each in (row for file in files for row in file.to_pylist()):
-        there = there[0] + each["rows"], there[1] + int(each["checksum"])
+    for report in (row for file in files for row in file.to_pylist()):
+        there = there[0] + report["rows"], there[1] + int(report["checksum"])
     if sent != there:
         raise PipelineError(
             f"queue {options.queue}: {sent[0]} rows with checksum {sent[1]:x} were read, ids {extent.first} to"
@@ -339,20 +339,20 @@ def _written(
 def _write(this: _Export, ranges: list[rows.Range], run: ExportRun, seen: Seen) -> tuple[int, int, int]:
     """Write, verify, and commit: in this order."""
     manifest = run.begin(this.source, this.format)
-    found = _frame(this, ranges, manifest).collect()
-    files = [Written(row["name"], row["rows"], row["size"], row["nulls"]) for row in found]
+    reports = _frame(this, ranges, manifest).collect()
+    files = [Written(row["name"], row["rows"], row["size"], row["nulls"]) for row in reports]
     manifest = replace(
         manifest,
-        ids=union([], [(first, last) for row in found for first, last in json.loads(row["ids"])]),
-        files=[each.name for each in files],
-        count=sum(each.rows for each in files),
-        checksum=sum(int(row["checksum"]) for row in found),
+        ids=union([], [(first, last) for row in reports for first, last in json.loads(row["ids"])]),
+        files=[file.name for file in files],
+        count=sum(file.rows for file in files),
+        checksum=sum(int(row["checksum"]) for row in reports),
     )
     if not files:
         run.drop(manifest)
         return 0, 0, 0
     verify(this, manifest)
-    run.commit(manifest, files, sorted({row["token"] for row in found}), seen)
+    run.commit(manifest, files, sorted({row["token"] for row in reports}), seen)
     return manifest.count, len(files), manifest.checksum
 
 

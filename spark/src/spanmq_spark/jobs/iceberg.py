@@ -66,20 +66,20 @@ class IcebergFormat(ManifestFormat):
     def committed(self, manifest: Manifest) -> Committed:
         """Return what the table's properties have of the newest commits."""
         with self._catalog() as catalog:
-            return _committed(self._found(catalog), manifest)
+            return _committed(self._table(catalog), manifest)
 
     def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
         """Add files to the table, which is created if need be."""
         if manifest.has_rows:
             write_draft(self.lake, manifest)
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             committed = _committed(table, manifest)
             committed.check(self.lake, manifest)
             transaction = self._created(catalog) if table is None else table.transaction()
             if files:
                 # Their names have the token of this run: no table can have them already.
-                names = [self._path(each.name) for each in files]
+                names = [self._path(file.name) for file in files]
                 transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
                 transaction.add_files(names, check_duplicate_files=False)
                 _forget_snapshots(transaction)
@@ -93,7 +93,7 @@ class IcebergFormat(ManifestFormat):
         if queue is None or self.dsn is None:
             return files_of(self.lake, queue, self.table)
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             if table is None:
                 raise PipelineError(
                     f"the catalogue has no table {self._name}",
@@ -117,7 +117,7 @@ class IcebergFormat(ManifestFormat):
         low: Any = expressions.GreaterThanOrEqual
         high: Any = expressions.LessThanOrEqual
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             committed = _committed(table, manifest)
             committed.check(self.lake, manifest)
             if table is not None:
@@ -133,7 +133,7 @@ class IcebergFormat(ManifestFormat):
         """Delete the rows of the queue, and add those of the files, by one commit."""
         write_draft(self.lake, manifest)
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             committed = _committed(table, manifest)
             committed.check(self.lake, replace(manifest, follows=None))
             transaction: Any = self._created(catalog) if table is None else table.transaction()
@@ -149,21 +149,21 @@ class IcebergFormat(ManifestFormat):
         name = (self.lake.folder, self.table)
         with self._catalog() as catalog:
             try:
-                self._found(catalog)
+                self._table(catalog)
             except (FileNotFoundError, OSError):
-                found = [
-                    each for each in self.lake.sizes(f"{self.table}/metadata") if each.endswith(METADATA)
+                versions = [
+                    path for path in self.lake.sizes(f"{self.table}/metadata") if path.endswith(METADATA)
                 ]
                 catalog.drop_table(name)
-                if found:
-                    catalog.register_table(name, self._path(max(found)))
+                if versions:
+                    catalog.register_table(name, self._path(max(versions)))
 
     def expire(self) -> None:
         """Delete files of metadata that the table has not needed for as long as its policy says."""
         from pyiceberg.table import StaticTable
 
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             if table is None:
                 return
             age = int(table.properties.get(AGE, POLICY[AGE]))
@@ -175,7 +175,9 @@ class IcebergFormat(ManifestFormat):
             # A file that is as old, and was needed at any time since, was needed then.
             last = max(versions, key=lambda name: name.rpartition("/")[2])
             then = StaticTable.from_metadata(f"{self._location}/{last.removeprefix(f'{self.table}/')}")
-            needed = {last} | {self._in_lake(name) for each in (then, table) for name in _metadata_of(each)}
+            needed = {last} | {
+                self._in_lake(name) for loaded in (then, table) for name in _metadata_of(loaded)
+            }
             for name in set(old) - needed:
                 self.lake.delete(name)
 
@@ -207,20 +209,20 @@ class IcebergFormat(ManifestFormat):
                 spec.add_identity(column)
         return transaction
 
-    def _found(self, catalog: Catalog) -> Table | None:
+    def _table(self, catalog: Catalog) -> Table | None:
         """Return the table, None without one; raises PipelineError for one that is elsewhere."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            found = catalog.load_table((self.lake.folder, self.table))
+            table = catalog.load_table((self.lake.folder, self.table))
         except NoSuchTableError:
             return None
-        if found.location() != self._location:
+        if table.location() != self._location:
             raise PipelineError(
-                f"the catalogue has the table {self._name} at {found.location()}, not at {self._location}",
+                f"the catalogue has the table {self._name} at {table.location()}, not at {self._location}",
                 hint="Name the folder otherwise: its name is the table's namespace.",
             )
-        return found
+        return table
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:
@@ -273,10 +275,10 @@ def _forget_snapshots(transaction: Any) -> None:
     from pyiceberg.table.update.snapshot import ExpireSnapshots
 
     metadata = transaction.table_metadata
-    named = {each.snapshot_id for each in metadata.refs.values()}
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
     keep = int(metadata.properties.get(SNAPSHOTS, POLICY[SNAPSHOTS]))
-    by_age = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
-    old = [each.snapshot_id for each in by_age[: -max(keep, 1)] if each.snapshot_id not in named]
+    by_age = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    old = [snapshot.snapshot_id for snapshot in by_age[: -max(keep, 1)] if snapshot.snapshot_id not in named]
     if old:
         ExpireSnapshots(transaction).by_ids(old).commit()
 
@@ -284,7 +286,7 @@ def _forget_snapshots(transaction: Any) -> None:
 def _metadata_of(table: Any) -> Iterator[str]:
     """Yield the files of a table's metadata: of this version, and of its snapshots."""
     yield table.metadata_location
-    yield from (each.statistics_path for each in table.metadata.statistics)
+    yield from (file.statistics_path for file in table.metadata.statistics)
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list
-        yield from (each.manifest_path for each in snapshot.manifests(table.io))
+        yield from (manifest.manifest_path for manifest in snapshot.manifests(table.io))

@@ -33,12 +33,12 @@ def moved(
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
         system = rows.identity(server, queue).partition("/")[0]
-        receivers = {each.receiver_id for each in server.admin.receivers.list(queue)}
+        receivers = {receiver.receiver_id for receiver in server.admin.receivers.list(queue)}
     tables, offsets = [], 0
     if lake is not None:
         place = lake_at(lake)
         repairs = repairs_of(dsn, place, queue).items()
-        tables = [table for table, each in repairs if each.move(dsn, place, queue, table)]
+        tables = [table for table, repair in repairs if repair.move(dsn, place, queue, table)]
     if checkpoint is not None:
         offsets = move_checkpoint(Path(checkpoint), queue, system, receivers)
     return MovedReport(queue, tables, offsets)

@@ -38,10 +38,10 @@ def orphans(dsn: str, queue: str, lake: str | Path, *, delete: bool = False) -> 
         if is_one(dsn, place, table):
             is_any = True
             with alone(dsn, place, queue, table) as server:
-                found = orphans_of(Catalogue(server, place, TABLES[table]), queue)
-                for name in found if delete else ():
+                unknown = orphans_of(Catalogue(server, place, TABLES[table]), queue)
+                for name in unknown if delete else ():
                     place.delete(name)
-                names += found
+                names += unknown
     if not is_any:
         raise PipelineError(
             f"{place.uri} is not a DuckLake", hint="Exports into lakes of other formats delete such files."

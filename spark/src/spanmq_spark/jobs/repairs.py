@@ -33,11 +33,11 @@ class Repair(Protocol):
 
 def repairs_of(dsn: str, lake: Lake, queue: str) -> dict[str, Repair]:
     """Return the repair of each table of a lake that has exports of a queue; raises PipelineError if none has."""
-    found: dict[str, Repair] = {}
+    repairs: dict[str, Repair] = {}
     for table in TABLES:
         repair: Repair = by_catalogue if by_catalogue.is_one(dsn, lake, table) else by_manifests
         if repair.has_any(dsn, lake, queue, table):
-            found[table] = repair
-    if not found:
+            repairs[table] = repair
+    if not repairs:
         raise PipelineError(f"{lake.uri} holds nothing of queue {queue}", queue=queue)
-    return found
+    return repairs

@@ -76,5 +76,5 @@ def restored_table(
 
 def _restore_lake(dsn: str, lake: Lake, queue: str, *, is_dry_run: bool) -> list[RestoredTable]:
     repairs = repairs_of(dsn, lake, queue).items()
-    reports = [each.restore(dsn, lake, queue, table, is_dry_run=is_dry_run) for table, each in repairs]
-    return [each for each in reports if each is not None]
+    reports = [repair.restore(dsn, lake, queue, table, is_dry_run=is_dry_run) for table, repair in repairs]
+    return [report for report in reports if report is not None]

@@ -36,7 +36,7 @@ WELL: Final = (Standing.NEW, Standing.WELL)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Contents:
     """The rows of a queue's table that a lake has, and those that it lacks.
 
     `ids` are in files that are there, `missing` files are not. `lacking` ids were exported and are in neither the files
@@ -80,8 +80,8 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)
             return None
-        found = _find(catalogue, state)
-        return _report(catalogue, found) if is_dry_run else _replace(catalogue, found)
+        contents = _find(catalogue, state)
+        return _report(catalogue, contents) if is_dry_run else _replace(catalogue, contents)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -119,14 +119,14 @@ def _accept(catalogue: Catalogue, state: State) -> None:
     catalogue.server.admin.run(call)
 
 
-def _find(catalogue: Catalogue, state: State) -> _Found:
+def _find(catalogue: Catalogue, state: State) -> _Contents:
     missing = tuple(missing_files(catalogue.lake, state.files, is_all=True))
-    there = [each.name for each in state.files if each not in missing]
+    there = [file.name for file in state.files if file not in missing]
     ids = _ids(catalogue, there)
     server = catalogue.server
     extent = extent_of(server, state.queue, state.table)
     lacking = without(state.ids, ids)
-    return _Found(
+    return _Contents(
         state=state,
         missing=missing,
         ids=ids,
@@ -144,17 +144,17 @@ def _ids(catalogue: Catalogue, names: list[str]) -> Ranges:
 
 
 def _report(
-    catalogue: Catalogue, found: _Found, folder: str = "", kept: Ranges | None = None
+    catalogue: Catalogue, contents: _Contents, folder: str = "", kept: Ranges | None = None
 ) -> RestoredTable:
-    state = found.state
+    state = contents.state
     if kept is None:
-        kept = _keep(catalogue, found, None)
-    gone = without(found.lacking, kept)
-    snapshots = {each.snapshot for each in found.missing}
+        kept = _keep(catalogue, contents, None)
+    gone = without(contents.lacking, kept)
+    snapshots = {file.snapshot for file in contents.missing}
     return RestoredTable(
         table=state.table,
         only_in_lake=size_of(kept),
-        only_in_database=found.only_in_database,
+        only_in_database=contents.only_in_database,
         exports=max(len(snapshots), abs((state.recorded or 0) - state.number)),
         kept=f"{catalogue.lake.uri}/{folder}" if folder and kept else "",
         gone=size_of(gone),
@@ -162,37 +162,37 @@ def _report(
     )
 
 
-def _replace(catalogue: Catalogue, found: _Found) -> RestoredTable:
+def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
     """End the files that are missing, and note what the others have, by one transaction."""
-    state, lake, server = found.state, catalogue.lake, catalogue.server
+    state, lake, server = contents.state, catalogue.lake, catalogue.server
     number = max(state.number, state.recorded or 0) + 1
     folder = folder_of_lost(state.table, state.queue, number)
     token = f"{PREFIX}{uuid.uuid4().hex}"
-    kept = _keep(catalogue, found, f"{folder}/{{}}/{token}.parquet")
-    write_gone(lake, folder, token, without(found.lacking, kept))
-    report = _report(catalogue, found, folder, kept)
+    kept = _keep(catalogue, contents, f"{folder}/{{}}/{token}.parquet")
+    write_gone(lake, folder, token, without(contents.lacking, kept))
+    report = _report(catalogue, contents, folder, kept)
     known = server.admin.run(calls.known_positions(state.queue, [state.position or ""]))
     with server.connection.transaction():
         catalogue.create()
-        noted = Noted(number, state.source, "", size_of(found.ids), "", 0.0)
-        note_newest(catalogue, state, noted, (found.ids, None), follows=state.position if known else None)
+        noted = Noted(number, state.source, "", size_of(contents.ids), "", 0.0)
+        note_newest(catalogue, state, noted, (contents.ids, None), follows=state.position if known else None)
         message = f"spanmq restored queue {state.queue}"
-        catalogue.add([], message, [each.id for each in found.missing])
+        catalogue.add([], message, [file.id for file in contents.missing])
     return report
 
 
-def _keep(catalogue: Catalogue, found: _Found, into: str | None) -> Ranges:
+def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges:
     """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
     kept: Ranges = []
     writers: dict[str, parquet.Writer] = {}
     table = catalogue.table
     schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
     with ExitStack() as stack:
-        for name in found.orphans if found.lacking else ():
+        for name in contents.orphans if contents.lacking else ():
             for batch in _whole(catalogue.lake, name, schema):
-                wanted = without(found.lacking, kept)
+                lacking = without(contents.lacking, kept)
                 ids = batch.column(table.id).to_pylist()
-                part = batch.filter(pyarrow.array([has(wanted, id_) for id_ in ids], pyarrow.bool_()))
+                part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
                 kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
                 if into is None or not part.num_rows:
                     continue

@@ -128,7 +128,7 @@ class Run:
     ) -> None:
         """Add the files to the catalogue, and note the export, by one transaction."""
         before, catalogue = self.exported, self.catalogue
-        new = [new_file(catalogue.lake, catalogue.table, manifest.queue, each) for each in files]
+        new = [new_file(catalogue.lake, catalogue.table, manifest.queue, file) for file in files]
         with catalogue.server.connection.transaction():
             catalogue.create()
             blocks = sorted(by_block(manifest.ids))
@@ -211,8 +211,8 @@ def read_state(catalogue: Catalogue, queue: str) -> State:
     server, lake, table = catalogue.server, catalogue.lake, catalogue.table.name
     is_there = catalogue.exists()
     noted = catalogue.noted(queue) if is_there else None
-    found = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
-    _, number, token, refused_at = found or (lake.uri, None, None, None)
+    note = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
+    _, number, token, refused_at = note or (lake.uri, None, None, None)
     files = tuple(catalogue.files_named(queue)) if is_there else ()
     missing = tuple(missing_files(lake, files))
     source = rows.identity(server, queue)
@@ -244,8 +244,8 @@ def _standing(
         return Standing.OTHER
     if noted is None:
         return Standing.NEW
-    newest = max((each.snapshot for each in files), default=0)
-    return Standing.BEHIND if any(each.snapshot == newest for each in missing) else Standing.WELL
+    newest = max((file.snapshot for file in files), default=0)
+    return Standing.BEHIND if any(file.snapshot == newest for file in missing) else Standing.WELL
 
 
 def _newest(noted: Noted | None) -> tuple[int, str | None]:
@@ -254,13 +254,13 @@ def _newest(noted: Noted | None) -> tuple[int, str | None]:
 
 def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False) -> Iterator[DataFile]:
     """Yield the files that the lake lacks: of all of them, or of those in the folders of the newest snapshot's."""
-    newest = max((each.snapshot for each in files), default=0)
-    folders = {each.name.rpartition("/")[0] for each in files if is_all or each.snapshot == newest}
+    newest = max((file.snapshot for file in files), default=0)
+    folders = {file.name.rpartition("/")[0] for file in files if is_all or file.snapshot == newest}
     names = {folder: lake.beside(folder) for folder in folders}
-    for each in files:
-        folder, _, name = each.name.rpartition("/")
+    for file in files:
+        folder, _, name = file.name.rpartition("/")
         if folder in names and name not in names[folder]:
-            yield each
+            yield file
 
 
 def check(catalogue: Catalogue, state: State, *, is_dry_run: bool = False) -> None:

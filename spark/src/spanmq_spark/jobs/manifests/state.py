@@ -133,8 +133,8 @@ def state_of(dsn: str, lake: Lake, exported: Exported) -> State:
     with rows.connected(dsn) as server:
         source = rows.identity(server, queue)
         knows = not token or bool(server.admin.run(calls.known_positions(queue, [token])))
-        found = server.admin.run(calls.noted_export(queue, lake.uri, table, token))
-    noted_as, number, noted_token, refused_at = found or (lake.uri, None, None, None)
+        note = server.admin.run(calls.noted_export(queue, lake.uri, table, token))
+    noted_as, number, noted_token, refused_at = note or (lake.uri, None, None, None)
     noted = number or 0
     manifest = read_manifest(lake, queue, table, noted) if noted <= exported.number else None
     # A lake that is older than all tokens is behind by itself.
@@ -193,7 +193,9 @@ def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
     if not is_whole and exported.noted:
         numbers = range(exported.noted + 1, exported.number + 1)
         manifests = [read_manifest(exported.lake, exported.queue, exported.table, n) for n in numbers]
-        blocks = sorted({block for each in manifests if each is not None for block in changed_by(each)})
+        blocks = sorted(
+            {block for manifest in manifests if manifest is not None for block in changed_by(manifest)}
+        )
     if blocks is None or blocks:
         ids = exported.ids if blocks is None else exported.ids_in(blocks)
         newest = exported.number, exported.position or None

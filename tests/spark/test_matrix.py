@@ -83,8 +83,8 @@ DUCKLAKE_STEPS = [
     "spanmq_spark.calls.note_export",
     f"{DUCKLAKE}.catalogue.Catalogue.note",
     f"{DUCKLAKE}.catalogue.Catalogue.add",
-    f"{DUCKLAKE}.run.Run.commit",
-    f"{DUCKLAKE}.run.Run.note",
+    f"{DUCKLAKE}.run.CatalogueRun.commit",
+    f"{DUCKLAKE}.run.CatalogueRun.note",
 ]
 DUCKLAKE_REPAIR_STEPS = [
     f"{DUCKLAKE}.repair.write_gone",

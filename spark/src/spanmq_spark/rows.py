@@ -30,8 +30,8 @@ SEGMENTS_MAX: Final = 1_000
 NAME: Final = "spanmq spark"
 
 
-# First id, last id, attempt.
-Run = tuple[int, int, int]
+# The first id, the last id, and the attempt of their messages.
+AttemptRange = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Range:
     attempt: int | None = None
     expected: int | None = None
     is_call: bool = False
-    runs: tuple[Run, ...] = ()
+    runs: tuple[AttemptRange, ...] = ()
     # Whether the columns use `t.body_text`, the body as text: the server makes it once for all of them.
     has_text: bool = False
 
@@ -315,10 +315,10 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _stretches(runs: Sequence[Run]) -> str:
+def _stretches(runs: Sequence[AttemptRange]) -> str:
     """Write runs as a table in SQL: near ones of one attempt are a row, a single range of the index."""
-    stretches: list[list[Run]] = []
-    newest: dict[int, list[Run]] = {}
+    stretches: list[list[AttemptRange]] = []
+    newest: dict[int, list[AttemptRange]] = {}
     for run in sorted(runs):
         stretch = newest.get(run[2])
         if stretch is not None and run[0] - stretch[-1][1] <= GAP:
@@ -336,7 +336,7 @@ def _stretches(runs: Sequence[Run]) -> str:
     return f"unnest({arrays}) u (lo, hi, attempt, bits)"
 
 
-def _bits(runs: Sequence[Run]) -> str:
+def _bits(runs: Sequence[AttemptRange]) -> str:
     """Write which ids of a stretch are meant, as PostgreSQL counts bits; null for all of them."""
     if len(runs) == 1:
         return "null"

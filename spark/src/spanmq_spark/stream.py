@@ -370,12 +370,12 @@ def _warn(notice: psycopg.errors.Diagnostic) -> None:
         warnings.warn(text, stacklevel=2)
 
 
-def pack(runs: Sequence[rows.Run], options: Options, table: str) -> list[RangePartition]:
+def pack(runs: Sequence[rows.AttemptRange], options: Options, table: str) -> list[RangePartition]:
     """Put runs into partitions of about as many rows each: small ones together, large ones cut."""
     total = _count(runs)
     count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
     room = size = max(1, -(-total // count))
-    packed: list[list[rows.Run]] = [[]]
+    packed: list[list[rows.AttemptRange]] = [[]]
     for lowest, last, attempt in runs:
         first = lowest
         while first <= last:
@@ -389,11 +389,11 @@ def pack(runs: Sequence[rows.Run], options: Options, table: str) -> list[RangePa
     return [RangePartition([_range(runs, options, table)]) for runs in packed if runs]
 
 
-def _count(runs: Sequence[rows.Run]) -> int:
+def _count(runs: Sequence[rows.AttemptRange]) -> int:
     return sum(last - first + 1 for first, last, _ in runs)
 
 
-def _range(runs: list[rows.Run], options: Options, table: str) -> rows.Range:
+def _range(runs: list[rows.AttemptRange], options: Options, table: str) -> rows.Range:
     first, last = min(lo for lo, _, _ in runs), max(hi for _, hi, _ in runs)
     expected = _count(runs)
     if len(runs) == 1:

@@ -85,7 +85,7 @@ class TableOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TargetColumn:
     """A column of the table, and how a row of the stage becomes its value."""
 
     name: str
@@ -99,7 +99,7 @@ class Target:
 
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
 
     @property
@@ -483,7 +483,7 @@ def find_target(connection: psycopg.Connection[Any], options: TableOptions, sche
     return Target(namespace, name, tuple(written), key)
 
 
-def _column(table: str, field: Any, kind: str, form: str, full: str, modifier: int) -> Column:
+def _column(table: str, field: Any, kind: str, form: str, full: str, modifier: int) -> TargetColumn:
     """Return how a column is written; raises InvalidArgumentError if its values may not fit."""
     name = "decimal" if isinstance(field.dataType, DecimalType) else field.dataType.simpleString()
     stage_type, allowed = KINDS.get(name, ("", frozenset()))
@@ -496,7 +496,7 @@ def _column(table: str, field: Any, kind: str, form: str, full: str, modifier: i
         raise InvalidArgumentError(f"the column {field.name} can't be written into {table}: {why}", hint=hint)
     # Other types take a text as it is: one that is too long for varchar(3) is an error, as it is not by a cast.
     cast = f"::{full}" if name == "string" and kind not in TEXTS else ""
-    return Column(field.name, stage_type, cast)
+    return TargetColumn(field.name, stage_type, cast)
 
 
 def _key(

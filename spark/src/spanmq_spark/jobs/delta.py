@@ -36,7 +36,7 @@ class DeltaFormat(ManifestFormat):
         """Return the versions of both of the queue's applications."""
         return _committed(self._opened(), manifest)
 
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Add files to the table, which is created if need be."""
         if manifest.has_rows:
             write_draft(self.lake, manifest)
@@ -46,10 +46,10 @@ class DeltaFormat(ManifestFormat):
         """Put these files in the place of all that the table has of the queue."""
         write_draft(self.lake, manifest)
         sizes = self.lake.sizes(folder_of(self.table, manifest.queue))
-        written = [parquet.Written(name, 0, sizes[name]) for name in files]
+        written = [parquet.LakeFile(name, 0, sizes[name]) for name in files]
         self._write(manifest, written, {"partition_filters": [(PARTITIONS[0], "=", manifest.queue)]})
 
-    def _write(self, manifest: Manifest, files: Sequence[parquet.Written], options: dict[str, Any]) -> None:
+    def _write(self, manifest: Manifest, files: Sequence[parquet.LakeFile], options: dict[str, Any]) -> None:
         from deltalake import Schema
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -143,7 +143,7 @@ class DeltaFormat(ManifestFormat):
             raise ExtraNotInstalledError("deltalake is not installed", extra="spark") from error
         return DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
 
-    def _added(self, action: Any, file: parquet.Written) -> Any:
+    def _added(self, action: Any, file: parquet.LakeFile) -> Any:
         path = file.name.removeprefix(f"{self.table}/")
         pairs = (part.split("=", 1) for part in path.split("/")[:-1])
         values = {column: unquote(value) for column, value in pairs}

@@ -20,7 +20,6 @@ from spanmq_spark import calls, rows
 from spanmq_spark.cause import clear_errors
 from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.ducklake import run as ducklake_run
-from spanmq_spark.jobs.export_run import Seen
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import (
     check_compacts,
@@ -28,11 +27,11 @@ from spanmq_spark.jobs.lake_format import (
     has_manifests,
     table_of,
 )
-from spanmq_spark.jobs.lake_lock import check_format_of, format_of
+from spanmq_spark.jobs.lake_lock import Seen, check_format_of, format_of
 from spanmq_spark.jobs.lake_table import LakeTable, table_named
 from spanmq_spark.jobs.manifests import run
 from spanmq_spark.jobs.manifests.store import Exported, Manifest
-from spanmq_spark.jobs.parquet import REPORT, Written
+from spanmq_spark.jobs.parquet import REPORT, LakeFile
 from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, union, within
 from spanmq_spark.jobs.recorded import recorded
 from spanmq_spark.jobs.table_format import LakeFormat
@@ -49,8 +48,8 @@ COMPARE_SECONDS: Final = 86_400.0
 # A session, or what returns one: it is called when there are rows to export.
 Session = SparkSession | Callable[[], SparkSession]
 # The only run on a queue's table of a lake, and what is known of it.
-ExportRun = run.Run | ducklake_run.Run
-Known = Exported | ducklake_run.State
+ExportRun = run.ManifestRun | ducklake_run.CatalogueRun
+Known = Exported | ducklake_run.CatalogueState
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +339,7 @@ def _write(this: _Export, ranges: list[rows.Range], run: ExportRun, seen: Seen) 
     """Write, verify, and commit: in this order."""
     manifest = run.begin(this.source, this.format)
     reports = _frame(this, ranges, manifest).collect()
-    files = [Written(row["name"], row["rows"], row["size"], row["nulls"]) for row in reports]
+    files = [LakeFile(row["name"], row["rows"], row["size"], row["nulls"]) for row in reports]
     manifest = replace(
         manifest,
         ids=union([], [(first, last) for row in reports for first, last in json.loads(row["ids"])]),

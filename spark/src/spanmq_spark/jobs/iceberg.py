@@ -68,7 +68,7 @@ class IcebergFormat(ManifestFormat):
         with self._catalog() as catalog:
             return _committed(self._table(catalog), manifest)
 
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Add files to the table, which is created if need be."""
         if manifest.has_rows:
             write_draft(self.lake, manifest)

@@ -28,7 +28,7 @@ REPORT: Final = "name string, rows long, size long, checksum string, ids string,
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LakeFile:
     """A file of a lake; `nulls` of its bodies are null."""
 
     name: str
@@ -37,8 +37,8 @@ class Written:
     nulls: int = 0
 
 
-class Writer:
-    """Writes one file, in row groups that do not depend on how small its batches are."""
+class FileWriter:
+    """Writes one file of a lake, in row groups that do not depend on how small its batches are."""
 
     def __init__(self, writer: Any, schema: pyarrow.Schema) -> None:
         self._writer = writer
@@ -90,13 +90,13 @@ def write(
     A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
     """
     attempt = uuid.uuid4().hex[:8]
-    writers: dict[str, Writer] = {}
+    writers: dict[str, FileWriter] = {}
     with ExitStack() as stack:
         for batch in batches:
             for day, part in _by_day(batch, table.at):
                 name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
                 if name not in writers:
-                    writers[name] = stack.enter_context(Writer.opened(lake, name, schema))
+                    writers[name] = stack.enter_context(FileWriter.opened(lake, name, schema))
                 days = pyarrow.repeat(day, part.num_rows)
                 writers[name].add(part.append_column(PARTITIONS[1], days).select(schema.names))
             if sum(writer.bytes for writer in writers.values()) > BYTES_MAX:

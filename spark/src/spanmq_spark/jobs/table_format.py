@@ -66,7 +66,7 @@ class ManifestFormat(LakeFormat):
         """Return which commits of manifests of the same queue the table has."""
 
     @abstractmethod
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Make rows of files under the `commit` of a manifest; without files, only take that number.
 
         The table is created if need be. Raises PipelineError where another run has taken the number,

@@ -74,7 +74,7 @@ class DuckLakeFormat(LakeFormat):
         return Catalogue(server, self.lake, TABLES[self.table])
 
 
-def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.Written) -> NewFile:
+def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.LakeFile) -> NewFile:
     """Return a written file as the catalogue shall have it, by its footer."""
     path = file.name.removeprefix(f"{table.name}/")
     day = path.split("/")[-2].removeprefix(f"{PARTITIONS[1]}=")

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow
 
@@ -18,21 +17,18 @@ from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
 from spanmq_spark.jobs.ducklake.run import (
     KIND,
     PREFIX,
-    Standing,
-    State,
+    CatalogueState,
     check,
     missing_files,
     note_newest,
     read_state,
 )
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import alone, format_of
+from spanmq_spark.jobs.lake_lock import Consistency, alone, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
 from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq_spark.reader import extent_of
-
-WELL: Final = (Standing.NEW, Standing.WELL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class _Contents:
     nor the database, and `orphans` are files that no catalogue names, which may have them.
     """
 
-    state: State
+    state: CatalogueState
     missing: tuple[DataFile, ...]
     ids: Ranges
     lacking: Ranges
@@ -74,9 +70,9 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
     with opened as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        if state.standing is Standing.FOREIGN:
+        if not state.is_of_source:
             check(catalogue, state, is_dry_run=is_dry_run)
-        if state.standing in WELL:
+        if state.consistency is Consistency.CONSISTENT:
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)
             return None
@@ -92,7 +88,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        if state.noted is None or state.standing is not Standing.FOREIGN:
+        if state.noted is None or state.is_of_source:
             return False
         here = replace(state.noted, source=state.source)
         if not state.is_recorded:
@@ -113,13 +109,13 @@ def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
     return [name for name in names if name.rpartition("/")[2].startswith(PREFIX) and name not in known]
 
 
-def _accept(catalogue: Catalogue, state: State) -> None:
+def _accept(catalogue: Catalogue, state: CatalogueState) -> None:
     newest = state.number, state.position
     call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
     catalogue.server.admin.run(call)
 
 
-def _find(catalogue: Catalogue, state: State) -> _Contents:
+def _find(catalogue: Catalogue, state: CatalogueState) -> _Contents:
     missing = tuple(missing_files(catalogue.lake, state.files, is_all=True))
     there = [file.name for file in state.files if file not in missing]
     ids = _ids(catalogue, there)
@@ -184,7 +180,7 @@ def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
 def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges:
     """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
     kept: Ranges = []
-    writers: dict[str, parquet.Writer] = {}
+    writers: dict[str, parquet.FileWriter] = {}
     table = catalogue.table
     schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
     with ExitStack() as stack:
@@ -198,7 +194,7 @@ def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges
                     continue
                 day = into.format(name.split("/")[-2])
                 if day not in writers:
-                    writers[day] = stack.enter_context(parquet.Writer.opened(catalogue.lake, day, schema))
+                    writers[day] = stack.enter_context(parquet.FileWriter.opened(catalogue.lake, day, schema))
                 writers[day].add(part)
     return kept
 

@@ -18,11 +18,11 @@ from spanmq_spark import calls, rows
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table
-from spanmq_spark.jobs.lake_lock import format_of
+from spanmq_spark.jobs.lake_lock import Consistency, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
-from spanmq_spark.jobs.manifests.run import Run, run_on
-from spanmq_spark.jobs.manifests.state import Standing, State, accept, read_state, state_of
+from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
+from spanmq_spark.jobs.manifests.state import ManifestState, accept, read_state, state_of
 from spanmq_spark.jobs.manifests.store import (
     Committed,
     Exported,
@@ -53,7 +53,7 @@ class _Lost:
     up to it. The table has used the numbers up to `taken`, and has `in_table`.
     """
 
-    state: State
+    state: ManifestState
     table: LakeTable
     last: int
     position: str | None
@@ -77,7 +77,7 @@ class _Lost:
     @property
     def is_well(self) -> bool:
         """Whether nothing is to be done."""
-        return self.state.standing is Standing.WELL and self.in_table is _Table.WHOLE
+        return self.state.consistency is Consistency.CONSISTENT and self.in_table is _Table.WHOLE
 
 
 def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -103,7 +103,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
         state = state_of(dsn, lake, run.exported)
         if state.is_empty or (run.exported.source == state.source and state.refused_at is None):
             return False
-        if state.standing is not Standing.WELL:
+        if state.consistency is not Consistency.CONSISTENT:
             raise state.error("One was restored to an earlier time, or is another: spanmq pipeline restored.")
         if run.exported.source != state.source:
             run.count(run.begin(state.source, format_of(lake, table) or "parquet"))
@@ -111,7 +111,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
         return True
 
 
-def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
+def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
     """Find what a lake has since the newest export that the database knows, and what its table has."""
     lake, exported = state.lake, state.exported
     queue, table = exported.queue, exported.table
@@ -173,7 +173,7 @@ def _check_base(lake: Lake, manifests: list[Manifest], base: list[str], sizes: M
         )
 
 
-def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
+def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
     """Return the lake to the newest export that the database knows, and keep the rest in a folder of its own."""
     lake, queue, table, exported = lost.lake, lost.exported.queue, lost.table.name, lost.exported
     source = lost.state.source
@@ -235,7 +235,7 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
     columns = [column.name for column in table.columns if column.name != PARTITIONS[0]]
     schema = table.schema.remove(0)
     only_in_lake = in_both = 0
-    names: dict[str, parquet.Writer] = {}
+    names: dict[str, parquet.FileWriter] = {}
     with rows.connected(dsn) as server, ExitStack() as stack:
         for name in lost.files:
             for batch in parquet.read(lost.lake, [name], columns):
@@ -253,7 +253,7 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
                 day = name.split("/")[-2]
                 into = f"{_folder_of_lost(manifest)}/{day}/{manifest.token}-{manifest.number:05}.parquet"
                 if into not in names:
-                    names[into] = stack.enter_context(parquet.Writer.opened(lost.lake, into, schema))
+                    names[into] = stack.enter_context(parquet.FileWriter.opened(lost.lake, into, schema))
                 names[into].add(only)
         extent = extent_of(server, queue, table.name)
         kept = without(lost.exported.ids, lost.ids)

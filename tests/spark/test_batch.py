@@ -14,7 +14,7 @@ from tests.spark.conftest import Load
 from tests.spark.protocol import Rows, Source, run, save
 
 from spanmq.client import Client
-from spanmq.errors import InvalidArgumentError, InvalidBodyError, SpanmqError
+from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError, SpanmqError
 from spanmq_spark.filters import FilteringReader
 from spanmq_spark.options import read_options
 from spanmq_spark.reader import Reader
@@ -181,6 +181,13 @@ def test_filters_are_done_by_postgresql(client: Client, load: Load) -> None:
     client.reject(client.receive("orders", 3), "bad")
     dead = load(table="dead_letters")
     assert len(pushed(dead, GreaterThan(("dead_at",), past), In(("message_id",), (1, 2)))) == 2
+
+
+def test_release_without_filters_says_so(client: Client, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("pyspark.sql.datasource.Filter")
+    source = load(table="archive", pushFilters="true")
+    with pytest.raises(PipelineError, match="passes no filters to a source"):
+        source.rows()
 
 
 def test_filters_that_postgresql_does_otherwise_stay_with_spark(client: Client, load: Load) -> None:

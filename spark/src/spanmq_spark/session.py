@@ -41,7 +41,7 @@ SETTINGS: Final = {
     "spark.hadoop.parquet.column.statistics.enabled#body": "false",
 }
 LOCAL_SETTINGS: Final = {
-    "spark.python.daemon.module": "spanmq_spark.daemon",
+    "spark.python.daemon.module": "spanmq_spark.python_worker",
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",

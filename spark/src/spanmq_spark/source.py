@@ -14,7 +14,7 @@ from spanmq.errors import InvalidArgumentError
 from spanmq_spark.catalog import is_created, merged, table_options, with_options
 from spanmq_spark.column import columns_of, schema_of
 from spanmq_spark.options import Options, read_options
-from spanmq_spark.release import check_streams
+from spanmq_spark.release import check_filters, check_streams
 
 
 def schema(settings: Mapping[str, str]) -> StructType:
@@ -31,6 +31,7 @@ def reader(settings: Mapping[str, str], schema: StructType) -> DataSourceReader:
     columns_of(options, schema)
     if not options.push_filters:
         return Reader(options, schema)
+    check_filters()
     # Spark refuses a reader that takes filters unless its own setting is on.
     from spanmq_spark.filters import FilteringReader
 

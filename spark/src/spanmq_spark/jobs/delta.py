@@ -6,8 +6,7 @@ before a kill can be asked afterwards, so none is made twice.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
@@ -58,9 +57,6 @@ class DeltaFormat(ManifestFormat):
         schema = Schema.from_arrow(TABLES[self.table].schema_with_day)
         table = self._opened()
         committed = _committed(table, manifest)
-        if options:
-            # It is made anew because it lacks something.
-            manifest = replace(manifest, follows=None)
         committed.check(self.lake, manifest)
         properties = _noted(manifest, committed)
         try:
@@ -89,10 +85,6 @@ class DeltaFormat(ManifestFormat):
         actions = pyarrow.table(table.get_add_actions(flatten=True))
         pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
         return [f"{self.table}/{unquote(path)}" for path, of in pairs if queue in (None, of)]
-
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
-        """Return nothing: each row of a file counts."""
-        return {}
 
     def compact(self, queue: str, size: int) -> tuple[int, int]:
         """Make files of up to `size` bytes of a queue's small ones, by a commit of Delta's own.
@@ -155,10 +147,7 @@ class DeltaFormat(ManifestFormat):
 def _committed(table: Any, manifest: Manifest) -> Committed:
     if table is None:
         return Committed()
-    newest = int(table.transaction_version(manifest.application) or 0)
-    rows = table.transaction_version(manifest.application_of_rows)
-    # Releases before 0.2.0 noted the newest alone.
-    return Committed(newest, newest if rows is None else int(rows))
+    return Committed.noted(manifest, table.transaction_version)
 
 
 def _noted(manifest: Manifest, committed: Committed) -> Any:
@@ -166,9 +155,8 @@ def _noted(manifest: Manifest, committed: Committed) -> Any:
     from deltalake import CommitProperties
     from deltalake.transaction import Transaction
 
-    after = committed.following(manifest)
-    noted = ((manifest.application, after.newest), (manifest.application_of_rows, after.rows))
-    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in noted])
+    notes = committed.notes(manifest).items()
+    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in notes])
 
 
 def _statistics(metadata: Any) -> dict[str, Any]:

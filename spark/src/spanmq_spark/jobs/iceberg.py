@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -70,21 +69,13 @@ class IcebergFormat(ManifestFormat):
 
     def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Add files to the table, which is created if need be."""
-        if manifest.has_rows:
-            write_draft(self.lake, manifest)
-        with self._catalog() as catalog:
-            table = self._table(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
-            transaction = self._created(catalog) if table is None else table.transaction()
+        with self._commit(manifest) as (_, transaction):
             if files:
                 # Their names have the token of this run: no table can have them already.
                 names = [self._path(file.name) for file in files]
                 transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
                 transaction.add_files(names, check_duplicate_files=False)
                 _forget_snapshots(transaction)
-            transaction.set_properties(_noted(manifest, committed))
-            transaction.commit_transaction()
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
 
@@ -112,37 +103,22 @@ class IcebergFormat(ManifestFormat):
         """Delete the rows by one commit."""
         from pyiceberg import expressions
 
-        write_draft(self.lake, manifest)
         column = TABLES[self.table].id
         low: Any = expressions.GreaterThanOrEqual
         high: Any = expressions.LessThanOrEqual
-        with self._catalog() as catalog:
-            table = self._table(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
-            if table is not None:
-                transaction: Any = table.transaction()
-                for a, b in ids:
-                    between = expressions.And(low(column, a), high(column, b))
-                    _delete(transaction, expressions.And(_of(manifest.queue), between))
-                transaction.set_properties(_noted(manifest, committed))
-                transaction.commit_transaction()
+        with self._commit(manifest) as (is_new, transaction):
+            for a, b in ids if not is_new else ():
+                between = expressions.And(low(column, a), high(column, b))
+                _delete(transaction, expressions.And(_of(manifest.queue), between))
         return manifest
 
     def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
         """Delete the rows of the queue, and add those of the files, by one commit."""
-        write_draft(self.lake, manifest)
-        with self._catalog() as catalog:
-            table = self._table(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, replace(manifest, follows=None))
-            transaction: Any = self._created(catalog) if table is None else table.transaction()
-            if table is not None:
+        with self._commit(manifest) as (is_new, transaction):
+            if not is_new:
                 _delete(transaction, _of(manifest.queue))
             if files:
                 transaction.add_files([self._path(name) for name in files], check_duplicate_files=False)
-            transaction.set_properties(_noted(manifest, committed))
-            transaction.commit_transaction()
 
     def reach(self) -> None:
         """Register the newest metadata that the lake has, if it lacks that of the catalogue."""
@@ -196,6 +172,21 @@ class IcebergFormat(ManifestFormat):
     def _in_lake(self, name: str) -> str:
         return f"{self.table}{name.removeprefix(self._location)}"
 
+    @contextmanager
+    def _commit(self, manifest: Manifest) -> Iterator[tuple[bool, Any]]:
+        """Commit what a block does; yield whether the table is new, and the transaction, which then creates it."""
+        if manifest.has_rows:
+            write_draft(self.lake, manifest)
+        with self._catalog() as catalog:
+            table = self._table(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
+            transaction: Any = self._created(catalog) if table is None else table.transaction()
+            yield table is None, transaction
+            notes = committed.notes(manifest).items()
+            transaction.set_properties({name: str(version) for name, version in notes})
+            transaction.commit_transaction()
+
     def _created(self, catalog: Catalog) -> Any:
         """Begin a transaction that creates the table."""
         name = (self.lake.folder, self.table)
@@ -244,15 +235,7 @@ class IcebergFormat(ManifestFormat):
 def _committed(table: Table | None, manifest: Manifest) -> Committed:
     if table is None:
         return Committed()
-    newest = int(table.properties.get(manifest.application, 0))
-    # Releases before 0.2.0 noted the newest alone.
-    return Committed(newest, int(table.properties.get(manifest.application_of_rows, newest)))
-
-
-def _noted(manifest: Manifest, committed: Committed) -> dict[str, str]:
-    """Return what a commit notes of itself."""
-    after = committed.following(manifest)
-    return {manifest.application: str(after.newest), manifest.application_of_rows: str(after.rows)}
+    return Committed.noted(manifest, table.properties.get)
 
 
 def _of(queue: str) -> Any:

@@ -13,7 +13,7 @@ the commit, which has the same number and a part of the token: it tells whose co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -236,6 +236,14 @@ class Committed:
     newest: int = 0
     rows: int = 0
 
+    @classmethod
+    def noted(cls, manifest: Manifest, version: Callable[[str], Any]) -> Committed:
+        """Return what a table has noted of a manifest's queue, by the `version` of an application, None without one."""
+        newest = int(version(manifest.application) or 0)
+        rows = version(manifest.application_of_rows)
+        # Releases before 0.2.0 noted the newest alone.
+        return cls(newest, newest if rows is None else int(rows))
+
     @property
     def number(self) -> int:
         """The highest number that is used."""
@@ -267,9 +275,10 @@ class Committed:
                 queue=manifest.queue,
             )
 
-    def following(self, manifest: Manifest) -> Committed:
-        """Return what the table has after the commit of a manifest."""
-        return Committed(manifest.commit, manifest.commit if manifest.has_rows else self.rows)
+    def notes(self, manifest: Manifest) -> dict[str, int]:
+        """Return what the commit of a manifest notes of itself: the versions of both applications."""
+        rows = manifest.commit if manifest.has_rows else self.rows
+        return {manifest.application: manifest.commit, manifest.application_of_rows: rows}
 
 
 def write_draft(lake: Lake, manifest: Manifest) -> None:

@@ -22,9 +22,9 @@ from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.ducklake import run as ducklake_run
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import (
+    BY_MANIFEST,
     check_compacts,
     check_format,
-    has_manifests,
     table_of,
 )
 from spanmq_spark.jobs.lake_lock import Seen, check_format_of, format_of
@@ -153,8 +153,8 @@ def _export(
         has_crc = rows.has_crc(server)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source, since, has_crc)
-    runs = run if has_manifests(format) else ducklake_run
-    _check(this)
+    runs = run if format in BY_MANIFEST else ducklake_run
+    check_format_of(lake, table, format, format_of(lake, table))
     with clear_errors():
         if dry_run:
             before = runs.look(dsn, lake, queue, table)
@@ -222,11 +222,6 @@ def follow(
             compacted_at = time.monotonic()
         if wait(every):
             return FollowReport(report.queue, table, str(to), exports, exported)
-
-
-def _check(this: _Export) -> None:
-    """Refuse a lake that has another format."""
-    check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
 
 
 def _is_whole(before: Known) -> bool:

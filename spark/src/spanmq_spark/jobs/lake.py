@@ -70,12 +70,8 @@ class FolderLake:
         paths = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
         return [str(path.relative_to(self._path)) for path in paths if path.stat().st_mtime < seconds]
 
-    def top(self) -> set[str]:
-        """Return the names of the files and folders at its top."""
-        return self.beside("")
-
     def beside(self, folder: str) -> set[str]:
-        """Return the names of the files and folders that are in a folder itself."""
+        """Return the names of the files and folders that are in a folder itself; "" is the lake's."""
         path = self._path / folder
         return {entry.name for entry in path.iterdir()} if path.exists() else set()
 
@@ -173,12 +169,8 @@ class StoreLake:
         files = [file for batch in self._obstore.list(self._store, prefix) for file in batch]
         return [file["path"] for file in files if file["last_modified"] < time]
 
-    def top(self) -> set[str]:
-        """Return the names of the files and folders at its top."""
-        return self.beside("")
-
     def beside(self, folder: str) -> set[str]:
-        """Return the names of the files and folders that are in a folder itself."""
+        """Return the names of the files and folders that are in a folder itself; "" is the lake's."""
         listing = self._obstore.list_with_delimiter(self._store, folder or None)
         names = (*listing["common_prefixes"], *(file["path"] for file in listing["objects"]))
         return {name.rpartition("/")[2] for name in names}

@@ -51,7 +51,7 @@ def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
 
     Raises PipelineError for a folder that no export made, and where another has the lock.
     """
-    top = lake.top()
+    top = lake.beside("")
     if top and FOLDER not in top:
         raise PipelineError(
             f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."

@@ -183,12 +183,21 @@ def sums(server: Client, extent: Range, at: str, ids: Sequence[int]) -> dict[int
 
 def has_any(server: Client, ids: Range) -> bool:
     """Return whether the table has a row in this range."""
-    where = f" and {ids.where}" if ids.where else ""
-    [exists] = server.connection.execute(
-        f"select exists (select from {ids.source(ids.first, ids.last)} t"
-        f" where {ids.key} between {ids.first} and {ids.last}{where})"
-    ).fetchone()
+    [exists] = server.connection.execute(f"select exists (select {_rows_of(ids)})").fetchone()
     return bool(exists)
+
+
+def count(server: Client, ids: Range) -> int:
+    """Count the rows of the table in this range."""
+    [n] = server.connection.execute(f"select count(*) {_rows_of(ids)}").fetchone()
+    return int(n)
+
+
+def _rows_of(ids: Range) -> str:
+    where = f" and {ids.where}" if ids.where else ""
+    return (
+        f"from {ids.source(ids.first, ids.last)} t where {ids.key} between {ids.first} and {ids.last}{where}"
+    )
 
 
 def present(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

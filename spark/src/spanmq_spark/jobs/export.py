@@ -158,8 +158,9 @@ def _export(
     with clear_errors():
         if dry_run:
             before = runs.look(dsn, lake, queue, table)
-            ranges = _ranges(this, before)
-            count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
+            files = checksum = 0
+            with rows.connected(dsn) as server:
+                count = sum(rows.count(server, ids) for ids in _possible_ranges(this, before))
         else:
             with runs.run_on(dsn, lake, queue, table) as began_run:
                 before = began_run.exported
@@ -277,24 +278,19 @@ def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "")
     return ranges
 
 
-def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
-    """Return the rows of these ranges, a task for each; with a manifest, the files that they were written to."""
+def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest) -> DataFrame:
+    """Return the files to which the rows of these ranges were written, a task for each range."""
     options, table = this.options, this.table
     into, has_crc = this.files, this.has_crc
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                if manifest is None:
-                    parts = rows.read(options, table.columns, [ranges[number]], table.schema)
-                    for part in parts:
-                        yield pyarrow.record_batch([part.column(table.id)], names=["id"])
-                    continue
                 prefix = f"{manifest.token}-{number:05}"
                 yield from _written(options, table, ranges[number], into, prefix, has_crc=has_crc)
 
     numbers = this.session.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, "id long" if manifest is None else f"{REPORT}, token string")
+    return numbers.mapInArrow(read, f"{REPORT}, token string")
 
 
 def _written(

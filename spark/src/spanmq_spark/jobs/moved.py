@@ -6,7 +6,7 @@ from pathlib import Path
 from spanmq_spark import rows
 from spanmq_spark.jobs.checkpoint import move_checkpoint
 from spanmq_spark.jobs.lake import lake_at
-from spanmq_spark.jobs.repairs import repairs_of
+from spanmq_spark.jobs.restored import repairs_of
 from spanmq_spark.reader import queue_named
 
 __all__ = ["MovedReport", "moved"]

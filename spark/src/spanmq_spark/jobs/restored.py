@@ -6,12 +6,16 @@ is set back to the newest offset that the database knows, or to the newest epoch
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+from spanmq.errors import PipelineError
 from spanmq_spark import rows
 from spanmq_spark.jobs.checkpoint import is_read_by, published_in, query_of, restore_checkpoint, restore_sink
+from spanmq_spark.jobs.ducklake import repair as by_catalogue
 from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.lost import RestoredTable
-from spanmq_spark.jobs.repairs import repairs_of
+from spanmq_spark.jobs.manifests import repair as by_manifests
 from spanmq_spark.reader import queue_named
 from spanmq_spark.table_sink import SCHEMA, table_epochs
 
@@ -50,8 +54,12 @@ def restored(
     """
     with rows.connected(dsn) as server:
         queue = queue_named(server, queue)
-    tables = _restore_lake(dsn, lake_at(lake), queue, is_dry_run=dry_run) if lake is not None else []
-    batches, epochs = 0, list[int]()
+    tables, batches, epochs = list[RestoredTable](), 0, list[int]()
+    if lake is not None:
+        place = lake_at(lake)
+        for table, repair in repairs_of(dsn, place, queue).items():
+            if (report := repair.restore(dsn, place, queue, table, is_dry_run=dry_run)) is not None:
+                tables.append(report)
     if checkpoint is not None and is_read_by(Path(checkpoint), queue):
         batches = restore_checkpoint(dsn, Path(checkpoint), queue, is_dry_run=dry_run)
     elif checkpoint is not None:
@@ -74,7 +82,34 @@ def restored_table(
     return RestoredReport(table, [], 0, epochs, dry_run)
 
 
-def _restore_lake(dsn: str, lake: Lake, queue: str, *, is_dry_run: bool) -> list[RestoredTable]:
-    repairs = repairs_of(dsn, lake, queue).items()
-    reports = [repair.restore(dsn, lake, queue, table, is_dry_run=is_dry_run) for table, repair in repairs]
-    return [report for report in reports if report is not None]
+class Repair(Protocol):
+    """What continues a lake after a restore or a move: by its manifests, or by its DuckLake's catalogue."""
+
+    def has_any(self, dsn: str, lake: Lake, queue: str, table: str) -> bool:
+        """Return whether an export of a queue's table was noted."""
+        ...
+
+    def restore(
+        self, dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool
+    ) -> RestoredTable | None:
+        """Continue with what the database and the lake have; return what differed, None where nothing did."""
+        ...
+
+    def move(self, dsn: str, lake: Lake, queue: str, table: str) -> bool:
+        """Connect a table to the database in which its queue is now; return whether it was of another, or refused.
+
+        Raises PositionUnknownError if one of both lacks what the other has.
+        """
+        ...
+
+
+def repairs_of(dsn: str, lake: Lake, queue: str) -> dict[str, Repair]:
+    """Return the repair of each table of a lake that has exports of a queue; raises PipelineError if none has."""
+    repairs: dict[str, Repair] = {}
+    for table in TABLES:
+        repair: Repair = by_catalogue if by_catalogue.is_one(dsn, lake, table) else by_manifests
+        if repair.has_any(dsn, lake, queue, table):
+            repairs[table] = repair
+    if not repairs:
+        raise PipelineError(f"{lake.uri} holds nothing of queue {queue}", queue=queue)
+    return repairs

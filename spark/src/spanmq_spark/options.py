@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -96,19 +96,10 @@ def read_options(settings: Mapping[str, str], use: str | None = None) -> Options
 
     Raises InvalidArgumentError for one that is unknown, missing, out of range or not for this use.
     """
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
-    for option, value in settings.items():
-        key = option[len(TABLE_PREFIX) :] if option.lower().startswith(TABLE_PREFIX) else option
-        if key.lower() in SPARKS_OWN:
-            continue
-        name = known.get(key.lower())
-        if name is None:
-            hint = hint_of(key, NAMES, f"There are {', '.join(NAMES)}.")
-            raise InvalidArgumentError(f"the source spanmq has no option {key!r}", hint=hint)
+    values = named_options(settings, NAMES, "the source spanmq")
+    for name in values:
         if use is not None and name in _OTHERS[use]:
             raise InvalidArgumentError(f"the option {name} is not for {use}")
-        values[name] = value
     dsn = dsn_of(values)
     if not values.get("queue"):
         raise InvalidArgumentError(
@@ -141,6 +132,21 @@ def read_options(settings: Mapping[str, str], use: str | None = None) -> Options
         encryption_key_file=values.get("encryptionKeyFile"),
         encryption_trusted=tuple(part.strip() for part in trusted.split(",")) if trusted else (),
     )
+
+
+def named_options(settings: Mapping[str, str], names: Sequence[str], what: str) -> dict[str, str]:
+    """Return the options of Spark by their names among these; raises InvalidArgumentError for one that `what` lacks."""
+    known = {name.lower(): name for name in names}
+    values: dict[str, str] = {}
+    for option, value in settings.items():
+        key = option[len(TABLE_PREFIX) :] if option.lower().startswith(TABLE_PREFIX) else option
+        if key.lower() in SPARKS_OWN:
+            continue
+        if key.lower() not in known:
+            hint = hint_of(key, names, f"There are {', '.join(names)}.")
+            raise InvalidArgumentError(f"{what} has no option {key!r}", hint=hint)
+        values[known[key.lower()]] = value
+    return values
 
 
 def dsn_of(values: Mapping[str, str]) -> str:

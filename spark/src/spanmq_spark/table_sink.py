@@ -33,7 +33,7 @@ from spanmq.errors import (
     PositionUnknownError,
     SpanmqError,
 )
-from spanmq_spark.options import SPARKS_OWN, dsn_of, hint_of
+from spanmq_spark.options import dsn_of, hint_of, named_options
 from spanmq_spark.release import StreamSink
 from spanmq_spark.writer import STREAM, chunks, identity
 
@@ -120,15 +120,7 @@ class Staged(WriterCommitMessage):
 
 def read_table_options(settings: Mapping[str, str], *, is_stream: bool) -> TableOptions:
     """Check the options of a write into a table; raises InvalidArgumentError."""
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
-    for key, value in settings.items():
-        if key.lower() in SPARKS_OWN:
-            continue
-        if key.lower() not in known:
-            hint = hint_of(key, NAMES, f"There are {', '.join(NAMES)}.")
-            raise InvalidArgumentError(f"a write into a table has no option {key!r}", hint=hint)
-        values[known[key.lower()]] = value
+    values = named_options(settings, NAMES, "a write into a table")
     mode = values.get("mode", "append").lower()
     if mode not in MODES:
         raise InvalidArgumentError(

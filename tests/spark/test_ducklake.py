@@ -44,9 +44,7 @@ from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
 from spanmq_spark.jobs.lake_lock import Seen
 from spanmq_spark.jobs.lake_table import TABLES
-from spanmq_spark.jobs.moved import moved
-from spanmq_spark.jobs.orphans import orphans
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import moved, orphans, restored
 from spanmq_spark.reader import extent_of
 
 duck = pytest.importorskip("tests.spark.duck")

@@ -151,7 +151,7 @@ def orphans(
     from spanmq_spark.session import require
 
     require()
-    from spanmq_spark.jobs.orphans import orphans as run
+    from spanmq_spark.jobs.repairs import orphans as run
 
     if delete:
         confirm(f"Delete the files in {lake} that the catalogue does not know?", yes=yes)
@@ -182,7 +182,7 @@ def moved(
     if lake is None and checkpoint is None:
         raise typer.BadParameter("pass --lake, --checkpoint or both")
     require()
-    from spanmq_spark.jobs.moved import moved as run
+    from spanmq_spark.jobs.repairs import moved as run
 
     with address(dsn) as database:
         report = run(database, queue, lake=lake, checkpoint=checkpoint)
@@ -219,8 +219,8 @@ def restored(
     if into_table and (checkpoint is None or lake is not None):
         raise typer.BadParameter("--into-table requires --checkpoint")
     require()
-    from spanmq_spark.jobs.restored import restored as run
-    from spanmq_spark.jobs.restored import restored_table
+    from spanmq_spark.jobs.repairs import restored as run
+    from spanmq_spark.jobs.repairs import restored_table
 
     with address(dsn) as database, awaited(f"comparing {queue}"):
         if into_table and checkpoint is not None:

@@ -1,7 +1,9 @@
-"""restored: a lake or a checkpoint goes on with a database that was restored to an earlier time.
+"""What goes on after a restore or a move: restored, moved, and orphans.
 
-The lake keeps the rows that the database has lost, in a folder of its own. The checkpoint of a stream
-is set back to the newest offset that the database knows, or to the newest epoch that its queue has.
+A lake keeps the rows that a restored database has lost, in a folder of its own. The checkpoint of a stream is set back
+to the newest offset that the database knows, or to the newest epoch that its queue has. A lake or a checkpoint of a
+database that was moved gets its new identity. Files of a DuckLake that its catalogue does not know are of killed
+exports, and of times that a restore has undone.
 """
 
 from dataclasses import dataclass
@@ -10,16 +12,33 @@ from typing import Protocol
 
 from spanmq.errors import PipelineError
 from spanmq_spark import rows
-from spanmq_spark.jobs.checkpoint import is_read_by, published_in, query_of, restore_checkpoint, restore_sink
+from spanmq_spark.jobs.checkpoint import (
+    is_read_by,
+    move_checkpoint,
+    published_in,
+    query_of,
+    restore_checkpoint,
+    restore_sink,
+)
 from spanmq_spark.jobs.ducklake import repair as by_catalogue
+from spanmq_spark.jobs.ducklake.catalogue import Catalogue
 from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.lake_lock import alone
 from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.lost import RestoredTable
 from spanmq_spark.jobs.manifests import repair as by_manifests
 from spanmq_spark.reader import queue_named
 from spanmq_spark.table_sink import SCHEMA, table_epochs
 
-__all__ = ["RestoredReport", "RestoredTable", "restored"]
+__all__ = [
+    "MovedReport",
+    "OrphansReport",
+    "RestoredReport",
+    "RestoredTable",
+    "moved",
+    "orphans",
+    "restored",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +54,25 @@ class RestoredReport:
     batches: int
     epochs: list[int]
     is_dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MovedReport:
+    """The result of a move: the changed tables of a lake, and offsets of a checkpoint."""
+
+    queue: str
+    tables: list[str]
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class OrphansReport:
+    """The `names` in a `lake` of files of a `queue` that count nowhere, and whether they `were_deleted`."""
+
+    queue: str
+    lake: str
+    names: list[str]
+    were_deleted: bool
 
 
 def restored(
@@ -80,6 +118,55 @@ def restored_table(
     published = table_epochs(dsn, table, query_of(Path(checkpoint)), stage_schema)
     epochs = restore_sink(Path(checkpoint), f"the table {table}", published, is_dry_run=dry_run)
     return RestoredReport(table, [], 0, epochs, dry_run)
+
+
+def moved(
+    dsn: str, queue: str, *, lake: str | Path | None = None, checkpoint: str | Path | None = None
+) -> MovedReport:
+    """Connect a `lake`, or the `checkpoint` of a stream over a `queue`, to this database in place of another.
+
+    `dsn` is this database; a lake is a folder or a URI, a checkpoint a folder. After pg_upgrade, a dump and restore, or
+    a new name, the database must have the content of the old one: raises PositionUnknownError if it does not know the
+    position of the lake, PipelineError if the checkpoint's receiver does not exist.
+    """
+    with rows.connected(dsn) as server:
+        queue = queue_named(server, queue)
+        system = rows.identity(server, queue).partition("/")[0]
+        receivers = {receiver.receiver_id for receiver in server.admin.receivers.list(queue)}
+    tables, offsets = [], 0
+    if lake is not None:
+        place = lake_at(lake)
+        repairs = repairs_of(dsn, place, queue).items()
+        tables = [table for table, repair in repairs if repair.move(dsn, place, queue, table)]
+    if checkpoint is not None:
+        offsets = move_checkpoint(Path(checkpoint), queue, system, receivers)
+    return MovedReport(queue, tables, offsets)
+
+
+def orphans(dsn: str, queue: str, lake: str | Path, *, delete: bool = False) -> OrphansReport:
+    """List the files that exports of a `queue` wrote and the catalogue of a DuckLake does not know, or delete them.
+
+    `dsn` is the database that has the catalogue, and `lake` a folder or the URI of an object store. Exports that were
+    killed leave such files, and so does a database that was restored to an earlier time. The catalogue of a copy of the
+    database may still know them, which is why no export deletes them. Raises PipelineError where an export of the
+    queue is under way, or the lake is of another format, QueueNotFoundError for a queue that does not exist.
+    """
+    place = lake_at(lake)
+    names: list[str] = []
+    is_any = False
+    for table in TABLES:
+        if by_catalogue.is_one(dsn, place, table):
+            is_any = True
+            with alone(dsn, place, queue, table) as server:
+                unknown = by_catalogue.orphans_of(Catalogue(server, place, TABLES[table]), queue)
+                for name in unknown if delete else ():
+                    place.delete(name)
+                names += unknown
+    if not is_any:
+        raise PipelineError(
+            f"{place.uri} is not a DuckLake", hint="Exports into lakes of other formats delete such files."
+        )
+    return OrphansReport(queue, str(lake), names, delete)
 
 
 class Repair(Protocol):

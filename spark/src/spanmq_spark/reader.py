@@ -49,7 +49,7 @@ class Reader(DataSourceReader):
             queues = queues_named(server, self._options.queue)
             for queue in queues:
                 extent = extent_of(server, queue, self._options.table)
-                where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
+                where = " and ".join(self._where).replace("{queue}", rows.quoted(queue))
                 at_least = max(1, self._options.min_partitions // len(queues))
                 cut = calls.read_ranges(queue, self._options.table, rows.ROWS_PER_PARTITION, at_least)
                 for low, high in server.admin.run(cut):
@@ -87,8 +87,7 @@ def literal(value: Any) -> str | None:
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'::timestamptz"
     if isinstance(value, str) and "\0" not in value and "{" not in value:
-        # E'' is not needed: standard_conforming_strings is on since 9.1.
-        return "'" + value.replace("'", "''") + "'"
+        return rows.quoted(value)
     return None
 
 

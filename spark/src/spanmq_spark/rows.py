@@ -57,7 +57,7 @@ class Range:
 
     def source(self, first: int, last: int) -> str:
         """Return the relation from which to select these ids."""
-        return f"{self.table}({_quoted(self.queue)}, {first}, {last})" if self.is_call else self.table
+        return f"{self.table}({quoted(self.queue)}, {first}, {last})" if self.is_call else self.table
 
 
 @contextlib.contextmanager
@@ -245,7 +245,7 @@ def read(
                         yield from shaped(batch, schema, options, ids.queue)
                 if tokens is not None:
                     [noted] = connection.query(
-                        f"select spanmq.note_position({_quoted(ids.queue)})::text as token"
+                        f"select spanmq.note_position({quoted(ids.queue)})::text as token"
                     )
                     tokens += noted.column(0).to_pylist()
             except adbc.StatementError as error:
@@ -299,7 +299,7 @@ def shaped(
 
 
 def _query(columns: Sequence[Column], ids: Range) -> str:
-    queue = _quoted(ids.queue)
+    queue = quoted(ids.queue)
     attempt = "t.read_ct" if ids.attempt is None else f"{ids.attempt}::int"
     source = f"{ids.source(ids.first, ids.last)} t"
     between = f"{ids.key} between {ids.first} and {ids.last}" + (f" and {ids.where}" if ids.where else "")
@@ -320,7 +320,8 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
     return f"select {selected} from {source} where {between}"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Write a text as SQL: standard_conforming_strings is on since 9.1, so it needs no E''."""
     return "'" + text.replace("'", "''") + "'"
 
 

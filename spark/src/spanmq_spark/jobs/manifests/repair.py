@@ -33,7 +33,7 @@ from spanmq_spark.jobs.manifests.store import (
     taking,
     write_manifest,
 )
-from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
+from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, within, without
 from spanmq_spark.reader import extent_of
 
 
@@ -220,9 +220,7 @@ def _spans(lost: _Lost) -> Ranges:
     others = without(lost.exported.ids, lost.ids)
     spans: Ranges = []
     for first, last in lost.ids:
-        if spans and not without(
-            [(spans[-1][1] + 1, first - 1)], without([(spans[-1][1] + 1, first - 1)], others)
-        ):
+        if spans and not within(others, spans[-1][1] + 1, first - 1):
             spans[-1] = (spans[-1][0], last)
         else:
             spans.append((first, last))

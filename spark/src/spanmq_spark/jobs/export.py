@@ -5,6 +5,7 @@ archived long after. The lake's manifest has the ids that are exported; what the
 next.
 """
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -94,7 +95,6 @@ class _Export:
     lake: Lake
     format: str
     source: str
-    since: str
     has_crc: bool
 
     @property
@@ -129,19 +129,6 @@ def export(
     left and goes on. Raises PipelineError where the folder is in use, another export into it is under way, or what was
     written is not what the database holds, InvalidArgumentError for an unknown table or format, and QueueNotFoundError.
     """
-    return _export(spark, dsn, queue, to, table, format, dry_run=dry_run)
-
-
-def _export(
-    spark: Session,
-    dsn: str,
-    queue: str,
-    to: str | Path,
-    table: str,
-    format: str,  # noqa: A002 - Spark's word
-    *,
-    dry_run: bool = False,
-) -> ExportReport:
     began = time.monotonic()
     check_format(format)
     of_table, lake = table_named(table), lake_at(to)
@@ -152,7 +139,7 @@ def _export(
         since = rows.open_since(server, queue) if table == "archive" else ""
         has_crc = rows.has_crc(server)
     options = Options(dsn=dsn, queue=queue, table=table)
-    this = _Export(spark, options, of_table, extent, lake, format, source, since, has_crc)
+    this = _Export(spark, options, of_table, extent, lake, format, source, has_crc)
     runs = run if format in BY_MANIFEST else ducklake_run
     check_format_of(lake, table, format, format_of(lake, table))
     with clear_errors():
@@ -210,10 +197,12 @@ def follow(
         raise InvalidArgumentError(f"compact_every must be more than 0 seconds, got {compact_every:g}")
     if compact_every is not None:
         check_compacts(format)
+    # Without its decorator: all exports are one run in the records.
+    export_once: Callable[..., ExportReport] = inspect.unwrap(export)
     compacted_at = time.monotonic()
     exports = exported = 0
     while True:
-        report = _export(spark, dsn, queue, to, table, format)
+        report = export_once(spark, dsn, queue, to, table=table, format=format)
         if report.exported:
             exports, exported = exports + 1, exported + report.exported
             progress(report)

@@ -83,6 +83,3 @@ class ManifestFormat(LakeFormat):
 
     def reach(self) -> None:
         """If the lake lacks what the catalogue has of the table, have it as it was when the lake had it."""
-
-    def expire(self) -> None:
-        """Delete what only older versions of the table need, by the policy of the format."""

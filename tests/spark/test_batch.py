@@ -17,7 +17,7 @@ from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError, SpanmqError
 from spanmq_spark.filters import FilteringReader
 from spanmq_spark.options import read_options
-from spanmq_spark.reader import Reader
+from spanmq_spark.reader import BatchReader
 
 
 def pushed(source: Source, *filters: Filter) -> Rows:
@@ -202,7 +202,7 @@ def test_filters_that_postgresql_does_otherwise_stay_with_spark(client: Client, 
         reader = FilteringReader(read_options(source.source.options), source.schema)
         assert list(reader.pushFilters([unlike])) == [unlike]
     # Where the session pushes none down, Spark refuses a reader that takes any.
-    assert type(load().source.reader(load().schema)) is Reader
+    assert type(load().source.reader(load().schema)) is BatchReader
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Connection:
                 with _opening:
                     before = _sockets()
                     self._connection = AdbcConnection(self._database)
-                    self._watch = Watch(address, _sockets() - before)
+                    self._watch = ConnectionWatch(address, _sockets() - before)
             except Error:
                 self._database.close()
                 raise
@@ -148,7 +148,7 @@ class Connection:
             raise self._watch.explained(error) from error
 
 
-class Watch:
+class ConnectionWatch:
     """Ends the calls of a connection whose server is silent: the driver has no limit for them, and can't be stopped.
 
     `address` is the DSN, and `files` are the sockets that were opened beside the connection's.

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType
 
 from spanmq_spark.column import COLUMNS
 from spanmq_spark.options import Options
-from spanmq_spark.reader import Reader, literal
+from spanmq_spark.reader import BatchReader, literal
 
 _SIGNS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -28,7 +28,7 @@ _SIGNS: dict[type[Filter], str] = {
 }
 
 
-class FilteringReader(Reader):
+class FilteringReader(BatchReader):
     """The same, where the session lets filters be pushed down: Spark refuses this method elsewhere."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

@@ -32,7 +32,7 @@ class RangePartition(InputPartition):
         return rows.read(options, columns, self.ranges, arrow_schema(schema))
 
 
-class Reader(DataSourceReader):
+class BatchReader(DataSourceReader):
     """Reads a table of one or more queues."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

@@ -25,12 +25,12 @@ def schema(settings: Mapping[str, str]) -> StructType:
 
 def reader(settings: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader of a batch."""
-    from spanmq_spark.reader import Reader
+    from spanmq_spark.reader import BatchReader
 
     options = read_options(merged(settings, schema, "a batch read"), "a batch read")
     columns_of(options, schema)
     if not options.push_filters:
-        return Reader(options, schema)
+        return BatchReader(options, schema)
     check_filters()
     # Spark refuses a reader that takes filters unless its own setting is on.
     from spanmq_spark.filters import FilteringReader
@@ -57,7 +57,7 @@ def stream_reader(settings: Mapping[str, str], schema: StructType) -> DataSource
 
 def writer(settings: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
     """Return the writer of a batch, into a queue or a table."""
-    from spanmq_spark.writer import Writer
+    from spanmq_spark.writer import QueueWriter
 
     if is_table(settings):
         from spanmq_spark.table_sink import TableWriter, read_table_options
@@ -67,14 +67,14 @@ def writer(settings: Mapping[str, str], schema: StructType, *, overwrite: bool) 
         return TableWriter(read_table_options(settings, is_stream=False), schema)
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Write with mode("append").')
-    return Writer(_write_options(settings, schema, "a batch write"), schema)
+    return QueueWriter(_write_options(settings, schema, "a batch write"), schema)
 
 
 def stream_writer(
     settings: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> DataSourceStreamWriter:
     """Return the writer of a stream, into a queue or a table."""
-    from spanmq_spark.writer import StreamWriter
+    from spanmq_spark.writer import QueueStreamWriter
 
     if is_table(settings):
         from spanmq_spark.table_sink import TableStreamWriter, read_table_options
@@ -87,7 +87,7 @@ def stream_writer(
         return TableStreamWriter(read_table_options(settings, is_stream=True), schema)
     if overwrite:
         raise InvalidArgumentError("a queue can't be overwritten", hint='Use outputMode("append").')
-    return StreamWriter(_write_options(settings, schema, "a stream that writes"), schema)
+    return QueueStreamWriter(_write_options(settings, schema, "a stream that writes"), schema)
 
 
 def is_table(settings: Mapping[str, str]) -> bool:

@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
     count: int
 
 
-class Writer(DataSourceArrowWriter):
+class QueueWriter(DataSourceArrowWriter):
     """Sends a data frame: all of it becomes visible at one instant, or nothing does."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -74,7 +74,7 @@ class Writer(DataSourceArrowWriter):
         close(self._options, self._writer, 0)
 
 
-class StreamWriter(StreamSink):  # type: ignore[misc]
+class QueueStreamWriter(StreamSink):  # type: ignore[misc]
     """Sends each epoch of a stream exactly once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

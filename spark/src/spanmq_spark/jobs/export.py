@@ -28,7 +28,7 @@ from spanmq_spark.jobs.lake_format import (
     check_format,
     table_of,
 )
-from spanmq_spark.jobs.lake_lock import Seen, check_format_of, format_of
+from spanmq_spark.jobs.lake_lock import Seen, check_format_of
 from spanmq_spark.jobs.lake_table import LakeTable, table_named
 from spanmq_spark.jobs.manifests import run
 from spanmq_spark.jobs.manifests.store import Exported, Manifest
@@ -141,7 +141,7 @@ def export(
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source, has_crc)
     runs = run if format in BY_MANIFEST else ducklake_run
-    check_format_of(lake, table, format, format_of(lake, table))
+    check_format_of(lake, table, format)
     with clear_errors():
         if dry_run:
             before = runs.look(dsn, lake, queue, table)

@@ -65,9 +65,9 @@ def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
         yield server
 
 
-def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> None:  # noqa: A002
-    """Raise PipelineError for a format that is not the one of a table."""
-    if known not in (format, None):
+def check_format_of(lake: Lake, table: str, format: str) -> None:  # noqa: A002 - Spark's word
+    """Raise PipelineError for a table that has another format."""
+    if (known := format_of(lake, table)) not in (format, None):
         raise PipelineError(
             f"the folder {lake.uri} is in use: its table {table} is of format {known}, not {format}",
             hint="Use another folder, or its format.",
@@ -80,14 +80,12 @@ def format_of(lake: Lake, table: str) -> str | None:
     return None if data is None else data.decode()
 
 
-def note_format(lake: Lake, table: str, name: str) -> str:
-    """Set the format of a table unless it has one; return its format."""
-    if (known := format_of(lake, table)) is None:
-        try:
-            lake.create(f"{FOLDER}/{table}/format", name.encode())
-        except FileExistsError:
-            known = format_of(lake, table)
-    return known or name
+def note_format(lake: Lake, table: str, format: str) -> None:  # noqa: A002 - Spark's word
+    """Set the format of a table unless it has one; raises PipelineError for another one."""
+    if format_of(lake, table) is None:
+        with contextlib.suppress(FileExistsError):
+            lake.create(f"{FOLDER}/{table}/format", format.encode())
+    check_format_of(lake, table, format)
 
 
 def came_first(lake: Lake, queue: str) -> PipelineError:

@@ -40,7 +40,6 @@ from spanmq_spark.jobs.lake_lock import (
     alone,
     came_first,
     check_format_of,
-    format_of,
     note_format,
     of_another_queue,
     refused,
@@ -122,7 +121,7 @@ class CatalogueRun:
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
         """Return what files will be written for; nothing notes them before they count."""
         queue, table = self.exported.queue, self.exported.table
-        check_format_of(self.catalogue.lake, table, format, note_format(self.catalogue.lake, table, format))
+        note_format(self.catalogue.lake, table, format)
         token = f"{PREFIX}{uuid.uuid4().hex}"
         return Manifest(self.exported.number + 1, queue, source, [], [], 0, 0, table, format, token=token)
 
@@ -192,7 +191,7 @@ def note_newest(
 @contextlib.contextmanager
 def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRun]:
     """Be the only run on a queue's table for a block; raises what `check` and run.alone() raise."""
-    check_format_of(lake, table, KIND, format_of(lake, table))
+    check_format_of(lake, table, KIND)
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)

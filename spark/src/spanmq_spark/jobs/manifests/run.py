@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table, manifest_table
-from spanmq_spark.jobs.lake_lock import Seen, alone, check_format_of, note_format
+from spanmq_spark.jobs.lake_lock import Seen, alone, note_format
 from spanmq_spark.jobs.lake_table import LOST, folder_of
 from spanmq_spark.jobs.manifests.state import check, read_state, record, state_of
 from spanmq_spark.jobs.manifests.store import (
@@ -42,7 +42,7 @@ class ManifestRun:
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
         """Note that files will be written, and return the manifest that they are for."""
         before = self.exported
-        check_format_of(self.lake, before.table, format, note_format(self.lake, before.table, format))
+        note_format(self.lake, before.table, format)
         manifest = Manifest(
             *(before.number + 1, before.queue, source, [], [], 0, 0, before.table, format),
             token=uuid.uuid4().hex[:12],

@@ -14,10 +14,10 @@ from tests.spark.conftest import Load
 from tests.spark.protocol import Rows, Source, run, save
 
 from spanmq.client import Client
-from spanmq.errors import InvalidArgumentError, InvalidBodyError, SpanmqError
+from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError, SpanmqError
 from spanmq_spark.filters import FilteringReader
 from spanmq_spark.options import read_options
-from spanmq_spark.reader import Reader
+from spanmq_spark.reader import BatchReader
 
 
 def pushed(source: Source, *filters: Filter) -> Rows:
@@ -183,6 +183,13 @@ def test_filters_are_done_by_postgresql(client: Client, load: Load) -> None:
     assert len(pushed(dead, GreaterThan(("dead_at",), past), In(("message_id",), (1, 2)))) == 2
 
 
+def test_release_without_filters_says_so(client: Client, load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("pyspark.sql.datasource.Filter")
+    source = load(table="archive", pushFilters="true")
+    with pytest.raises(PipelineError, match="passes no filters to a source"):
+        source.rows()
+
+
 def test_filters_that_postgresql_does_otherwise_stay_with_spark(client: Client, load: Load) -> None:
     for source, unlike in (
         (load(), GreaterThan(("group",), "a")),
@@ -195,7 +202,7 @@ def test_filters_that_postgresql_does_otherwise_stay_with_spark(client: Client, 
         reader = FilteringReader(read_options(source.source.options), source.schema)
         assert list(reader.pushFilters([unlike])) == [unlike]
     # Where the session pushes none down, Spark refuses a reader that takes any.
-    assert type(load().source.reader(load().schema)) is Reader
+    assert type(load().source.reader(load().schema)) is BatchReader
 
 
 @pytest.mark.parametrize(

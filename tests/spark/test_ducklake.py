@@ -40,13 +40,11 @@ from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.ducklake import run as ducklake_run
 from spanmq_spark.jobs.ducklake.catalogue import Catalogue
 from spanmq_spark.jobs.export import export
-from spanmq_spark.jobs.export_run import Seen
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.lake_lock import Seen
 from spanmq_spark.jobs.lake_table import TABLES
-from spanmq_spark.jobs.moved import moved
-from spanmq_spark.jobs.orphans import orphans
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import moved, orphans, restored
 from spanmq_spark.reader import extent_of
 
 duck = pytest.importorskip("tests.spark.duck")
@@ -215,18 +213,18 @@ def test_run_that_has_lost_its_lock_commits_nothing(
     client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived(database, "one", 3)
-    commit = ducklake_run.Run.commit
+    commit = ducklake_run.CatalogueRun.commit
 
-    def overtaken(this: ducklake_run.Run, *given: Any) -> None:
+    def overtaken(this: ducklake_run.CatalogueRun, *given: Any) -> None:
         pid = this.catalogue.server.connection.info.backend_pid
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute("select pg_terminate_backend(%s, 60000)", [pid])
         with monkeypatch.context() as patch:
-            patch.setattr(ducklake_run.Run, "commit", commit)
+            patch.setattr(ducklake_run.CatalogueRun, "commit", commit)
             assert run(database, tmp_path, "ducklake").exported == 3
         commit(this, *given)
 
-    monkeypatch.setattr(ducklake_run.Run, "commit", overtaken)
+    monkeypatch.setattr(ducklake_run.CatalogueRun, "commit", overtaken)
     with pytest.raises(SpanmqError):
         run(database, tmp_path, "ducklake")
     monkeypatch.undo()

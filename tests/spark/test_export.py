@@ -63,7 +63,7 @@ def test_what_a_file_has_is_what_the_server_sent(
 def test_file_that_differs_from_what_was_read_is_not_exported(
     client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add = parquet.Writer.add
+    add = parquet.FileWriter.add
 
     def changed(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         texts = ["7" if text == "8" else text for text in batch.column("body").to_pylist()]
@@ -73,7 +73,9 @@ def test_file_that_differs_from_what_was_read_is_not_exported(
     client.archive("orders", client.send_batch("orders", range(10)))
     for change in (changed, lambda batch: batch.slice(1)):
         with monkeypatch.context() as patch:
-            patch.setattr(parquet.Writer, "add", lambda self, batch, change=change: add(self, change(batch)))
+            patch.setattr(
+                parquet.FileWriter, "add", lambda self, batch, change=change: add(self, change(batch))
+            )
             with pytest.raises(
                 PipelineError, match=r"queue orders: 10 rows with checksum \w+ were read, ids 1 to 10"
             ):

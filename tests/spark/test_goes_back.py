@@ -18,7 +18,7 @@ from spanmq_spark.jobs import export as jobs
 from spanmq_spark.jobs.export import ExportReport, export
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
-from spanmq_spark.jobs.restored import RestoredTable, restored
+from spanmq_spark.jobs.repairs import RestoredTable, restored
 
 # A lake whose catalogue goes back with the database is in test_ducklake.py.
 FORMATS = ["parquet", "delta", "iceberg"]

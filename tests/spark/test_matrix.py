@@ -40,7 +40,7 @@ from spanmq_spark.jobs.lake_format import FORMATS as CLASSES
 from spanmq_spark.jobs.lake_format import known_table
 from spanmq_spark.jobs.manifests.store import files_of
 from spanmq_spark.jobs.ranges import size_of, union
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import restored
 
 JOBS = "spanmq_spark.jobs"
 MANIFESTS = f"{JOBS}.manifests"
@@ -83,8 +83,8 @@ DUCKLAKE_STEPS = [
     "spanmq_spark.calls.note_export",
     f"{DUCKLAKE}.catalogue.Catalogue.note",
     f"{DUCKLAKE}.catalogue.Catalogue.add",
-    f"{DUCKLAKE}.run.Run.commit",
-    f"{DUCKLAKE}.run.Run.note",
+    f"{DUCKLAKE}.run.CatalogueRun.commit",
+    f"{DUCKLAKE}.run.CatalogueRun.note",
 ]
 DUCKLAKE_REPAIR_STEPS = [
     f"{DUCKLAKE}.repair.write_gone",

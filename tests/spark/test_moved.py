@@ -16,7 +16,7 @@ from spanmq_spark.jobs.export import export, follow
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_lock import FOLDER
 from spanmq_spark.jobs.manifests.store import Manifest, read_exported, write_manifest
-from spanmq_spark.jobs.moved import moved
+from spanmq_spark.jobs.repairs import moved
 
 
 def noted(database: str) -> str:

@@ -19,7 +19,7 @@ def test_row_groups_are_bounded_by_bytes_and_no_batch_has_more_than_one(
 ) -> None:
     monkeypatch.setattr(parquet, "BYTES_MAX", 10_000)
     lake = lake_at(tmp_path)
-    with parquet.Writer.opened(lake, "a", SCHEMA) as writer:
+    with parquet.FileWriter.opened(lake, "a", SCHEMA) as writer:
         for i in range(40):
             writer.add(pyarrow.record_batch([[i], [str(i) * 1_000]], schema=SCHEMA))
     groups = pyarrow.parquet.read_metadata(tmp_path / "a").num_row_groups

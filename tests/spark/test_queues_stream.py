@@ -18,7 +18,7 @@ from spanmq.errors import (
     QueueNotFoundError,
     ReceiverInUseError,
 )
-from spanmq_spark.jobs.moved import moved
+from spanmq_spark.jobs.repairs import moved
 
 QUEUES = ("orders", "orders_eu", "orders_us")
 

@@ -11,7 +11,7 @@ from tests.spark.restored import copied
 
 from spanmq.client import Client
 from spanmq.errors import ConnectionLostError, NotFoundError, PositionUnknownError
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import restored
 
 
 def send(dsn: str, bodies: range, *, archives: bool) -> None:

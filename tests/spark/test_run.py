@@ -17,29 +17,29 @@ from spanmq_spark.jobs.export import follow
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import manifest_table, table_of
 from spanmq_spark.jobs.lake_table import TABLES
-from spanmq_spark.jobs.manifests.run import Run, run_on
+from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
 from spanmq_spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
-from spanmq_spark.jobs.parquet import Written
+from spanmq_spark.jobs.parquet import LakeFile
 
 ARCHIVE = TABLES["archive"]
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
 
 
-def written(lake: Lake, manifest: Manifest) -> list[Written]:
+def written(lake: Lake, manifest: Manifest) -> list[LakeFile]:
     """Write two messages of two days."""
     row = {"queue": "orders", "attempt": 1, "body": '"ü"'}
     rows = [{**row, "message_id": n, "archived_at": AT.replace(day=29 + n)} for n in (1, 2)]
     batch = pyarrow.RecordBatch.from_pylist(rows, schema=ARCHIVE.schema)
     found = table_of(manifest.format, None, lake, "archive").append("orders", manifest.token, iter([batch]))
-    return [Written(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
+    return [LakeFile(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
 
 
-def begun(run: Run, kind: str) -> Manifest:
+def begun(run: ManifestRun, kind: str) -> Manifest:
     with rows.connected(run.dsn) as server:
         return run.begin(rows.identity(server, "orders"), kind)
 
 
-def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[Written]) -> Manifest:
+def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[LakeFile]) -> Manifest:
     """Commit files as an export does."""
     with rows.connected(dsn) as server:
         position = server.admin.run(calls.note_position("orders", manifest.position))
@@ -149,7 +149,7 @@ def test_one_run_at_a_time_of_each_queue(
     lake = lake_at(tmp_path)
     monkeypatch.setattr("spanmq_spark.jobs.lake_lock.WAIT_SECONDS", 0.01)
 
-    def run(queue: str) -> AbstractContextManager[Run]:
+    def run(queue: str) -> AbstractContextManager[ManifestRun]:
         return run_on(database, lake, queue, "archive")
 
     refused = pytest.raises(PipelineError, match="another export of queue orders is writing into")

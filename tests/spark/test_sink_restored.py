@@ -12,7 +12,7 @@ from tests.spark.restored import copied
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import restored
 
 pytestmark = pytest.mark.usefixtures("relay")
 

@@ -23,7 +23,7 @@ from tests.spark.restored import copied
 from tests.spark.test_sink_restored import archived, relay
 
 from spanmq.errors import PipelineError, PositionUnknownError
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import restored
 
 __all__ = ["relay"]
 

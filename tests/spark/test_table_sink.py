@@ -26,7 +26,7 @@ from spanmq.errors import (
     PositionUnknownError,
     SpanmqError,
 )
-from spanmq_spark.jobs.restored import restored_table
+from spanmq_spark.jobs.repairs import restored_table
 
 KINDS = {
     "long": pyarrow.int64(),

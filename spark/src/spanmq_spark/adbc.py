@@ -89,7 +89,7 @@ class Connection:
                 with _opening:
                     before = _sockets()
                     self._connection = AdbcConnection(self._database)
-                    self._watch = Watch(address, _sockets() - before)
+                    self._watch = ConnectionWatch(address, _sockets() - before)
             except Error:
                 self._database.close()
                 raise
@@ -148,7 +148,7 @@ class Connection:
             raise self._watch.explained(error) from error
 
 
-class Watch:
+class ConnectionWatch:
     """Ends the calls of a connection whose server is silent: the driver has no limit for them, and can't be stopped.
 
     `address` is the DSN, and `files` are the sockets that were opened beside the connection's.
@@ -192,8 +192,8 @@ class Watch:
 
     def close(self) -> None:
         """Close the sockets that it watches."""
-        for each in self._sockets:
-            each.close()
+        for opened in self._sockets:
+            opened.close()
 
     def _ask(self, is_over: Event) -> None:
         pause = ASK_SECONDS
@@ -202,28 +202,28 @@ class Watch:
             question.ask(str)
             if question.is_silent and not is_over.is_set():
                 self._is_silent = True
-                for each in self._sockets:
+                for opened in self._sockets:
                     with suppress(OSError):
-                        each.shutdown(socket.SHUT_RDWR)
+                        opened.shutdown(socket.SHUT_RDWR)
                 return
             pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
 
 def _ports_of(address: str) -> list[str]:
     """Return the ports that a DSN names, or the environment."""
-    defaults = {each.keyword: each.val or each.compiled for each in Conninfo.get_defaults()}
+    defaults = {option.keyword: option.val or option.compiled for option in Conninfo.get_defaults()}
     port = conninfo_to_dict(address).get("port") or (defaults.get(b"port") or b"").decode()
     return str(port).split(",")
 
 
 def _sockets() -> set[tuple[int, int]]:
     """Return the numbers of this process's open sockets, each with what tells it from others of that number."""
-    found = set()
+    sockets = set()
     with suppress(OSError):
         for path in FILES.iterdir():
             file = int(path.name)
             with suppress(OSError):
                 status = os.fstat(file)
                 if stat.S_ISSOCK(status.st_mode):
-                    found.add((file, status.st_ino))
-    return found
+                    sockets.add((file, status.st_ino))
+    return sockets

@@ -106,16 +106,16 @@ class ArchiveStreamReader(Stream):
             argument.integer("size", size),
         )
         read = calls.columns("first_id", "end_id", "n", "condition")
-        found = self._call("archive_ranges", read, *arguments)
+        ranges = self._call("archive_ranges", read, *arguments)
         with self._server() as server:
             table = rows.view(server, self._options.queue, "a")
-        left = sum(n for _, _, n, _ in found)
+        left = sum(n for _, _, n, _ in ranges)
         if left < end["rows"] and self._options.fail_on_data_loss:
             raise self._lost(f"of {end['rows']} archived messages of a batch only {left} are left")
         return [
             # As the queue's name is written, which the option's need not be.
             RangePartition([rows.Range(end["queue"], table, a, b, where=condition, expected=n)])
-            for a, b, n, condition in found
+            for a, b, n, condition in ranges
         ]
 
     def begin(self, *, is_late: bool = False) -> Offset:

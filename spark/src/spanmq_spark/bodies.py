@@ -44,7 +44,7 @@ def registered_schema(dsn: str, queue: str) -> str:
     same type, and QueueNotFoundError.
     """
     with connected(dsn) as server:
-        found: dict[str, str] = {}
+        queue_by_type: dict[str, str] = {}
         for name in queues_named(server, queue):
             schema = server.queues.schema(name).schema
             if schema is None:
@@ -60,13 +60,13 @@ def registered_schema(dsn: str, queue: str) -> str:
                     hint="Pass the fields of the bodies to parse_bodies().",
                     queue=name,
                 )
-            found[kind] = name
-    if len(found) > 1:
-        first, second, *_ = found.values()
+            queue_by_type[kind] = name
+    if len(queue_by_type) > 1:
+        first, second, *_ = queue_by_type.values()
         raise InvalidArgumentError(
             f"the queues {first} and {second} have bodies of other types", hint="Read them in two frames."
         )
-    return next(iter(found))
+    return next(iter(queue_by_type))
 
 
 def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str:
@@ -79,9 +79,9 @@ def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str
         ref = schema["$ref"]
         target = None if ref in refs else _at(root, ref)
         return "string" if target is None else spark_type(target, root, (*refs, ref))
-    choices = [each for key in ("anyOf", "oneOf", "allOf") for each in schema.get(key, ())]
+    choices = [choice for key in ("anyOf", "oneOf", "allOf") for choice in schema.get(key, ())]
     if choices:
-        kinds = {spark_type(each, root, refs) for each in choices if each != {"type": "null"}}
+        kinds = {spark_type(choice, root, refs) for choice in choices if choice != {"type": "null"}}
         return kinds.pop() if len(kinds) == 1 and "type" not in schema else "string"
     types = schema.get("type")
     names = {types} if isinstance(types, str) else set(types or ()) - {"null"}
@@ -92,7 +92,7 @@ def spark_type(schema: Any, root: Any = None, refs: tuple[str, ...] = ()) -> str
         return f"array<{spark_type(schema.get('items'), root, refs)}>"
     if name == "object" and schema.get("properties"):
         fields = [
-            f"{_quoted(key)}: {spark_type(each, root, refs)}" for key, each in schema["properties"].items()
+            f"{_quoted(key)}: {spark_type(field, root, refs)}" for key, field in schema["properties"].items()
         ]
         return f"struct<{', '.join(fields)}>"
     if name == "object" and isinstance(schema.get("additionalProperties"), dict):
@@ -110,7 +110,7 @@ def _integer(schema: dict[str, Any]) -> str:
         [schema[name] for name in names if isinstance(schema.get(name), int | float)]
         for names in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
     ]
-    fits = all(any(abs(each) < BIGINT for each in found) for found in limits)
+    fits = all(any(abs(limit) < BIGINT for limit in side) for side in limits)
     return "bigint" if fits or schema.get("format") in ("int32", "int64") else "decimal(38,0)"
 
 

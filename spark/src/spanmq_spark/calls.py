@@ -61,8 +61,8 @@ def archive_position(queue: str, start: Position | None = None) -> Call[tuple[Po
 
 def known_positions(queue: str, tokens: Sequence[str]) -> Call[set[str]]:
     """Return those of the tokens that the database knows for a queue."""
-    given = argument.uuids("tokens", filter(None, tokens))
-    return queue_call(queue, "known_positions", lambda rows: set(map(str, rows.scalar())), given)
+    uuids = argument.uuids("tokens", filter(None, tokens))
+    return queue_call(queue, "known_positions", lambda rows: set(map(str, rows.scalar())), uuids)
 
 
 def note_position(queue: str, follows: str | None = None, witnesses: Sequence[str] = ()) -> Call[str]:
@@ -104,7 +104,7 @@ def exported_ids(queue: str, lake: str, table: str) -> Call[list[tuple[int, int]
     """Return the ids that a lake had by its last note, as ranges with both ends included."""
 
     def read(rows: Rows) -> list[tuple[int, int]]:
-        return [(each.lower, each.upper - 1) for each in rows.scalar()]
+        return [(span.lower, span.upper - 1) for span in rows.scalar()]
 
     arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
     return queue_call(queue, "exported_ids", read, *arguments)

@@ -19,19 +19,19 @@ KEY: Final = "spanmq"
 SECRETS: Final = ("password", "sslpassword")
 
 
-def is_created(given: Mapping[str, str]) -> bool:
+def is_created(settings: Mapping[str, str]) -> bool:
     """Return whether the options are those of a table that is being created."""
-    return any(key.lower().startswith(TABLE_PREFIX) for key in given)
+    return any(key.lower().startswith(TABLE_PREFIX) for key in settings)
 
 
-def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
+def with_options(schema: StructType, settings: Mapping[str, str]) -> StructType:
     """Return the columns of a new table, with its options.
 
     Raises InvalidArgumentError for a dsn with a password: copies of the table's data would have it in their schema.
     """
     own = {
         key[len(TABLE_PREFIX) :]: value
-        for key, value in given.items()
+        for key, value in settings.items()
         if key.lower().startswith(TABLE_PREFIX)
     }
     for key, value in own.items():
@@ -51,10 +51,10 @@ def table_options(schema: StructType) -> dict[str, str]:
     return {} if text is None else dict(json.loads(text))
 
 
-def merged(given: Mapping[str, str], schema: StructType, use: str) -> Mapping[str, str]:
+def merged(settings: Mapping[str, str], schema: StructType, use: str) -> Mapping[str, str]:
     """Return the options for one use of a table: those of the statement, then the table's own that are for this use."""
-    if any(key.lower() == "queue" for key in given):
-        return given
-    names = {key.lower() for key in given}
+    if any(key.lower() == "queue" for key in settings):
+        return settings
+    names = {key.lower() for key in settings}
     own = {key: value for key, value in table_options(schema).items() if key.lower() not in names}
-    return {**options_for(own, use), **given}
+    return {**options_for(own, use), **settings}

@@ -83,13 +83,13 @@ def chosen(options: Options) -> tuple[Column, ...]:
     """Return the columns that the options select, in their order; raises an error for an unknown one."""
     columns = COLUMNS[options.table]
     if options.columns is None:
-        wanted = [
-            each
-            for each in columns
-            if each.is_default or (each.name == "headers" and options.include_headers)
+        selected = [
+            column
+            for column in columns
+            if column.is_default or (column.name == "headers" and options.include_headers)
         ]
-        return tuple(wanted)
-    named = {each.name: each for each in columns}
+        return tuple(selected)
+    named = {column.name: column for column in columns}
     for name in options.columns:
         if name not in named:
             hint = hint_of(name, named, f"There are {', '.join(named)}.")
@@ -99,7 +99,7 @@ def chosen(options: Options) -> tuple[Column, ...]:
 
 def columns_of(options: Options, schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a schema, which a user may have given; raises InvalidArgumentError for others."""
-    named = {each.name: each for each in chosen(options)}
+    named = {column.name: column for column in chosen(options)}
     for field in schema:
         column = named.get(field.name)
         if column is None:
@@ -118,6 +118,6 @@ def columns_of(options: Options, schema: StructType) -> tuple[Column, ...]:
 def schema_of(options: Options) -> StructType:
     """Return the schema of the columns that the options select."""
     schema = StructType()
-    for each in chosen(options):
-        schema.add(each.name, each.kind)
+    for column in chosen(options):
+        schema.add(column.name, column.kind)
     return schema

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType
 
 from spanmq_spark.column import COLUMNS
 from spanmq_spark.options import Options
-from spanmq_spark.reader import Reader, literal
+from spanmq_spark.reader import BatchReader, literal
 
 _SIGNS: dict[type[Filter], str] = {
     EqualTo: "=",
@@ -28,22 +28,22 @@ _SIGNS: dict[type[Filter], str] = {
 }
 
 
-class FilteringReader(Reader):
+class FilteringReader(BatchReader):
     """The same, where the session lets filters be pushed down: Spark refuses this method elsewhere."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Keep the filters that SQL can evaluate, and return the others."""
-        for each in filters:
-            condition = _condition(each, self._options)
+        for candidate in filters:
+            condition = _condition(candidate, self._options)
             if condition is None:
-                yield each
+                yield candidate
             else:
                 self._where.append(condition)
 
 
-def _condition(given: Filter, options: Options) -> str | None:
-    named = {each.name: each for each in COLUMNS[options.table]}
-    attribute: tuple[str, ...] = getattr(given, "attribute", ())
+def _condition(candidate: Filter, options: Options) -> str | None:
+    named = {column.name: column for column in COLUMNS[options.table]}
+    attribute: tuple[str, ...] = getattr(candidate, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in named:
         return None
     if attribute[0] == "body" and options.encryption_key_file:
@@ -52,15 +52,15 @@ def _condition(given: Filter, options: Options) -> str | None:
     name = attribute[0]
     # A partition knows its queue only when it is made.
     expression = named[name].expression.format(queue="{queue}", attempt="t.read_ct")
-    if isinstance(given, IsNull):
+    if isinstance(candidate, IsNull):
         return f"{expression} is null"
-    if isinstance(given, IsNotNull):
+    if isinstance(candidate, IsNotNull):
         return f"{expression} is not null"
-    if isinstance(given, In):
-        values = [literal(value) for value in given.value]
+    if isinstance(candidate, In):
+        values = [literal(value) for value in candidate.value]
         return None if None in values else f"{expression} in ({', '.join(map(str, values))})"
-    sign = _SIGNS.get(type(given))
-    value = literal(getattr(given, "value", None))
+    sign = _SIGNS.get(type(candidate))
+    value = literal(getattr(candidate, "value", None))
     if sign is None or value is None:
         return None
     if isinstance(named[name].kind, StringType) and sign != "=":

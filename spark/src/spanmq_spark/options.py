@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -91,24 +91,15 @@ class Options:
     encryption_trusted: tuple[str, ...] = ()
 
 
-def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
+def read_options(settings: Mapping[str, str], use: str | None = None) -> Options:
     """Check the options, perhaps of one use of the source.
 
     Raises InvalidArgumentError for one that is unknown, missing, out of range or not for this use.
     """
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
-    for given_key, value in given.items():
-        key = given_key[len(TABLE_PREFIX) :] if given_key.lower().startswith(TABLE_PREFIX) else given_key
-        if key.lower() in SPARKS_OWN:
-            continue
-        name = known.get(key.lower())
-        if name is None:
-            hint = hint_of(key, NAMES, f"There are {', '.join(NAMES)}.")
-            raise InvalidArgumentError(f"the source spanmq has no option {key!r}", hint=hint)
+    values = named_options(settings, NAMES, "the source spanmq")
+    for name in values:
         if use is not None and name in _OTHERS[use]:
             raise InvalidArgumentError(f"the option {name} is not for {use}")
-        values[name] = value
     dsn = dsn_of(values)
     if not values.get("queue"):
         raise InvalidArgumentError(
@@ -139,8 +130,23 @@ def read_options(given: Mapping[str, str], use: str | None = None) -> Options:
         if "rowsPerSecond" in values
         else None,
         encryption_key_file=values.get("encryptionKeyFile"),
-        encryption_trusted=tuple(each.strip() for each in trusted.split(",")) if trusted else (),
+        encryption_trusted=tuple(part.strip() for part in trusted.split(",")) if trusted else (),
     )
+
+
+def named_options(settings: Mapping[str, str], names: Sequence[str], what: str) -> dict[str, str]:
+    """Return the options of Spark by their names among these; raises InvalidArgumentError for one that `what` lacks."""
+    known = {name.lower(): name for name in names}
+    values: dict[str, str] = {}
+    for option, value in settings.items():
+        key = option[len(TABLE_PREFIX) :] if option.lower().startswith(TABLE_PREFIX) else option
+        if key.lower() in SPARKS_OWN:
+            continue
+        if key.lower() not in known:
+            hint = hint_of(key, names, f"There are {', '.join(names)}.")
+            raise InvalidArgumentError(f"{what} has no option {key!r}", hint=hint)
+        values[known[key.lower()]] = value
+    return values
 
 
 def dsn_of(values: Mapping[str, str]) -> str:
@@ -153,24 +159,24 @@ def dsn_of(values: Mapping[str, str]) -> str:
     return dsn
 
 
-def options_for(given: Mapping[str, str], use: str) -> dict[str, str]:
+def options_for(settings: Mapping[str, str], use: str) -> dict[str, str]:
     """Return the options that are for one use of the source."""
     others = {name.lower() for name in _OTHERS[use]}
-    return {key: value for key, value in given.items() if key.lower() not in others}
+    return {key: value for key, value in settings.items() if key.lower() not in others}
 
 
 def hint_of(name: str, names: Iterable[str], otherwise: str) -> str:
     """Return the nearest of the names, whatever its case, as a hint; without one, what is said otherwise."""
-    folded = {each.lower(): each for each in names}
+    folded = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     return f"Did you mean {folded[near[0]]}?" if near else otherwise
 
 
 def _bounds(values: Mapping[str, str]) -> Bounds:
-    given = [name for name in _BOUNDS if values.get(name, "earliest").lower() != "earliest"]
-    if given and values.get("table") != "archive":
+    bounds = [name for name in _BOUNDS if values.get(name, "earliest").lower() != "earliest"]
+    if bounds and values.get("table") != "archive":
         raise InvalidArgumentError(
-            f"the option {given[0]} is for the table archive",
+            f"the option {bounds[0]} is for the table archive",
             hint="A stream over a queue begins with its unsettled messages. For an earlier or later start read a"
             " subscription: client.subscriptions.create(name, queue, since=...), or since_id=...",
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from spanmq.errors import ExtraNotInstalledError
-from spanmq_spark.connect_first import SOCKET
+from spanmq_spark.python_worker import DAEMON, SOCKET
 
 # Spark 4.3 runs on nothing older.
 OLDEST: Final = 17
@@ -64,7 +64,7 @@ def python() -> str:
     Spark puts the zip of PySpark first in its path. Python keeps nothing that it compiles out of a zip, so each
     process, also that of every stream, would compile it all again: 1.1 s of processor time, where 0.25 s will do.
     That of a stream, for which Spark waits only ten seconds, connects before it imports PySpark. Those that plan
-    for a data source come from a daemon that no setting names: it is ours, too (daemon.py).
+    for a data source come from a daemon that no setting names: it is ours, too (python_worker.py).
 
     With the user's own Spark (SPARK_HOME) it is this Python, because installed packages may not fit another
     one.
@@ -76,9 +76,8 @@ def python() -> str:
         "#!/bin/sh\nset -f\nIFS=:\nkept=\n"
         "for each in $PYTHONPATH; do case $each in */pyspark/python/lib/*.zip) ;; "
         '*) kept="$kept${kept:+:}$each" ;; esac; done\n'
-        # A daemon may take its time to start, so Spark passes a folder for sockets, not one socket.
-        f'if [ -n "${SOCKET}" ] && [ "$1" = -m ]; then shift; set -- -m spanmq_spark.connect_first "$@"; fi\n'
-        'if [ "$1 $2" = "-m pyspark.daemon" ]; then shift 2; set -- -m spanmq_spark.daemon "$@"; fi\n'
+        f'if [ -n "${SOCKET}" ] && [ "$1" = -m ]; then shift; set -- -m spanmq_spark.python_worker "$@"; fi\n'
+        f'if [ "$1 $2" = "-m {DAEMON}" ]; then shift 2; set -- -m spanmq_spark.python_worker "$@"; fi\n'
         f'PYTHONPATH=$kept exec "{sys.executable}" "$@"\n'
     )
     write_program(program, text)
@@ -90,8 +89,8 @@ def private_folder(name: str) -> Path:
     folder = Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
         return folder
     # Another user created it first, and could place their own program there.
     return Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -110,9 +109,9 @@ def write_program(path: Path, text: str) -> None:
 
 def _candidates() -> list[Path]:
     named = os.environ.get("JAVA_HOME")
-    found = shutil.which("java")
+    java = shutil.which("java")
     folders = [Path(named)] if named else []
-    return folders + ([Path(found).resolve().parent.parent] if found else [])
+    return folders + ([Path(java).resolve().parent.parent] if java else [])
 
 
 def _version(program: Path) -> int | None:

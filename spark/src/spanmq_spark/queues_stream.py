@@ -55,8 +55,8 @@ class QueuesStreamReader(Stream):
     def begin(self) -> Offset:
         """Begin all queues or none: otherwise receivers that no checkpoint knows would have the label."""
         with self._server() as server, server.transaction():
-            found = queues_named(server, self._options.queue)
-            return {"v": VERSION, "queues": {name: self._part(name).begin() for name in found}}
+            names = queues_named(server, self._options.queue)
+            return {"v": VERSION, "queues": {name: self._part(name).begin() for name in names}}
 
     def waits_for(self) -> list[str]:
         """Return the queues that are read now."""
@@ -69,27 +69,30 @@ class QueuesStreamReader(Stream):
             # The next batch reports one that was dropped.
             with suppress(errors.QueueNotFoundError):
                 reports[name] = part.report()
-        found = [{key: n for key, n in each.items() if key != "queue"} for each in reports.values() if each]
-        if not found:
+        figures = [
+            {key: n for key, n in report.items() if key != "queue"} for report in reports.values() if report
+        ]
+        if not figures:
             return None
         totals = {
-            key: (max if key.endswith("_seconds") else sum)(each[key] for each in found) for key in found[0]
+            key: (max if key.endswith("_seconds") else sum)(figure[key] for figure in figures)
+            for key in figures[0]
         }
         return {"queue": self._options.queue, **totals, "queues": reports}
 
     def partitions(self, start: Offset, end: Offset) -> list[RangePartition]:
         """Cut what is between two offsets into ranges; a task reads those of several small queues."""
         before = _of_several(start).get("queues", {})
-        found = [
-            each
+        partitions = [
+            partition
             for name, offset in _of_several(end).get("queues", {}).items()
-            for each in self._partitions(name, before.get(name, {}), offset)
+            for partition in self._partitions(name, before.get(name, {}), offset)
         ]
-        sizes = [sum(each.expected or 0 for each in partition.ranges) for partition in found]
+        sizes = [sum(ids.expected or 0 for ids in partition.ranges) for partition in partitions]
         size = max(sum(sizes) // self._options.min_partitions, 1)
         joined: list[RangePartition] = []
         room = 0
-        for partition, n in zip(found, sizes, strict=True):
+        for partition, n in zip(partitions, sizes, strict=True):
             if joined and n <= room:
                 joined[-1].ranges += partition.ranges
             else:
@@ -158,7 +161,7 @@ class QueuesStreamReader(Stream):
         if not self._is_bounded and now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             with self._server() as server:
-                names = [each.name for each in server.queues.list()]
+                names = [queue.name for queue in server.queues.list()]
             self._names = [name for name in names if is_named(name, self._options.queue)]
         return self._names
 

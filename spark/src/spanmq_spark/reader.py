@@ -32,7 +32,7 @@ class RangePartition(InputPartition):
         return rows.read(options, columns, self.ranges, arrow_schema(schema))
 
 
-class Reader(DataSourceReader):
+class BatchReader(DataSourceReader):
     """Reads a table of one or more queues."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -44,20 +44,20 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Cut the ids that the tables have now into ranges."""
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         with rows.connected(self._options.dsn) as server:
             queues = queues_named(server, self._options.queue)
             for queue in queues:
                 extent = extent_of(server, queue, self._options.table)
-                where = " and ".join(self._where).replace("{queue}", "'" + queue.replace("'", "''") + "'")
+                where = " and ".join(self._where).replace("{queue}", rows.quoted(queue))
                 at_least = max(1, self._options.min_partitions // len(queues))
                 cut = calls.read_ranges(queue, self._options.table, rows.ROWS_PER_PARTITION, at_least)
                 for low, high in server.admin.run(cut):
                     a, b = _within(self._options.bounds, low, high)
                     if a <= b:
-                        found.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
+                        partitions.append(RangePartition([replace(extent, first=a, last=b, where=where)]))
         # Without any Spark would make one of its own, with nothing in it.
-        return found or [RangePartition([])]
+        return partitions or [RangePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read the ranges of a partition."""
@@ -87,29 +87,28 @@ def literal(value: Any) -> str | None:
     if isinstance(value, datetime):
         return f"'{value.astimezone(UTC).isoformat()}'::timestamptz"
     if isinstance(value, str) and "\0" not in value and "{" not in value:
-        # E'' is not needed: standard_conforming_strings is on since 9.1.
-        return "'" + value.replace("'", "''") + "'"
+        return rows.quoted(value)
     return None
 
 
-def is_several(wanted: str) -> bool:
+def is_several(option: str) -> bool:
     """Return whether the option `queue` is a list or a pattern."""
-    return any(sign in wanted for sign in "*?[,")
+    return any(sign in option for sign in "*?[,")
 
 
-def is_named(queue: str, wanted: str) -> bool:
+def is_named(queue: str, option: str) -> bool:
     """Return whether the option `queue`, a name, a list or a pattern, matches this queue."""
-    return any(fnmatchcase(folded(queue), folded(part.strip())) for part in wanted.split(","))
+    return any(fnmatchcase(folded(queue), folded(part.strip())) for part in option.split(","))
 
 
-def queues_named(server: Client, wanted: str) -> list[str]:
+def queues_named(server: Client, option: str) -> list[str]:
     """Return the queues of a name, a list or a pattern.
 
     Raises QueueNotFoundError, with the nearest name; MissingPrivilegeError for a queue on which the role has no right.
     """
-    names = [each.name for each in server.queues.list()]
-    found: list[str] = []
-    for part in (each.strip() for each in wanted.split(",")):
+    names = [queue.name for queue in server.queues.list()]
+    queues: list[str] = []
+    for part in (part.strip() for part in option.split(",")):
         matching = [name for name in names if is_named(name, part)]
         if not matching:
             if not is_several(part) and rows.has_queue(server, part):
@@ -122,16 +121,16 @@ def queues_named(server: Client, wanted: str) -> list[str]:
                 part, names, "The option queue names or matches one on which the role has a right."
             )
             raise QueueNotFoundError(f"there is no queue {part!r}", hint=hint, queue=part)
-        found += [name for name in matching if name not in found]
-    return found
+        queues += [name for name in matching if name not in queues]
+    return queues
 
 
-def queue_named(server: Client, wanted: str) -> str:
+def queue_named(server: Client, option: str) -> str:
     """Return the queue of that name, in its own spelling; raises QueueNotFoundError, with the nearest name."""
-    found = queues_named(server, wanted)
-    if len(found) != 1 or folded(found[0]) != folded(wanted):
-        raise InvalidArgumentError(f"here the option queue must name one queue, got {wanted!r}")
-    return found[0]
+    queues = queues_named(server, option)
+    if len(queues) != 1 or folded(queues[0]) != folded(option):
+        raise InvalidArgumentError(f"here the option queue must name one queue, got {option!r}")
+    return queues[0]
 
 
 def extent_of(server: Client, queue: str, table: str) -> rows.Range:

@@ -27,6 +27,15 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
     return convert(schema, **zone)
 
 
+def check_filters() -> None:
+    """Raise PipelineError where Spark passes no filters to a source."""
+    if not hasattr(datasource, "Filter"):
+        raise PipelineError(
+            "this release of Spark passes no filters to a source",
+            hint="Spark 4.1 or newer does. Without the option pushFilters it evaluates them itself.",
+        )
+
+
 def check_streams() -> None:
     """Raise PipelineError where Spark does not tell a stream's source from which offset to go on."""
     if find_spec("pyspark.sql.streaming.datasource") is None:

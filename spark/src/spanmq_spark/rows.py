@@ -30,8 +30,8 @@ SEGMENTS_MAX: Final = 1_000
 NAME: Final = "spanmq spark"
 
 
-# First id, last id, attempt.
-Run = tuple[int, int, int]
+# The first id, the last id, and the attempt of their messages.
+AttemptRange = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class Range:
     attempt: int | None = None
     expected: int | None = None
     is_call: bool = False
-    runs: tuple[Run, ...] = ()
+    runs: tuple[AttemptRange, ...] = ()
     # Whether the columns use `t.body_text`, the body as text: the server makes it once for all of them.
     has_text: bool = False
 
     def source(self, first: int, last: int) -> str:
         """Return the relation from which to select these ids."""
-        return f"{self.table}({_quoted(self.queue)}, {first}, {last})" if self.is_call else self.table
+        return f"{self.table}({quoted(self.queue)}, {first}, {last})" if self.is_call else self.table
 
 
 @contextlib.contextmanager
@@ -73,8 +73,8 @@ def connected(dsn: str) -> Iterator[Client]:
 def has_queue(server: Client, queue: str) -> bool:
     """Return whether the database has a queue, also one on which the role has no right."""
     query = "select pg_catalog.to_regclass(%s) is not null"
-    [found] = server.connection.execute(query, [view(server, queue)]).fetchone()
-    return bool(found)
+    [exists] = server.connection.execute(query, [view(server, queue)]).fetchone()
+    return bool(exists)
 
 
 def view(server: Client, queue: str, prefix: str = "q") -> str:
@@ -87,10 +87,10 @@ def view(server: Client, queue: str, prefix: str = "q") -> str:
 def first_archived(server: Client, queue: str, since: datetime) -> int | None:
     """Return the lowest id of the messages that were archived at this time or later, None without any."""
     archive = view(server, queue, "a").replace("%", "%%")
-    [found] = server.connection.execute(
+    [lowest] = server.connection.execute(
         f"select min(t.msg_id) from {archive} t where t.archived_at >= %s", [since]
     ).fetchone()
-    return None if found is None else int(found)
+    return None if lowest is None else int(lowest)
 
 
 def identity(server: Client, queue: str) -> str:
@@ -145,13 +145,13 @@ def checked(columns: Sequence[Column], *, has_crc: bool) -> tuple[Column, ...]:
 
     With the function crc32 of PostgreSQL 18 that is crc_of(), else md5_of().
     """
-    body = replace(next(each for each in columns if each.name == "body"), expression="t.body_text")
+    body = replace(next(column for column in columns if column.name == "body"), expression="t.body_text")
     check = (
         "crc32(convert_to(t.body_text, 'UTF8')) + (octet_length(t.body_text)::bigint << 32)"
         if has_crc
         else "('x' || substr(md5(t.body_text), 1, 15))::bit(60)::bigint"
     )
-    others = [body if each.name == "body" else each for each in columns]
+    others = [body if column.name == "body" else column for column in columns]
     return (*others, Column(CHECK, LongType(), check))
 
 
@@ -177,18 +177,27 @@ def sums(server: Client, extent: Range, at: str, ids: Sequence[int]) -> dict[int
     statement = (
         f"select {extent.key}, {time}, md5(t.message::text) from {source} t where {extent.key} = any ("
     )
-    found = server.connection.execute(statement.replace("%", "%%") + "%s)", [list(ids)])
-    return {id_: (time, text) for id_, time, text in found}
+    result = server.connection.execute(statement.replace("%", "%%") + "%s)", [list(ids)])
+    return {id_: (time, text) for id_, time, text in result}
 
 
 def has_any(server: Client, ids: Range) -> bool:
     """Return whether the table has a row in this range."""
+    [exists] = server.connection.execute(f"select exists (select {_rows_of(ids)})").fetchone()
+    return bool(exists)
+
+
+def count(server: Client, ids: Range) -> int:
+    """Count the rows of the table in this range."""
+    [n] = server.connection.execute(f"select count(*) {_rows_of(ids)}").fetchone()
+    return int(n)
+
+
+def _rows_of(ids: Range) -> str:
     where = f" and {ids.where}" if ids.where else ""
-    [found] = server.connection.execute(
-        f"select exists (select from {ids.source(ids.first, ids.last)} t"
-        f" where {ids.key} between {ids.first} and {ids.last}{where})"
-    ).fetchone()
-    return bool(found)
+    return (
+        f"from {ids.source(ids.first, ids.last)} t where {ids.key} between {ids.first} and {ids.last}{where}"
+    )
 
 
 def present(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -197,11 +206,11 @@ def present(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> li
         return []
     source = extent.source(ids[0][0], ids[-1][1])
     key = extent.key
-    [found] = server.connection.execute(
+    [spans] = server.connection.execute(
         f"select coalesce(range_agg(int8range({key}, {key}, '[]')), '{{}}') from {source} t"
         f" where {key} between {ids[0][0]} and {ids[-1][1]} and {in_ranges(ids, key)}"
     ).fetchone()
-    return [(each.lower, each.upper - 1) for each in found]
+    return [(span.lower, span.upper - 1) for span in spans]
 
 
 def count_others(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) -> int:
@@ -227,28 +236,28 @@ def read(
     from spanmq_spark import adbc
 
     with adbc.connected(options.dsn) as connection:
-        for each in ranges:
+        for ids in ranges:
             count = 0
             try:
-                for batch in connection.query(_query(columns, each)):
+                for batch in connection.query(_query(columns, ids)):
                     count += batch.num_rows
                     if batch.num_rows:
-                        yield from shaped(batch, schema, options, each.queue)
+                        yield from shaped(batch, schema, options, ids.queue)
                 if tokens is not None:
                     [noted] = connection.query(
-                        f"select spanmq.note_position({_quoted(each.queue)})::text as token"
+                        f"select spanmq.note_position({quoted(ids.queue)})::text as token"
                     )
                     tokens += noted.column(0).to_pylist()
             except adbc.StatementError as error:
                 raise errors.ServerError(
-                    f"reading queue {each.queue}, {place_of(options, each)}: {error}", queue=each.queue
+                    f"reading queue {ids.queue}, {place_of(options, ids)}: {error}", queue=ids.queue
                 ) from error
-            if each.expected is not None and count < each.expected and options.fail_on_data_loss:
+            if ids.expected is not None and count < ids.expected and options.fail_on_data_loss:
                 raise errors.MessagesLostError(
-                    f"queue {each.queue}: of {each.expected} messages only {count} are left, "
-                    f"{place_of(options, each)}",
+                    f"queue {ids.queue}: of {ids.expected} messages only {count} are left, "
+                    f"{place_of(options, ids)}",
                     hint="With failOnDataLoss=false the stream continues without them.",
-                    queue=each.queue,
+                    queue=ids.queue,
                 )
 
 
@@ -264,7 +273,9 @@ def place_of(options: Options, ids: Range) -> str:
         return place
     # The newest is the first.
     names = [
-        each.segment for each in reversed(segments) if each.first_id <= ids.last and each.last_id >= ids.first
+        segment.segment
+        for segment in reversed(segments)
+        if segment.first_id <= ids.last and segment.last_id >= ids.first
     ]
     if not names:
         return f"{place}, whose segment is gone"
@@ -288,7 +299,7 @@ def shaped(
 
 
 def _query(columns: Sequence[Column], ids: Range) -> str:
-    queue = _quoted(ids.queue)
+    queue = quoted(ids.queue)
     attempt = "t.read_ct" if ids.attempt is None else f"{ids.attempt}::int"
     source = f"{ids.source(ids.first, ids.last)} t"
     between = f"{ids.key} between {ids.first} and {ids.last}" + (f" and {ids.where}" if ids.where else "")
@@ -303,20 +314,21 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
             f"{_stretches(ids.runs)} cross join lateral (select * from {source} where t.msg_id between u.lo and u.hi"
             " and (u.bits is null or get_bit(u.bits, t.msg_id - u.lo) = 1) offset 0) t"
         )
-    wanted = ", ".join(
-        f'{each.expression.format(queue=queue, attempt=attempt)} as "{each.name}"' for each in columns
+    selected = ", ".join(
+        f'{column.expression.format(queue=queue, attempt=attempt)} as "{column.name}"' for column in columns
     )
-    return f"select {wanted} from {source} where {between}"
+    return f"select {selected} from {source} where {between}"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Write a text as SQL: standard_conforming_strings is on since 9.1, so it needs no E''."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _stretches(runs: Sequence[Run]) -> str:
+def _stretches(runs: Sequence[AttemptRange]) -> str:
     """Write runs as a table in SQL: near ones of one attempt are a row, a single range of the index."""
-    stretches: list[list[Run]] = []
-    newest: dict[int, list[Run]] = {}
+    stretches: list[list[AttemptRange]] = []
+    newest: dict[int, list[AttemptRange]] = {}
     for run in sorted(runs):
         stretch = newest.get(run[2])
         if stretch is not None and run[0] - stretch[-1][1] <= GAP:
@@ -325,16 +337,16 @@ def _stretches(runs: Sequence[Run]) -> str:
             newest[run[2]] = [run]
             stretches.append(newest[run[2]])
     columns = (
-        ("bigint", [str(each[0][0]) for each in stretches]),
-        ("bigint", [str(each[-1][1]) for each in stretches]),
-        ("int", [str(each[0][2]) for each in stretches]),
-        ("bytea", [_bits(each) for each in stretches]),
+        ("bigint", [str(stretch[0][0]) for stretch in stretches]),
+        ("bigint", [str(stretch[-1][1]) for stretch in stretches]),
+        ("int", [str(stretch[0][2]) for stretch in stretches]),
+        ("bytea", [_bits(stretch) for stretch in stretches]),
     )
     arrays = ", ".join(f"'{{{','.join(values)}}}'::{kind}[]" for kind, values in columns)
     return f"unnest({arrays}) u (lo, hi, attempt, bits)"
 
 
-def _bits(runs: Sequence[Run]) -> str:
+def _bits(runs: Sequence[AttemptRange]) -> str:
     """Write which ids of a stretch are meant, as PostgreSQL counts bits; null for all of them."""
     if len(runs) == 1:
         return "null"

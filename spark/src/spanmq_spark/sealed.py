@@ -28,13 +28,13 @@ def opened(texts: pyarrow.Array, options: Options, queue: str) -> pyarrow.Array:
     keys = keys_of(options)
     if keys is None:
         return texts
-    found: list[str | None] = []
+    bodies: list[str | None] = []
     for text in texts.to_pylist():
         body = None if text is None else keys.open(text.encode(), queue)
         if isinstance(body, Unopened):
             raise body.error
-        found.append(None if body is None else body.decode())
-    return pyarrow.array(found, pyarrow.string())
+        bodies.append(None if body is None else body.decode())
+    return pyarrow.array(bodies, pyarrow.string())
 
 
 def sealed(
@@ -44,12 +44,12 @@ def sealed(
     keys = keys_of(options)
     if keys is None:
         return texts
-    found: list[str | None] = []
+    bodies: list[str | None] = []
     for text in texts.to_pylist():
         if text is not None:
             _check(text, options.queue)
-        found.append(None if text is None else keys.seal(text, options.queue))
-    return pyarrow.array(found, pyarrow.string())
+        bodies.append(None if text is None else keys.seal(text, options.queue))
+    return pyarrow.array(bodies, pyarrow.string())
 
 
 def _check(text: str, queue: str) -> None:

@@ -41,7 +41,7 @@ SETTINGS: Final = {
     "spark.hadoop.parquet.column.statistics.enabled#body": "false",
 }
 LOCAL_SETTINGS: Final = {
-    "spark.python.daemon.module": "spanmq_spark.daemon",
+    "spark.python.daemon.module": "spanmq_spark.python_worker",
     "spark.driver.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -79,7 +79,7 @@ def session(
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if master is None and not is_submitted and not NAMES_MASTER.search(os.environ.get(ARGUMENTS, "")):
         master = "local[*]"
-    wanted = dict(SETTINGS)
+    configuration = dict(SETTINGS)
     if master is not None:
         builder = builder.master(master)
     is_local = master is not None and master.startswith("local")
@@ -88,10 +88,10 @@ def session(
         os.environ.setdefault("PYSPARK_PYTHON", python() if is_local else sys.executable)
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        wanted |= LOCAL_SETTINGS
-        wanted["spark.driver.extraJavaOptions"] = java_options(COLLECTOR)
-        wanted["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "spanmq-warehouse")  # noqa: PTH118
-    for key, value in {**wanted, **(settings or {})}.items():
+        configuration |= LOCAL_SETTINGS
+        configuration["spark.driver.extraJavaOptions"] = java_options(COLLECTOR)
+        configuration["spark.sql.warehouse.dir"] = os.path.join(tempfile.gettempdir(), "spanmq-warehouse")  # noqa: PTH118
+    for key, value in {**configuration, **(settings or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -146,8 +146,8 @@ def told_of_tasks(spark: SparkSession, tell: Callable[[int, int], None]) -> Iter
     def look() -> None:
         tracker = spark.sparkContext.statusTracker()
         while not is_over.wait(LOOK_SECONDS):
-            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-            known = [(each.numCompletedTasks, each.numTasks) for each in stages if each is not None]
+            stages = [tracker.getStageInfo(stage_id) for stage_id in tracker.getActiveStageIds()]
+            known = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
             if known:
                 tell(sum(done for done, _ in known), sum(n for _, n in known))
 

@@ -121,17 +121,17 @@ class Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             if self._is_due(start):
-                found = self.next(start, quantity)
+                end = self.next(start, quantity)
             else:
                 # Once: it claims a message and returns it, of which the stream would hear.
-                found = start if self._settled_to == start else self.settle(start)
+                end = start if self._settled_to == start else self.settle(start)
                 self._settled_to = start
-            if found != start:
+            if end != start:
                 self._polling.restart()
                 self._due_at = time.monotonic() + self._options.max_delay
                 self._server.wait_no_more()
-            if found != start or self._is_bounded:
-                return found
+            if end != start or self._is_bounded:
+                return end
             if self._wait(deadline) and time.monotonic() >= deadline:
                 return start
 
@@ -182,7 +182,7 @@ class StreamReader(Stream):
     """Reads a queue exactly once for a checkpoint."""
 
     def __init__(self, options: Options, schema: StructType, server: KeptClient | None = None) -> None:
-        wrong = {each.name for each in chosen(options)} - {each.name for each in STREAM}
+        wrong = {column.name for column in chosen(options)} - {column.name for column in STREAM}
         if wrong:
             raise errors.InvalidArgumentError(f"a stream has no column {', '.join(sorted(wrong))}")
         super().__init__(options, schema, server)
@@ -291,15 +291,15 @@ class StreamReader(Stream):
             argument.boolean("fail_on_loss", self._options.fail_on_data_loss),
         )
         read = calls.columns("first_id", "last_id", "attempt")
-        found = self._call("receiver_ranges", read, *arguments)
+        runs = self._call("receiver_ranges", read, *arguments)
         with self._server() as server:
             # Without the right to read the log: the view, which has what is not settled yet.
             [(_, log)] = self._call("receiver_log", LOG)
             table = log or rows.view(server, self._options.queue)
-        if self._is_bounded and self._may_claim_ahead and self._quantity == _count(found):
+        if self._is_bounded and self._may_claim_ahead and self._quantity == _count(runs):
             self._claim_ahead(end, self._quantity)
         # As the queue's name is written, which the option's need not be.
-        return pack(found, replace(self._options, queue=end["queue"]), table)
+        return pack(runs, replace(self._options, queue=end["queue"]), table)
 
     def begin(self, *, is_late: bool = False) -> Offset:  # noqa: ARG002 - all that waits is read in any case
         """Make the receiver, and hold nothing yet."""
@@ -370,13 +370,13 @@ def _warn(notice: psycopg.errors.Diagnostic) -> None:
         warnings.warn(text, stacklevel=2)
 
 
-def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangePartition]:
+def pack(runs: Sequence[rows.AttemptRange], options: Options, table: str) -> list[RangePartition]:
     """Put runs into partitions of about as many rows each: small ones together, large ones cut."""
-    total = _count(found)
+    total = _count(runs)
     count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
     room = size = max(1, -(-total // count))
-    packed: list[list[rows.Run]] = [[]]
-    for lowest, last, attempt in found:
+    packed: list[list[rows.AttemptRange]] = [[]]
+    for lowest, last, attempt in runs:
         first = lowest
         while first <= last:
             if room == 0:
@@ -389,11 +389,11 @@ def pack(found: Sequence[rows.Run], options: Options, table: str) -> list[RangeP
     return [RangePartition([_range(runs, options, table)]) for runs in packed if runs]
 
 
-def _count(runs: Sequence[rows.Run]) -> int:
+def _count(runs: Sequence[rows.AttemptRange]) -> int:
     return sum(last - first + 1 for first, last, _ in runs)
 
 
-def _range(runs: list[rows.Run], options: Options, table: str) -> rows.Range:
+def _range(runs: list[rows.AttemptRange], options: Options, table: str) -> rows.Range:
     first, last = min(lo for lo, _, _ in runs), max(hi for _, hi, _ in runs)
     expected = _count(runs)
     if len(runs) == 1:

@@ -33,7 +33,7 @@ from spanmq.errors import (
     PositionUnknownError,
     SpanmqError,
 )
-from spanmq_spark.options import SPARKS_OWN, dsn_of, hint_of
+from spanmq_spark.options import dsn_of, hint_of, named_options
 from spanmq_spark.release import StreamSink
 from spanmq_spark.writer import STREAM, chunks, identity
 
@@ -85,7 +85,7 @@ class TableOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TargetColumn:
     """A column of the table, and how a row of the stage becomes its value."""
 
     name: str
@@ -99,7 +99,7 @@ class Target:
 
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
 
     @property
@@ -118,17 +118,9 @@ class Staged(WriterCommitMessage):
     count: int
 
 
-def read_table_options(given: Mapping[str, str], *, is_stream: bool) -> TableOptions:
+def read_table_options(settings: Mapping[str, str], *, is_stream: bool) -> TableOptions:
     """Check the options of a write into a table; raises InvalidArgumentError."""
-    known = {name.lower(): name for name in NAMES}
-    values: dict[str, str] = {}
-    for key, value in given.items():
-        if key.lower() in SPARKS_OWN:
-            continue
-        if key.lower() not in known:
-            hint = hint_of(key, NAMES, f"There are {', '.join(NAMES)}.")
-            raise InvalidArgumentError(f"a write into a table has no option {key!r}", hint=hint)
-        values[known[key.lower()]] = value
+    values = named_options(settings, NAMES, "a write into a table")
     mode = values.get("mode", "append").lower()
     if mode not in MODES:
         raise InvalidArgumentError(
@@ -184,7 +176,7 @@ class TableStreamWriter(StreamSink):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803
         """Insert the rows of an epoch, unless that was done before."""
-        writer = next((each.writer for each in messages if each is not None), None)
+        writer = next((message.writer for message in messages if message is not None), None)
         if writer is not None:
             self._sink.commit(writer, batchId, messages)
 
@@ -219,43 +211,45 @@ class Sink:
 
     def commit(self, writer: str, epoch: int, messages: Sequence[Staged | None]) -> None:
         """Note the epoch and insert its rows, in one transaction; nothing, if that was done before."""
-        known = [each for each in messages if each is not None]
-        count = sum(each.count for each in known)
+        known = [message for message in messages if message is not None]
+        count = sum(message.count for message in known)
         name = f"{writer}/{self._target.schema}.{self._target.name}"
-        stages = sorted({each.stage for each in known if each.count})
+        stages = sorted({message.stage for message in known if message.count})
         with _connected(self._options) as connection, connection.transaction():
             connection.execute("set transaction isolation level read committed")
             # Whoever is told of it relies on it, whatever the role's settings are.
             connection.execute("set local synchronous_commit = on")
             is_new = self._note(connection, name, epoch, count)
             for stage in stages if is_new else ():
-                marks = [each.mark for each in known if each.stage == stage and each.count]
-                expected = sum(each.count for each in known if each.stage == stage)
+                marks = [message.mark for message in known if message.stage == stage and message.count]
+                expected = sum(message.count for message in known if message.stage == stage)
                 self._insert(connection, stage, marks, expected)
         with suppress(SpanmqError), _connected(self._options) as connection:
             self._drop_stages(connection, stages)
-            self._sweep(connection, [each.stage for each in known])
+            self._sweep(connection, [message.stage for message in known])
 
     def abort(self, messages: Sequence[Staged | None]) -> None:
         """Drop the stages; if the server cannot be reached, another commit does."""
-        stages = sorted({each.stage for each in messages if each is not None and each.count})
+        stages = sorted({message.stage for message in messages if message is not None and message.count})
         with suppress(SpanmqError), _connected(self._options) as connection:
             self._drop_stages(connection, stages)
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
         """Create the schema and the ledger, unless they exist."""
         schema = self._options.schema
-        [found] = connection.execute("select to_regclass(%s)", [f'"{schema}".ledger']).fetchone() or (None,)
-        if found is not None:
+        [existing] = connection.execute("select to_regclass(%s)", [f'"{schema}".ledger']).fetchone() or (
+            None,
+        )
+        if existing is not None:
             return
         ledger = (
             "create table if not exists {0}.ledger (writer text, epoch bigint, n bigint not null,"
             " written_at timestamptz not null default now(), primary key (writer, epoch))"
         )
-        [found] = connection.execute("select to_regnamespace(%s)", [f'"{schema}"']).fetchone() or (None,)
-        for each in (*(["create schema if not exists {0}"] if found is None else []), ledger):
+        [existing] = connection.execute("select to_regnamespace(%s)", [f'"{schema}"']).fetchone() or (None,)
+        for statement in (*(["create schema if not exists {0}"] if existing is None else []), ledger):
             try:
-                connection.execute(sql.SQL(each).format(sql.Identifier(schema)))
+                connection.execute(sql.SQL(statement).format(sql.Identifier(schema)))
             except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):
                 # Another writer was quicker.
                 continue
@@ -268,8 +262,8 @@ class Sink:
 
     def _make_stage(self, name: str) -> None:
         columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(each.name), sql.SQL(each.stage_type))
-            for each in self._target.columns
+            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.stage_type))
+            for column in self._target.columns
         )
         statement = sql.SQL(
             "create unlogged table if not exists {} ({}, {} text) with (autovacuum_enabled = off)"
@@ -342,9 +336,10 @@ class Sink:
     ) -> None:
         """Insert the staged rows of these marks, or update those of the same key."""
         target = self._target
-        names = sql.SQL(", ").join(sql.Identifier(each.name) for each in target.columns)
+        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in target.columns)
         values = sql.SQL(", ").join(
-            sql.SQL("{}{}").format(sql.Identifier(each.name), sql.SQL(each.cast)) for each in target.columns
+            sql.SQL("{}{}").format(sql.Identifier(column.name), sql.SQL(column.cast))
+            for column in target.columns
         )
         staged = sql.SQL("from {} where {} = any (%s)").format(self._staged(stage), sql.Identifier(MARK))
         # The rows that a crash of the server has taken: what it finds is all that there will be.
@@ -362,29 +357,29 @@ class Sink:
         if not target.key:
             return sql.SQL("")
         key = sql.SQL(", ").join(map(sql.Identifier, target.key))
-        others = [sql.Identifier(each.name) for each in target.columns if each.name not in target.key]
+        others = [sql.Identifier(column.name) for column in target.columns if column.name not in target.key]
         if not others:
             return sql.SQL(" on conflict ({}) do nothing").format(key)
-        values = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(each) for each in others)
+        values = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in others)
         return sql.SQL(" on conflict ({}) do update set {}").format(key, values)
 
     def _drop_stages(self, connection: psycopg.Connection[Any], stages: Sequence[str]) -> None:
-        for each in stages:
+        for stage in stages:
             with suppress(psycopg.errors.LockNotAvailable), connection.transaction():
                 # A late task may still write into it: a later commit drops it.
                 connection.execute("set local lock_timeout = '2s'")
-                connection.execute(sql.SQL("drop table if exists {}").format(self._staged(each)))
+                connection.execute(sql.SQL("drop table if exists {}").format(self._staged(stage)))
 
     def _sweep(self, connection: psycopg.Connection[Any], stages: Sequence[str]) -> None:
         """Drop stages that a killed driver or a late task left: of earlier epochs, or two days old."""
         today = int(time.time()) // DAY_SECONDS
-        ours = {tuple(each.rsplit("_", 1)) for each in stages}
-        found = connection.execute(
+        ours = {tuple(stage.rsplit("_", 1)) for stage in stages}
+        tables = connection.execute(
             "select relname from pg_catalog.pg_class where relnamespace = to_regnamespace(%s) and relkind = 'r'"
             " and relname ~ '^s_[0-9]+_[0-9a-f]{16}_[0-9]+$' and pg_has_role(relowner, 'usage')",
             [f'"{self._options.schema}"'],
         ).fetchall()
-        for (name,) in found:
+        for (name,) in tables:
             family, epoch = name.rsplit("_", 1)
             is_earlier = any(family == one and int(epoch) < int(newest) for one, newest in ours)
             if is_earlier or int(name.split("_")[1]) < today - 1:
@@ -412,8 +407,10 @@ def table_epochs(dsn: str, table: str, query: str, schema: str = SCHEMA) -> list
         " where l.writer = concat(%s::text, '/', n.nspname, '.', c.relname) order by 1"
     ).format(sql.Identifier(schema, "ledger"))
     with _connected(TableOptions(dsn=dsn, table=table)) as connection:
-        [found] = connection.execute("select to_regclass(%s)", [f'"{schema}".ledger']).fetchone() or (None,)
-        if found is None:
+        [existing] = connection.execute("select to_regclass(%s)", [f'"{schema}".ledger']).fetchone() or (
+            None,
+        )
+        if existing is None:
             return []
         return [n for (n,) in connection.execute(statement, [table, f"{STREAM}{query}"]).fetchall()]
 
@@ -425,7 +422,7 @@ def find_target(connection: psycopg.Connection[Any], options: TableOptions, sche
     and MissingPrivilegeError.
     """
     try:
-        found = connection.execute(
+        relation = connection.execute(
             "select n.nspname, c.relname, c.oid, has_any_column_privilege(c.oid, 'insert') as may_insert,"
             " has_any_column_privilege(c.oid, 'update') as may_update"
             " from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace"
@@ -433,13 +430,13 @@ def find_target(connection: psycopg.Connection[Any], options: TableOptions, sche
             [options.table],
         ).fetchone()
     except (psycopg.errors.SyntaxError, psycopg.errors.InvalidName):
-        found = None
-    if found is None:
+        relation = None
+    if relation is None:
         raise InvalidArgumentError(
             f"no table has the name {options.table!r}",
             hint="Such as public.orders; quote names that need it.",
         )
-    namespace, name, oid, may_insert, may_update = found
+    namespace, name, oid, may_insert, may_update = relation
     if not may_insert or (options.mode == "upsert" and not may_update):
         verb = "update" if may_insert else "insert into"
         raise MissingPrivilegeError(
@@ -454,7 +451,7 @@ def find_target(connection: psycopg.Connection[Any], options: TableOptions, sche
         " where a.attrelid = %s and a.attnum > 0 and not a.attisdropped order by a.attnum",
         [oid],
     ).fetchall()
-    named = {each[0]: each for each in columns}
+    named = {column[0]: column for column in columns}
     written = []
     for field in schema:
         if field.name not in named:
@@ -465,16 +462,20 @@ def find_target(connection: psycopg.Connection[Any], options: TableOptions, sche
             raise InvalidArgumentError(f"the column {field.name} of the table {options.table} is generated")
         written.append(_column(options.table, field, kind, form, full, modifier))
     for column, *_, is_needed, _ in columns:
-        if is_needed and column not in {each.name for each in written}:
+        if is_needed and column not in {chosen.name for chosen in written}:
             raise InvalidArgumentError(
                 f"the data frame lacks the column {column}, which the table {options.table} needs",
                 hint="It is not null, and has no default.",
             )
-    key = _key(connection, options, oid, {each.name for each in written}) if options.mode == "upsert" else ()
+    key = (
+        _key(connection, options, oid, {chosen.name for chosen in written})
+        if options.mode == "upsert"
+        else ()
+    )
     return Target(namespace, name, tuple(written), key)
 
 
-def _column(table: str, field: Any, kind: str, form: str, full: str, modifier: int) -> Column:
+def _column(table: str, field: Any, kind: str, form: str, full: str, modifier: int) -> TargetColumn:
     """Return how a column is written; raises InvalidArgumentError if its values may not fit."""
     name = "decimal" if isinstance(field.dataType, DecimalType) else field.dataType.simpleString()
     stage_type, allowed = KINDS.get(name, ("", frozenset()))
@@ -487,7 +488,7 @@ def _column(table: str, field: Any, kind: str, form: str, full: str, modifier: i
         raise InvalidArgumentError(f"the column {field.name} can't be written into {table}: {why}", hint=hint)
     # Other types take a text as it is: one that is too long for varchar(3) is an error, as it is not by a cast.
     cast = f"::{full}" if name == "string" and kind not in TEXTS else ""
-    return Column(field.name, stage_type, cast)
+    return TargetColumn(field.name, stage_type, cast)
 
 
 def _key(
@@ -502,15 +503,15 @@ def _key(
         " and i.indexprs is null order by i.indisprimary desc",
         [oid],
     ).fetchall()
-    found = [tuple(names) for is_primary, names in indexes if is_primary or options.key]
-    key = options.key or next(iter(found), ())
-    if not key or {*key} not in [{*each} for each in found]:
+    keys = [tuple(names) for is_primary, names in indexes if is_primary or options.key]
+    key = options.key or next(iter(keys), ())
+    if not key or {*key} not in [{*names} for names in keys]:
         raise InvalidArgumentError(
             f"the table {options.table} has no unique index of {', '.join(key)}"
             if key
             else f"the table {options.table} has no primary key",
             hint="An upsert needs one; the option key names its columns.",
         )
-    if missing := [each for each in key if each not in written]:
+    if missing := [name for name in key if name not in written]:
         raise InvalidArgumentError(f"the data frame lacks the column {missing[0]} of the key")
     return key

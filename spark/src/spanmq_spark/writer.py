@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
     count: int
 
 
-class Writer(DataSourceArrowWriter):
+class QueueWriter(DataSourceArrowWriter):
     """Sends a data frame: all of it becomes visible at one instant, or nothing does."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -74,7 +74,7 @@ class Writer(DataSourceArrowWriter):
         close(self._options, self._writer, 0)
 
 
-class StreamWriter(StreamSink):  # type: ignore[misc]
+class QueueStreamWriter(StreamSink):  # type: ignore[misc]
     """Sends each epoch of a stream exactly once."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
@@ -88,13 +88,13 @@ class StreamWriter(StreamSink):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         """Publish the epoch, unless it was published before."""
-        writer = next((each.writer for each in messages if each is not None), None)
+        writer = next((message.writer for message in messages if message is not None), None)
         if writer is not None:
             publish(self._options, writer, batchId, messages)
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: N803
         """Abandon the epoch, unless it is published already."""
-        writer = next((each.writer for each in messages if each is not None), None)
+        writer = next((message.writer for message in messages if message is not None), None)
         if writer is not None:
             close(self._options, writer, batchId)
 
@@ -136,7 +136,7 @@ def check_columns(options: Options, schema: StructType) -> None:
             f"a message has the columns {', '.join(COLUMNS)} and {group}: {what}",
             hint="Convert the others to a body: to_json(struct(…)) as body.",
         )
-    for name in (each for each in (*COLUMNS, group) if each in names):
+    for name in (column for column in (*COLUMNS, group) if column in names):
         kind = names[name]
         if not isinstance(kind, StringType):
             raise errors.InvalidArgumentError(
@@ -163,7 +163,7 @@ def write_rows(options: Options, writer: str, epoch: int, batches: Iterator[pyar
             blocks = server.admin.run(queue_call(options.queue, "bulk_reserve", read, *named, n))
             if not blocks:
                 # Published before: the driver compares the number of rows.
-                count += table.num_rows + sum(each.num_rows for each in parts)
+                count += table.num_rows + sum(part.num_rows for part in parts)
                 return Written(writer, None, (), count)
             offset = 0
             for write_id, _, log_table, first, last, enqueued_at in blocks:  # noqa: B007
@@ -218,9 +218,9 @@ def as_messages(table: pyarrow.Table, options: Options) -> pyarrow.Table:
             )
     has_groups = group in names and table.column(group).null_count < table.num_rows
     if has_groups or (headers is not None and headers.null_count < table.num_rows):
-        given = headers.to_pylist() if headers is not None else [None] * table.num_rows
+        originals = headers.to_pylist() if headers is not None else [None] * table.num_rows
         keys = table.column(group).to_pylist() if has_groups else [None] * table.num_rows
-        texts = [_headers(text, key, options.queue) for text, key in zip(given, keys, strict=True)]
+        texts = [_headers(text, key, options.queue) for text, key in zip(originals, keys, strict=True)]
         headers = pyarrow.array(texts, pyarrow.string())
     if headers is None:
         headers = pyarrow.nulls(table.num_rows, pyarrow.string())
@@ -260,8 +260,8 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
     A stream records each epoch, also one without rows. Raises PositionUnknownError if the one before is not recorded,
     or it was published with another number of rows.
     """
-    known = [each for each in messages if each is not None and each.write_id is not None]
-    count = sum(each.count for each in messages if each is not None)
+    known = [message for message in messages if message is not None and message.write_id is not None]
+    count = sum(message.count for message in messages if message is not None)
     is_stream = writer.startswith(STREAM)
     if not known and not is_stream:
         return 0
@@ -269,7 +269,7 @@ def publish(options: Options, writer: str, epoch: int, messages: Sequence[Writte
         argument.text("writer", writer),
         argument.bigint("epoch", epoch),
         *argument.optional(argument.bigint, "write_id", known[0].write_id if known else None),
-        argument.bigints("block_ids", (block for each in known for block in each.block_ids)),
+        argument.bigints("block_ids", (block for message in known for block in message.block_ids)),
         argument.boolean("records_all", is_stream),
         *argument.optional(argument.bigint, "expected", count if options.fail_on_data_loss else None),
     )

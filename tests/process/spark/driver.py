@@ -43,7 +43,7 @@ from spanmq_spark.options import read_options
 from spanmq_spark.reader import RangePartition
 from spanmq_spark.session import adopt, java_options, session
 from spanmq_spark.stream import Offset, StreamReader
-from spanmq_spark.writer import CHUNK, StreamWriter, Writer, Written, identity
+from spanmq_spark.writer import CHUNK, QueueStreamWriter, QueueWriter, Written, identity
 
 # In the order in which a batch passes them.
 STREAM_SEAMS: Final = ("claimed", "planned", "reading", "written", "committed", "settled")
@@ -140,7 +140,7 @@ class StoppingReader(StreamReader):
             self._stop.at("reading")
 
 
-class StoppingWriter(Writer):
+class StoppingWriter(QueueWriter):
     def __init__(self, source: SeamSource, schema: StructType) -> None:
         super().__init__(read_options(source.plain), schema)
         self._stop = source.stop
@@ -154,7 +154,7 @@ class StoppingWriter(Writer):
         self._stop.at("published")
 
 
-class StoppingStreamWriter(StreamWriter):
+class StoppingStreamWriter(QueueStreamWriter):
     """Stops in one epoch; Spark has not heard of it when it is published."""
 
     def __init__(self, source: SeamSource, schema: StructType) -> None:
@@ -207,10 +207,10 @@ class StoppingSource(SeamSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         return StoppingReader(self, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+    def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
         return StoppingWriter(self, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802
         return StoppingStreamWriter(self, schema)
 
 

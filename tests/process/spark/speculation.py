@@ -22,7 +22,7 @@ from tests.process.spark.driver import SeamSource
 from spanmq_spark.options import read_options
 from spanmq_spark.programs import java_home, python
 from spanmq_spark.session import java_options, session
-from spanmq_spark.writer import StreamWriter, Writer, Written
+from spanmq_spark.writer import QueueStreamWriter, QueueWriter, Written
 
 WRITES: Final = ("batch", "stream")
 # Where the first attempt waits: when it has written nothing, or when all its rows lie in the log.
@@ -71,7 +71,7 @@ class Slow:
         return written
 
 
-class SlowWriter(Writer):
+class SlowWriter(QueueWriter):
     def __init__(self, source: SlowSource, schema: StructType) -> None:
         super().__init__(read_options(source.plain), schema)
         self._slow = source.slow
@@ -84,7 +84,7 @@ class SlowWriter(Writer):
         (self._slow.folder / PUBLISHED).touch()
 
 
-class SlowStreamWriter(StreamWriter):
+class SlowStreamWriter(QueueStreamWriter):
     def __init__(self, source: SlowSource, schema: StructType) -> None:
         super().__init__(read_options(source.plain), schema)
         self._slow = source.slow
@@ -109,10 +109,10 @@ class SlowSource(SeamSource):
     def slow(self) -> Slow:
         return Slow(self.options["seam"], Path(self.options["folder"]))
 
-    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+    def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
         return SlowWriter(self, schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:  # noqa: N802
         return SlowStreamWriter(self, schema)
 
 

@@ -18,7 +18,7 @@ from spanmq_spark.jobs.iceberg import IcebergFormat
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.manifests.store import Manifest
-from spanmq_spark.jobs.parquet import Written
+from spanmq_spark.jobs.parquet import LakeFile
 
 pytest.importorskip("pyiceberg")
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
@@ -31,7 +31,9 @@ def commit(table: IcebergFormat, number: int) -> None:
     row = {"queue": "orders", "message_id": number, "attempt": 1, "body": "1", "archived_at": AT}
     batch = pyarrow.RecordBatch.from_pylist([row], schema=TABLES["archive"].schema)
     found = table.append("orders", manifest.token, iter([batch]))
-    files = [Written(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
+    files = [
+        LakeFile(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()
+    ]
     table.commit(manifest, files)
 
 

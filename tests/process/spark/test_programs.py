@@ -20,8 +20,8 @@ from tests.spark.real_session import failure, run
 
 from spanmq.errors import ExtraNotInstalledError
 from spanmq_spark import programs
-from spanmq_spark.connect_first import SOCKET
 from spanmq_spark.programs import python
+from spanmq_spark.python_worker import CONNECT, SOCKET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def test_daemon_says_nothing_of_a_task_that_ended_before_python_has_flushed(
 ) -> None:
     # Spark lets the module be named for tasks only.
     asked = (
-        [sys.executable, "-m", "spanmq_spark.daemon", "pyspark.worker"]
+        [sys.executable, "-m", "spanmq_spark.python_worker", "pyspark.worker"]
         if whose == "a task's"
         else [python(), "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"]
     )
@@ -90,6 +90,9 @@ def test_process_of_a_stream_is_connected_before_pyspark_is_imported(
 ) -> None:
     (tmp_path / "slow" / "pyspark").mkdir(parents=True)
     (tmp_path / "slow" / "pyspark" / "__init__.py").write_text(SLOW)
+    (tmp_path / "slow" / "pyspark" / "worker_util.py").write_text(
+        f"file, connected = {CONNECT}(place, secret)"
+    )
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     environment = {"PYTHONPATH": str(tmp_path / "slow"), "GATE": str(gate), SOCKET: f"{short}/socket"}
@@ -110,6 +113,42 @@ def test_process_of_a_stream_is_connected_before_pyspark_is_imported(
                 assert number_from(jvm) == process.pid
             # The end of the connection is the end of the work.
             process.communicate(timeout=SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("pyspark.source", {"source.py": "print('as it is')"}),
+        (
+            "pyspark.source",
+            {"source.py": "print('as it is')", "worker_util.py": "def connect_otherwise(): pass"},
+        ),
+        ("pyspark.daemon", {"daemon.py": "if __name__ == '__main__': print('as it is')"}),
+        (
+            "pyspark.daemon",
+            {"daemon.py": "def manager(): fork()\nif __name__ == '__main__': print('as it is')"},
+        ),
+    ],
+)
+def test_part_that_pyspark_does_not_have_is_not_replaced(
+    tmp_path: Path, no_spark_home: None, module: str, text: dict[str, str]
+) -> None:
+    package = tmp_path / "pyspark"
+    package.mkdir()
+    for name, code in {"__init__.py": "", **text}.items():
+        (package / name).write_text(code)
+    environment = {"PYTHONPATH": str(tmp_path)}
+    if module == "pyspark.source":
+        # Nothing listens there.
+        environment[SOCKET] = str(tmp_path / "socket")
+    done = subprocess.run(
+        [python(), "-m", module],
+        stdout=subprocess.PIPE,
+        check=True,
+        env=os.environ | environment,
+        timeout=SECONDS,
+    )
+    assert done.stdout == b"as it is\n"
 
 
 def test_spark_starts_the_process_of_a_stream_so(spark: SparkSession, tmp_path: Path) -> None:
@@ -134,7 +173,7 @@ def test_spark_starts_the_process_of_a_stream_so(spark: SparkSession, tmp_path: 
 
     spark.dataSource.register(Source)
     text = failure(lambda: run(spark.readStream.format("told").load(), tmp_path))
-    assert "-m spanmq_spark.connect_first pyspark.sql.streaming.python_streaming_source_runner" in text
+    assert "-m spanmq_spark.python_worker pyspark.sql.streaming.python_streaming_source_runner" in text
 
 
 def test_executors_take_pyspark_as_it_is_installed_not_out_of_a_zip(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from spanmq_spark.jobs.export import export
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.migrate import SparkFormat, migrate
 from spanmq_spark.jobs.parquet import read
-from spanmq_spark.jobs.restored import restored
+from spanmq_spark.jobs.repairs import restored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

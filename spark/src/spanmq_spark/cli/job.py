@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Master = Annotated[str | None, typer.Option(help="Spark's master, such as local[4]. Without it local[*].")]
 
 
-class Job:
+class JobContext:
     """The context of a running job: a session, which starts when it is first used, and what shows its progress."""
 
     def __init__(self, start: "Callable[[], SparkSession]", told: Callable[[int], None]) -> None:
@@ -31,7 +31,7 @@ class Job:
 
 
 @contextmanager
-def running(master: str | None, what: str) -> Iterator[Job]:
+def running(master: str | None, what: str) -> Iterator[JobContext]:
     """Yield what runs a job; errors of Spark are raised with one message."""
     from spanmq_spark.cause import clear_errors
     from spanmq_spark.session import opened, require, told_of_tasks
@@ -55,4 +55,4 @@ def running(master: str | None, what: str) -> Iterator[Job]:
                 stack.enter_context(told_of_tasks(spark, told_tasks))
             return spark
 
-        yield Job(start, told)
+        yield JobContext(start, told)

@@ -79,20 +79,20 @@ def export(
             **fields(report),
         )
 
-    with running(master, f"exporting {queue}") as job, address(dsn) as found:
+    with running(master, f"exporting {queue}") as job, address(dsn) as database:
         from spanmq_spark.jobs import export as jobs
 
         if not follow:
             say_done(
                 jobs.export(
-                    lambda: job.spark, found, queue, to, table=table, format=lake_format, dry_run=dry_run
+                    lambda: job.spark, database, queue, to, table=table, format=lake_format, dry_run=dry_run
                 )
             )
             return
         with Stop() as stop:
             jobs.follow(
                 lambda: job.spark,
-                found,
+                database,
                 queue,
                 to,
                 table=table,
@@ -124,8 +124,8 @@ def compact(
     require()
     from spanmq_spark.jobs.compact import compact as run
 
-    with address(dsn) as found, awaited(f"compacting {queue}"):
-        report = run(found, queue, lake, table=table, size=size << 20)
+    with address(dsn) as database, awaited(f"compacting {queue}"):
+        report = run(database, queue, lake, table=table, size=size << 20)
     Output(as_json=as_json).done(
         f"replaced {report.replaced:,} files of queue {queue} by {report.written:,}, {report.seconds:.1f} s",
         **fields(report),
@@ -151,12 +151,12 @@ def orphans(
     from spanmq_spark.session import require
 
     require()
-    from spanmq_spark.jobs.orphans import orphans as run
+    from spanmq_spark.jobs.repairs import orphans as run
 
     if delete:
         confirm(f"Delete the files in {lake} that the catalogue does not know?", yes=yes)
-    with address(dsn) as found, awaited(f"listing files of {queue}"):
-        report = run(found, queue, lake, delete=delete)
+    with address(dsn) as database, awaited(f"listing files of {queue}"):
+        report = run(database, queue, lake, delete=delete)
     output = Output(as_json=as_json)
     verb = "deleted" if delete else "found"
     sentence = f"{verb} {len(report.names):,} files of queue {queue} that the catalogue does not know"
@@ -182,10 +182,10 @@ def moved(
     if lake is None and checkpoint is None:
         raise typer.BadParameter("pass --lake, --checkpoint or both")
     require()
-    from spanmq_spark.jobs.moved import moved as run
+    from spanmq_spark.jobs.repairs import moved as run
 
-    with address(dsn) as found:
-        report = run(found, queue, lake=lake, checkpoint=checkpoint)
+    with address(dsn) as database:
+        report = run(database, queue, lake=lake, checkpoint=checkpoint)
     Output(as_json=as_json).done(
         f"{len(report.tables)} tables of the lake and {report.offsets:,} offsets of the checkpoint now name "
         "this database",
@@ -219,14 +219,14 @@ def restored(
     if into_table and (checkpoint is None or lake is not None):
         raise typer.BadParameter("--into-table requires --checkpoint")
     require()
-    from spanmq_spark.jobs.restored import restored as run
-    from spanmq_spark.jobs.restored import restored_table
+    from spanmq_spark.jobs.repairs import restored as run
+    from spanmq_spark.jobs.repairs import restored_table
 
-    with address(dsn) as found, awaited(f"comparing {queue}"):
+    with address(dsn) as database, awaited(f"comparing {queue}"):
         if into_table and checkpoint is not None:
-            report = restored_table(found, queue, checkpoint, dry_run=dry_run)
+            report = restored_table(database, queue, checkpoint, dry_run=dry_run)
         else:
-            report = run(found, queue, lake=lake, checkpoint=checkpoint, dry_run=dry_run)
+            report = run(database, queue, lake=lake, checkpoint=checkpoint, dry_run=dry_run)
     if report.tables and not as_json:
         Output(as_json=False).records(report.tables)
     sentence = (
@@ -291,13 +291,13 @@ def backfill(
     # Every other command seals with these; sent as they are, bodies would be there for all to read.
     if key_file is None and os.environ.get(KEYS_VARIABLE) and not is_replay:
         raise EncryptionError(f"Spark reads keys from a file: pass --key-file, or unset {KEYS_VARIABLE}")
-    with running(master, f"filling {queue}") as job, address(dsn) as found:
+    with running(master, f"filling {queue}") as job, address(dsn) as database:
         from spanmq_spark.jobs.archived import Archived
         from spanmq_spark.jobs.backfill import backfill as run
 
         report = run(
             job.spark,
-            found,
+            database,
             queue,
             source or Archived(of or queue, from_lake, since, until, where),
             job_id=job_id,
@@ -355,10 +355,10 @@ def migrate(
     from spanmq_spark.jobs.migrate import migrate as run
 
     target = _target(to, setting or [], select or [])
-    with running(master, f"migrating {queue}") as job, address(dsn) as found:
+    with running(master, f"migrating {queue}") as job, address(dsn) as database:
         report = run(
             job.spark,
-            found,
+            database,
             queue,
             target,
             checkpoint,
@@ -405,12 +405,12 @@ def dead_letters(
         raise typer.BadParameter("--redrive and --discard can't be used together")
     if discard and not dry_run:
         confirm(f"Delete dead letters of {queue} for good?", yes=yes)
-    with running(master, f"dead letters of {queue}") as job, address(dsn) as found:
+    with running(master, f"dead letters of {queue}") as job, address(dsn) as database:
         from spanmq_spark.jobs.dead_letters import dead_letters as run
 
         report = run(
             job.spark,
-            found,
+            database,
             queue,
             act="redrive" if redrive else "discard" if discard else None,
             causes=cause or (),
@@ -436,11 +436,11 @@ def dead_letters(
 def _target(to: str, settings: list[str], columns: list[str]) -> "SparkFormat | Send":
     from spanmq_spark.jobs.migrate import SparkFormat
 
-    wrong = [each for each in settings if "=" not in each]
+    wrong = [setting for setting in settings if "=" not in setting]
     if wrong:
         raise typer.BadParameter(f"{wrong[0]!r} is not of the form NAME=VALUE", param_hint="--setting")
     if ":" not in to:
-        pairs = (each.partition("=") for each in settings)
+        pairs = (setting.partition("=") for setting in settings)
         return SparkFormat(
             name=to, settings={name: value for name, _, value in pairs}, columns=tuple(columns)
         )

@@ -49,22 +49,26 @@ def _committed(checkpoint: Path, receivers: "list[Receiver]", named: str) -> tup
     another receiver's: with it, messages would be settled that no sink has written.
     """
     try:
-        commits = [int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit()]
+        commits = [int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit()]
         lines = (checkpoint / "offsets" / str(max(commits))).read_text("utf-8").splitlines()
         sources = [json.loads(line) for line in lines[2:] if line != "-"]
         # A source of several queues has an offset of each.
-        offsets = [each for source in sources for each in source.get("queues", {"": source}).values()]
-        done = {each["receiver"]: (int(each["lease"]), each["token"]) for each in offsets if "lease" in each}
-        queues = sorted({each["queue"] for each in offsets})
+        offsets = [offset for source in sources for offset in source.get("queues", {"": source}).values()]
+        done = {
+            offset["receiver"]: (int(offset["lease"]), offset["token"])
+            for offset in offsets
+            if "lease" in offset
+        }
+        queues = sorted({offset["queue"] for offset in offsets})
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise PipelineError(
             f"{checkpoint} is not the checkpoint of a stream from a queue",
             hint="Pass the stream's checkpointLocation.",
         ) from error
     ids = [
-        each.receiver_id
-        for each in receivers
-        if each.receiver_id == named or (each.label == named and each.state != "released")
+        candidate.receiver_id
+        for candidate in receivers
+        if candidate.receiver_id == named or (candidate.label == named and candidate.state != "released")
     ]
     if ids and ids[0] not in done:
         raise PipelineError(

@@ -53,7 +53,7 @@ class Archived:
 
     def messages(self, spark: SparkSession, dsn: str) -> DataFrame:
         """Return what is sent again: `body` and `headers` as JSON, `message_id` and `group` to order it by."""
-        frame = self._frame(spark, dsn, [each.name for each in TABLES["archive"].columns])
+        frame = self._frame(spark, dsn, [column.name for column in TABLES["archive"].columns])
         for sign, time in ((">=", self.since), ("<", self.until)):
             if time is not None:
                 micros = (time - _EPOCH) // timedelta(microseconds=1)
@@ -109,7 +109,9 @@ def lake_frame(
 ) -> DataFrame:
     """Return columns of these files, of the rows that meet Arrow's `condition`, but for those at `deleted` places."""
     deleted = dict(deleted)
-    kinds = {each.name: each.kind.simpleString() for each in TABLES[table].columns if each.name in columns}
+    kinds = {
+        column.name: column.kind.simpleString() for column in TABLES[table].columns if column.name in columns
+    }
     own = [name for name in kinds if name != PARTITIONS[0]]
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -118,12 +120,12 @@ def lake_frame(
                 queue = _queue_of(names[number])
                 for rows in parquet.read(lake, [names[number]], own, condition, deleted):
                     # A file does not have the queue, which is the name of its folder.
-                    found = {PARTITIONS[0]: pyarrow.repeat(queue, rows.num_rows)}
-                    found |= dict(zip(own, rows.columns, strict=True))
-                    yield pyarrow.record_batch([found[name] for name in kinds], names=list(kinds))
+                    arrays = {PARTITIONS[0]: pyarrow.repeat(queue, rows.num_rows)}
+                    arrays |= dict(zip(own, rows.columns, strict=True))
+                    yield pyarrow.record_batch([arrays[name] for name in kinds], names=list(kinds))
 
     numbers = spark.range(0, len(names), 1, min(len(names), TASKS_MAX)).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, ", ".join(f"`{each}` {kind}" for each, kind in kinds.items()))
+    return numbers.mapInArrow(read, ", ".join(f"`{name}` {kind}" for name, kind in kinds.items()))
 
 
 def _queue_of(name: str) -> str:
@@ -136,8 +138,8 @@ def _sent_again(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Reco
     """Write into the headers which message each was, and when it was sent."""
     for batch in batches:
         names = ("queue", "message_id", "enqueued_at", "headers")
-        given = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-        headers = [_headers(*each) for each in given]
+        messages = zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+        headers = [_headers(*message) for message in messages]
         yield pyarrow.record_batch(
             [
                 batch.column("message_id"),

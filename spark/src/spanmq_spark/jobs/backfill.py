@@ -44,7 +44,9 @@ class BackfillReport:
 
 @recorded(
     "backfill",
-    lambda given: str(given["source"]) if isinstance(given["source"], str | Archived) else "a frame",
+    lambda arguments: (
+        str(arguments["source"]) if isinstance(arguments["source"], str | Archived) else "a frame"
+    ),
 )
 def backfill(
     spark: SparkSession,
@@ -99,7 +101,7 @@ def backfill(
             messages = _messages(spark, source.messages(spark, dsn), format, *columns).drop("group")
         else:
             messages = _messages(spark, source, format, body, headers, group, order)
-        found = sent_before if sent_before is not None else messages.count()
+        count = sent_before if sent_before is not None else messages.count()
         if not dry_run and sent_before is None:
             writer = messages.write.format("spanmq").option("dsn", dsn).option("queue", queue)
             if rate is not None:
@@ -111,8 +113,8 @@ def backfill(
     return BackfillReport(
         queue=queue,
         job_id=job_id,
-        found=found,
-        sent=0 if dry_run or sent_before is not None else found,
+        found=count,
+        sent=0 if dry_run or sent_before is not None else count,
         seconds=time.monotonic() - began,
         is_dry_run=dry_run,
         oldest_at=oldest_at,

@@ -26,7 +26,7 @@ def restore_checkpoint(dsn: str, checkpoint: Path, queue: str, *, is_dry_run: bo
     if not sources:
         raise PipelineError(f"{checkpoint} is not the checkpoint of a stream over queue {queue}", queue=queue)
     return max(
-        _restore_source(dsn, checkpoint, queue, each, is_dry_run=is_dry_run) for each in range(sources)
+        _restore_source(dsn, checkpoint, queue, source, is_dry_run=is_dry_run) for source in range(sources)
     )
 
 
@@ -39,10 +39,10 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
     offsets = [(n, offset) for n in _numbers(checkpoint, "commits") for offset in offsets_in(n)]
     newest, current = offsets[-1]
     with rows.connected(dsn) as server:
-        receivers = {each.receiver_id: each.label for each in server.admin.receivers.list(queue)}
+        receivers = {receiver.receiver_id: receiver.label for receiver in server.admin.receivers.list(queue)}
         tokens = [token for _, offset in offsets for token in _tokens(offset)]
         known = server.admin.run(calls.known_positions(queue, tokens))
-    found = [
+    known_offsets = [
         (n, offset)
         for n, offset in offsets
         if known.issuperset(_tokens(offset)) and offset.get("receiver", "") in {*receivers, ""}
@@ -50,10 +50,10 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
     after = {token for offset in offsets_in(newest + 1) for token in _tokens(offset)}
     with rows.connected(dsn) as server:
         is_whole = after <= server.admin.run(calls.known_positions(queue, list(after)))
-    if found and found[-1][0] == newest and is_whole:
+    if known_offsets and known_offsets[-1][0] == newest and is_whole:
         return 0
-    if found:
-        last, offset = found[-1]
+    if known_offsets:
+        last, offset = known_offsets[-1]
     elif "receiver" in current:
         last, offset = -1, current
     else:
@@ -63,7 +63,7 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
             queue=queue,
         )
     if not is_dry_run:
-        if not found:
+        if not known_offsets:
             offset = _opened(dsn, queue, current, receivers)
         # All of them: the repair of a sink may set the stream back to any.
         for number in range(last + 1, newest + 2):
@@ -120,7 +120,7 @@ def restore_sink(checkpoint: Path, target: str, published: list[int], *, is_dry_
     if not is_dry_run:
         # Killed between two of them, another run finds what is left.
         for log, last in (("commits", newest), ("offsets", newest + 1)):
-            for number in (each for each in reversed(_numbers(checkpoint, log)) if each > last):
+            for number in (n for n in reversed(_numbers(checkpoint, log)) if n > last):
                 for name in (str(number), f".{number}.crc"):
                     (checkpoint / log / name).unlink(missing_ok=True)
     return missing
@@ -132,9 +132,9 @@ def _numbers(checkpoint: Path, log: str) -> list[int]:
 
 def offsets_of(checkpoint: Path, number: int, queue: str) -> list[Offset]:
     """Return the offsets of a queue, or its archive, in a batch of the stream: one of each source over it."""
-    found: list[Offset] = []
-    _change(checkpoint, number, queue, found.append)
-    return found
+    offsets: list[Offset] = []
+    _change(checkpoint, number, queue, offsets.append)
+    return offsets
 
 
 def write_offset(checkpoint: Path, number: int, queue: str, source: int, offset: Offset) -> None:
@@ -191,7 +191,7 @@ def _change(checkpoint: Path, number: int, queue: str, change: Callable[[Offset]
         # A source of several queues has an offset of each.
         several = written.get("queues")
         queues = {"": written} if several is None else several
-        for name, offset in [each for each in queues.items() if _is_of(each[1], queue)]:
+        for name, offset in [item for item in queues.items() if _is_of(item[1], queue)]:
             if (new := change(offset)) is not None:
                 is_changed = True
                 queues[name] = new

@@ -90,7 +90,9 @@ class DeadLettersReport:
     changes: list[Change] = field(default_factory=list)
 
 
-@recorded("dead_letters", lambda given: given["act"], when=lambda given: given["act"] is not None)
+@recorded(
+    "dead_letters", lambda arguments: arguments["act"], when=lambda arguments: arguments["act"] is not None
+)
 def dead_letters(
     spark: SparkSession,
     dsn: str,
@@ -127,9 +129,9 @@ def dead_letters(
     if body is not None and act != "redrive":
         raise InvalidArgumentError("an expression for the body is for redriving")
     with clear_errors():
-        found = _causes(spark, dsn, queue)
+        waiting_causes = _causes(spark, dsn, queue)
         waiting = _letters(spark, dsn, queue, body).filter("redriven_at is null")
-        _check(waiting, found, causes)
+        _check(waiting, waiting_causes, causes)
         chosen, done, changes = 0, 0, list[Change]()
         if act is not None:
             selected = waiting
@@ -145,7 +147,7 @@ def dead_letters(
             elif body is not None:
                 first = selected.select("queue", "message_id", "body", "new_body")
                 changes = [Change(*row) for row in first.orderBy("queue", "message_id").take(PREVIEW)]
-    return DeadLettersReport(found, act, chosen, done, time.monotonic() - began, dry_run, changes)
+    return DeadLettersReport(waiting_causes, act, chosen, done, time.monotonic() - began, dry_run, changes)
 
 
 def _letters(spark: SparkSession, dsn: str, queue: str, body: str | None = None) -> DataFrame:
@@ -184,7 +186,7 @@ def _causes(spark: SparkSession, dsn: str, queue: str) -> list[Cause]:
         row.asDict() for row in counted.orderBy("dead_letters", ascending=False).limit(CAUSES_MAX).collect()
     ]
     experience = _experience(spark, dsn, queue) if shown else {}
-    found = []
+    causes = []
     with rows.connected(dsn) as server:
         categories = server.dead_letters.categories
         for row in shown:
@@ -192,7 +194,7 @@ def _causes(spark: SparkSession, dsn: str, queue: str) -> list[Cause]:
             error = {"error": row["error"], "error_class": row["error_class"]}
             rule = categories.classify(**error, queue=row["queue"])
             proposal, reason = propose(rule, put_back, died_again)
-            found.append(
+            causes.append(
                 Cause(
                     **row,
                     put_back=put_back,
@@ -202,7 +204,7 @@ def _causes(spark: SparkSession, dsn: str, queue: str) -> list[Cause]:
                     rule=regex_of(row["pattern"]),
                 )
             )
-    return found
+    return causes
 
 
 def _experience(spark: SparkSession, dsn: str, queue: str) -> dict[tuple[str, str], tuple[int, int]]:
@@ -235,14 +237,14 @@ def propose(rule: str, put_back: int, died_again: int) -> tuple[str | None, str 
     return ("PERMANENT" if share >= MOST else "TRANSIENT"), told
 
 
-def _check(waiting: DataFrame, found: list[Cause], causes: Sequence[str]) -> None:
+def _check(waiting: DataFrame, waiting_causes: list[Cause], causes: Sequence[str]) -> None:
     """Refuse causes that no dead letter has."""
-    known = {each.cause for each in found}
-    wanted = [each for each in causes if each not in known]
-    if wanted and len(found) == CAUSES_MAX:
+    known = {cause.cause for cause in waiting_causes}
+    unknown = [name for name in causes if name not in known]
+    if unknown and len(waiting_causes) == CAUSES_MAX:
         more = waiting.select("cause").distinct()
-        known |= {row.cause for row in more.filter(more.cause.isin(wanted)).collect()}
-    for name in wanted:
+        known |= {row.cause for row in more.filter(more.cause.isin(unknown)).collect()}
+    for name in unknown:
         if name not in known:
             hint = hint_of(name, known, "Without an act the job lists them.")
             raise InvalidArgumentError(f"no dead letter that waits has the cause {name!r}", hint=hint)
@@ -302,8 +304,8 @@ def _redrive(
 ) -> Call[int]:
     """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
 
-    def redriven(found: Rows) -> int:
-        return sum(row.get("beside") is None for row in found.records())
+    def redriven(result: Rows) -> int:
+        return sum(row.get("beside") is None for row in result.records())
 
     bodies = [body for _, body in letters]
     arguments = (

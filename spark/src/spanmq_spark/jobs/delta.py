@@ -6,8 +6,7 @@ before a kill can be asked afterwards, so none is made twice.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import unquote
@@ -36,7 +35,7 @@ class DeltaFormat(ManifestFormat):
         """Return the versions of both of the queue's applications."""
         return _committed(self._opened(), manifest)
 
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Add files to the table, which is created if need be."""
         if manifest.has_rows:
             write_draft(self.lake, manifest)
@@ -46,21 +45,18 @@ class DeltaFormat(ManifestFormat):
         """Put these files in the place of all that the table has of the queue."""
         write_draft(self.lake, manifest)
         sizes = self.lake.sizes(folder_of(self.table, manifest.queue))
-        written = [parquet.Written(name, 0, sizes[name]) for name in files]
+        written = [parquet.LakeFile(name, 0, sizes[name]) for name in files]
         self._write(manifest, written, {"partition_filters": [(PARTITIONS[0], "=", manifest.queue)]})
 
-    def _write(self, manifest: Manifest, files: Sequence[parquet.Written], options: dict[str, Any]) -> None:
+    def _write(self, manifest: Manifest, files: Sequence[parquet.LakeFile], options: dict[str, Any]) -> None:
         from deltalake import Schema
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
-        actions = [self._added(AddAction, each) for each in files]
+        actions = [self._added(AddAction, file) for file in files]
         schema = Schema.from_arrow(TABLES[self.table].schema_with_day)
         table = self._opened()
         committed = _committed(table, manifest)
-        if options:
-            # It is made anew because it lacks something.
-            manifest = replace(manifest, follows=None)
         committed.check(self.lake, manifest)
         properties = _noted(manifest, committed)
         try:
@@ -89,10 +85,6 @@ class DeltaFormat(ManifestFormat):
         actions = pyarrow.table(table.get_add_actions(flatten=True))
         pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
         return [f"{self.table}/{unquote(path)}" for path, of in pairs if queue in (None, of)]
-
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
-        """Return nothing: each row of a file counts."""
-        return {}
 
     def compact(self, queue: str, size: int) -> tuple[int, int]:
         """Make files of up to `size` bytes of a queue's small ones, by a commit of Delta's own.
@@ -143,7 +135,7 @@ class DeltaFormat(ManifestFormat):
             raise ExtraNotInstalledError("deltalake is not installed", extra="spark") from error
         return DeltaTable(self._uri) if DeltaTable.is_deltatable(self._uri) else None
 
-    def _added(self, action: Any, file: parquet.Written) -> Any:
+    def _added(self, action: Any, file: parquet.LakeFile) -> Any:
         path = file.name.removeprefix(f"{self.table}/")
         pairs = (part.split("=", 1) for part in path.split("/")[:-1])
         values = {column: unquote(value) for column, value in pairs}
@@ -155,10 +147,7 @@ class DeltaFormat(ManifestFormat):
 def _committed(table: Any, manifest: Manifest) -> Committed:
     if table is None:
         return Committed()
-    newest = int(table.transaction_version(manifest.application) or 0)
-    rows = table.transaction_version(manifest.application_of_rows)
-    # Releases before 0.2.0 noted the newest alone.
-    return Committed(newest, newest if rows is None else int(rows))
+    return Committed.noted(manifest, table.transaction_version)
 
 
 def _noted(manifest: Manifest, committed: Committed) -> Any:
@@ -166,9 +155,8 @@ def _noted(manifest: Manifest, committed: Committed) -> Any:
     from deltalake import CommitProperties
     from deltalake.transaction import Transaction
 
-    after = committed.following(manifest)
-    noted = ((manifest.application, after.newest), (manifest.application_of_rows, after.rows))
-    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in noted])
+    notes = committed.notes(manifest).items()
+    return CommitProperties(app_transactions=[Transaction(name, version) for name, version in notes])
 
 
 def _statistics(metadata: Any) -> dict[str, Any]:
@@ -178,10 +166,10 @@ def _statistics(metadata: Any) -> dict[str, Any]:
     highs: dict[str, Any] = {}
     for place in range(metadata.num_columns):
         column = [group.column(place) for group in groups]
-        found = [each.statistics for each in column]
-        if not all(each is not None and each.has_min_max for each in found):
+        statistics = [chunk.statistics for chunk in column]
+        if not all(group is not None and group.has_min_max for group in statistics):
             continue
-        low, high = min(each.min for each in found), max(each.max for each in found)
+        low, high = min(group.min for group in statistics), max(group.max for group in statistics)
         name = column[0].path_in_schema
         if isinstance(low, datetime):
             # Delta's have milliseconds: rounded down, and up.

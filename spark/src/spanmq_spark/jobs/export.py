@@ -5,6 +5,7 @@ archived long after. The lake's manifest has the ids that are exported; what the
 next.
 """
 
+import inspect
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -20,19 +21,18 @@ from spanmq_spark import calls, rows
 from spanmq_spark.cause import clear_errors
 from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.ducklake import run as ducklake_run
-from spanmq_spark.jobs.export_run import Seen
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import (
+    BY_MANIFEST,
     check_compacts,
     check_format,
-    has_manifests,
     table_of,
 )
-from spanmq_spark.jobs.lake_lock import check_format_of, format_of
+from spanmq_spark.jobs.lake_lock import Seen, check_format_of
 from spanmq_spark.jobs.lake_table import LakeTable, table_named
 from spanmq_spark.jobs.manifests import run
 from spanmq_spark.jobs.manifests.store import Exported, Manifest
-from spanmq_spark.jobs.parquet import REPORT, Written
+from spanmq_spark.jobs.parquet import REPORT, LakeFile
 from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, union, within
 from spanmq_spark.jobs.recorded import recorded
 from spanmq_spark.jobs.table_format import LakeFormat
@@ -49,8 +49,8 @@ COMPARE_SECONDS: Final = 86_400.0
 # A session, or what returns one: it is called when there are rows to export.
 Session = SparkSession | Callable[[], SparkSession]
 # The only run on a queue's table of a lake, and what is known of it.
-ExportRun = run.Run | ducklake_run.Run
-Known = Exported | ducklake_run.State
+ExportRun = run.ManifestRun | ducklake_run.CatalogueRun
+Known = Exported | ducklake_run.CatalogueState
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,6 @@ class _Export:
     lake: Lake
     format: str
     source: str
-    since: str
     has_crc: bool
 
     @property
@@ -109,7 +108,7 @@ class _Export:
         return table_of(self.format, self.options.dsn, self.lake, self.table.name)
 
 
-@recorded("export", lambda given: given["to"])
+@recorded("export", lambda arguments: arguments["to"])
 def export(
     spark: Session,
     dsn: str,
@@ -130,19 +129,6 @@ def export(
     left and goes on. Raises PipelineError where the folder is in use, another export into it is under way, or what was
     written is not what the database holds, InvalidArgumentError for an unknown table or format, and QueueNotFoundError.
     """
-    return _export(spark, dsn, queue, to, table, format, dry_run=dry_run)
-
-
-def _export(
-    spark: Session,
-    dsn: str,
-    queue: str,
-    to: str | Path,
-    table: str,
-    format: str,  # noqa: A002 - Spark's word
-    *,
-    dry_run: bool = False,
-) -> ExportReport:
     began = time.monotonic()
     check_format(format)
     of_table, lake = table_named(table), lake_at(to)
@@ -153,14 +139,15 @@ def _export(
         since = rows.open_since(server, queue) if table == "archive" else ""
         has_crc = rows.has_crc(server)
     options = Options(dsn=dsn, queue=queue, table=table)
-    this = _Export(spark, options, of_table, extent, lake, format, source, since, has_crc)
-    runs = run if has_manifests(format) else ducklake_run
-    _check(this)
+    this = _Export(spark, options, of_table, extent, lake, format, source, has_crc)
+    runs = run if format in BY_MANIFEST else ducklake_run
+    check_format_of(lake, table, format)
     with clear_errors():
         if dry_run:
             before = runs.look(dsn, lake, queue, table)
-            ranges = _ranges(this, before)
-            count, files, checksum = (_frame(this, ranges).count() if ranges else 0), 0, 0
+            files = checksum = 0
+            with rows.connected(dsn) as server:
+                count = sum(rows.count(server, ids) for ids in _possible_ranges(this, before))
         else:
             with runs.run_on(dsn, lake, queue, table) as began_run:
                 before = began_run.exported
@@ -183,7 +170,7 @@ def _export(
     )
 
 
-@recorded("export", lambda given: given["to"])
+@recorded("export", lambda arguments: arguments["to"])
 def follow(
     spark: Session,
     dsn: str,
@@ -210,10 +197,12 @@ def follow(
         raise InvalidArgumentError(f"compact_every must be more than 0 seconds, got {compact_every:g}")
     if compact_every is not None:
         check_compacts(format)
+    # Without its decorator: all exports are one run in the records.
+    export_once: Callable[..., ExportReport] = inspect.unwrap(export)
     compacted_at = time.monotonic()
     exports = exported = 0
     while True:
-        report = _export(spark, dsn, queue, to, table, format)
+        report = export_once(spark, dsn, queue, to, table=table, format=format)
         if report.exported:
             exports, exported = exports + 1, exported + report.exported
             progress(report)
@@ -223,11 +212,6 @@ def follow(
             compacted_at = time.monotonic()
         if wait(every):
             return FollowReport(report.queue, table, str(to), exports, exported)
-
-
-def _check(this: _Export) -> None:
-    """Refuse a lake that has another format."""
-    check_format_of(this.lake, this.table.name, this.format, format_of(this.lake, this.table.name))
 
 
 def _is_whole(before: Known) -> bool:
@@ -246,7 +230,7 @@ def _ranges(this: _Export, before: Known) -> list[rows.Range]:
     ranges = _possible_ranges(this, before)
     with rows.connected(this.options.dsn) as server:
         # New rows are rather at the end.
-        return ranges if any(rows.has_any(server, each) for each in reversed(ranges)) else []
+        return ranges if any(rows.has_any(server, ids) for ids in reversed(ranges)) else []
 
 
 def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
@@ -273,34 +257,29 @@ def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
 
 def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "") -> list[rows.Range]:
     """Return the ranges of ids, of those of `cuts`, that may hold rows which are not exported, and meet a condition."""
-    found = []
+    ranges = []
     for a, b in cuts:
         have = within(exported, a, b)
         if have == [(a, b)]:
             continue
         others = f"not {rows.in_ranges(have, extent.key)}" if have else ""
-        found.append(replace(extent, first=a, last=b, where=" and ".join(filter(None, (where, others)))))
-    return found
+        ranges.append(replace(extent, first=a, last=b, where=" and ".join(filter(None, (where, others)))))
+    return ranges
 
 
-def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest | None = None) -> DataFrame:
-    """Return the rows of these ranges, a task for each; with a manifest, the files that they were written to."""
+def _frame(this: _Export, ranges: list[rows.Range], manifest: Manifest) -> DataFrame:
+    """Return the files to which the rows of these ranges were written, a task for each range."""
     options, table = this.options, this.table
     into, has_crc = this.files, this.has_crc
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
             for number in batch.column("number").to_pylist():
-                if manifest is None:
-                    found = rows.read(options, table.columns, [ranges[number]], table.schema)
-                    for each in found:
-                        yield pyarrow.record_batch([each.column(table.id)], names=["id"])
-                    continue
                 prefix = f"{manifest.token}-{number:05}"
                 yield from _written(options, table, ranges[number], into, prefix, has_crc=has_crc)
 
     numbers = this.session.range(0, len(ranges), 1, max(1, len(ranges))).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, "id long" if manifest is None else f"{REPORT}, token string")
+    return numbers.mapInArrow(read, f"{REPORT}, token string")
 
 
 def _written(
@@ -323,8 +302,8 @@ def _written(
             yield batch
 
     files = list(into.append(options.queue, prefix, read(), rows.crc_of if has_crc else rows.md5_of))
-    for each in (row for file in files for row in file.to_pylist()):
-        there = there[0] + each["rows"], there[1] + int(each["checksum"])
+    for report in (row for file in files for row in file.to_pylist()):
+        there = there[0] + report["rows"], there[1] + int(report["checksum"])
     if sent != there:
         raise PipelineError(
             f"queue {options.queue}: {sent[0]} rows with checksum {sent[1]:x} were read, ids {extent.first} to"
@@ -339,20 +318,20 @@ def _written(
 def _write(this: _Export, ranges: list[rows.Range], run: ExportRun, seen: Seen) -> tuple[int, int, int]:
     """Write, verify, and commit: in this order."""
     manifest = run.begin(this.source, this.format)
-    found = _frame(this, ranges, manifest).collect()
-    files = [Written(row["name"], row["rows"], row["size"], row["nulls"]) for row in found]
+    reports = _frame(this, ranges, manifest).collect()
+    files = [LakeFile(row["name"], row["rows"], row["size"], row["nulls"]) for row in reports]
     manifest = replace(
         manifest,
-        ids=union([], [(first, last) for row in found for first, last in json.loads(row["ids"])]),
-        files=[each.name for each in files],
-        count=sum(each.rows for each in files),
-        checksum=sum(int(row["checksum"]) for row in found),
+        ids=union([], [(first, last) for row in reports for first, last in json.loads(row["ids"])]),
+        files=[file.name for file in files],
+        count=sum(file.rows for file in files),
+        checksum=sum(int(row["checksum"]) for row in reports),
     )
     if not files:
         run.drop(manifest)
         return 0, 0, 0
     verify(this, manifest)
-    run.commit(manifest, files, sorted({row["token"] for row in found}), seen)
+    run.commit(manifest, files, sorted({row["token"] for row in reports}), seen)
     return manifest.count, len(files), manifest.checksum
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -66,25 +65,17 @@ class IcebergFormat(ManifestFormat):
     def committed(self, manifest: Manifest) -> Committed:
         """Return what the table's properties have of the newest commits."""
         with self._catalog() as catalog:
-            return _committed(self._found(catalog), manifest)
+            return _committed(self._table(catalog), manifest)
 
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Add files to the table, which is created if need be."""
-        if manifest.has_rows:
-            write_draft(self.lake, manifest)
-        with self._catalog() as catalog:
-            table = self._found(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
-            transaction = self._created(catalog) if table is None else table.transaction()
+        with self._commit(manifest) as (_, transaction):
             if files:
                 # Their names have the token of this run: no table can have them already.
-                names = [self._path(each.name) for each in files]
+                names = [self._path(file.name) for file in files]
                 transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
                 transaction.add_files(names, check_duplicate_files=False)
                 _forget_snapshots(transaction)
-            transaction.set_properties(_noted(manifest, committed))
-            transaction.commit_transaction()
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
 
@@ -93,7 +84,7 @@ class IcebergFormat(ManifestFormat):
         if queue is None or self.dsn is None:
             return files_of(self.lake, queue, self.table)
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             if table is None:
                 raise PipelineError(
                     f"the catalogue has no table {self._name}",
@@ -112,58 +103,43 @@ class IcebergFormat(ManifestFormat):
         """Delete the rows by one commit."""
         from pyiceberg import expressions
 
-        write_draft(self.lake, manifest)
         column = TABLES[self.table].id
         low: Any = expressions.GreaterThanOrEqual
         high: Any = expressions.LessThanOrEqual
-        with self._catalog() as catalog:
-            table = self._found(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
-            if table is not None:
-                transaction: Any = table.transaction()
-                for a, b in ids:
-                    between = expressions.And(low(column, a), high(column, b))
-                    _delete(transaction, expressions.And(_of(manifest.queue), between))
-                transaction.set_properties(_noted(manifest, committed))
-                transaction.commit_transaction()
+        with self._commit(manifest) as (is_new, transaction):
+            for a, b in ids if not is_new else ():
+                between = expressions.And(low(column, a), high(column, b))
+                _delete(transaction, expressions.And(_of(manifest.queue), between))
         return manifest
 
     def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
         """Delete the rows of the queue, and add those of the files, by one commit."""
-        write_draft(self.lake, manifest)
-        with self._catalog() as catalog:
-            table = self._found(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, replace(manifest, follows=None))
-            transaction: Any = self._created(catalog) if table is None else table.transaction()
-            if table is not None:
+        with self._commit(manifest) as (is_new, transaction):
+            if not is_new:
                 _delete(transaction, _of(manifest.queue))
             if files:
                 transaction.add_files([self._path(name) for name in files], check_duplicate_files=False)
-            transaction.set_properties(_noted(manifest, committed))
-            transaction.commit_transaction()
 
     def reach(self) -> None:
         """Register the newest metadata that the lake has, if it lacks that of the catalogue."""
         name = (self.lake.folder, self.table)
         with self._catalog() as catalog:
             try:
-                self._found(catalog)
+                self._table(catalog)
             except (FileNotFoundError, OSError):
-                found = [
-                    each for each in self.lake.sizes(f"{self.table}/metadata") if each.endswith(METADATA)
+                versions = [
+                    path for path in self.lake.sizes(f"{self.table}/metadata") if path.endswith(METADATA)
                 ]
                 catalog.drop_table(name)
-                if found:
-                    catalog.register_table(name, self._path(max(found)))
+                if versions:
+                    catalog.register_table(name, self._path(max(versions)))
 
     def expire(self) -> None:
         """Delete files of metadata that the table has not needed for as long as its policy says."""
         from pyiceberg.table import StaticTable
 
         with self._catalog() as catalog:
-            table = self._found(catalog)
+            table = self._table(catalog)
             if table is None:
                 return
             age = int(table.properties.get(AGE, POLICY[AGE]))
@@ -175,7 +151,9 @@ class IcebergFormat(ManifestFormat):
             # A file that is as old, and was needed at any time since, was needed then.
             last = max(versions, key=lambda name: name.rpartition("/")[2])
             then = StaticTable.from_metadata(f"{self._location}/{last.removeprefix(f'{self.table}/')}")
-            needed = {last} | {self._in_lake(name) for each in (then, table) for name in _metadata_of(each)}
+            needed = {last} | {
+                self._in_lake(name) for loaded in (then, table) for name in _metadata_of(loaded)
+            }
             for name in set(old) - needed:
                 self.lake.delete(name)
 
@@ -194,6 +172,21 @@ class IcebergFormat(ManifestFormat):
     def _in_lake(self, name: str) -> str:
         return f"{self.table}{name.removeprefix(self._location)}"
 
+    @contextmanager
+    def _commit(self, manifest: Manifest) -> Iterator[tuple[bool, Any]]:
+        """Commit what a block does; yield whether the table is new, and the transaction, which then creates it."""
+        if manifest.has_rows:
+            write_draft(self.lake, manifest)
+        with self._catalog() as catalog:
+            table = self._table(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
+            transaction: Any = self._created(catalog) if table is None else table.transaction()
+            yield table is None, transaction
+            notes = committed.notes(manifest).items()
+            transaction.set_properties({name: str(version) for name, version in notes})
+            transaction.commit_transaction()
+
     def _created(self, catalog: Catalog) -> Any:
         """Begin a transaction that creates the table."""
         name = (self.lake.folder, self.table)
@@ -207,20 +200,20 @@ class IcebergFormat(ManifestFormat):
                 spec.add_identity(column)
         return transaction
 
-    def _found(self, catalog: Catalog) -> Table | None:
+    def _table(self, catalog: Catalog) -> Table | None:
         """Return the table, None without one; raises PipelineError for one that is elsewhere."""
         from pyiceberg.exceptions import NoSuchTableError
 
         try:
-            found = catalog.load_table((self.lake.folder, self.table))
+            table = catalog.load_table((self.lake.folder, self.table))
         except NoSuchTableError:
             return None
-        if found.location() != self._location:
+        if table.location() != self._location:
             raise PipelineError(
-                f"the catalogue has the table {self._name} at {found.location()}, not at {self._location}",
+                f"the catalogue has the table {self._name} at {table.location()}, not at {self._location}",
                 hint="Name the folder otherwise: its name is the table's namespace.",
             )
-        return found
+        return table
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog]:
@@ -242,15 +235,7 @@ class IcebergFormat(ManifestFormat):
 def _committed(table: Table | None, manifest: Manifest) -> Committed:
     if table is None:
         return Committed()
-    newest = int(table.properties.get(manifest.application, 0))
-    # Releases before 0.2.0 noted the newest alone.
-    return Committed(newest, int(table.properties.get(manifest.application_of_rows, newest)))
-
-
-def _noted(manifest: Manifest, committed: Committed) -> dict[str, str]:
-    """Return what a commit notes of itself."""
-    after = committed.following(manifest)
-    return {manifest.application: str(after.newest), manifest.application_of_rows: str(after.rows)}
+    return Committed.noted(manifest, table.properties.get)
 
 
 def _of(queue: str) -> Any:
@@ -273,10 +258,10 @@ def _forget_snapshots(transaction: Any) -> None:
     from pyiceberg.table.update.snapshot import ExpireSnapshots
 
     metadata = transaction.table_metadata
-    named = {each.snapshot_id for each in metadata.refs.values()}
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
     keep = int(metadata.properties.get(SNAPSHOTS, POLICY[SNAPSHOTS]))
-    by_age = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)
-    old = [each.snapshot_id for each in by_age[: -max(keep, 1)] if each.snapshot_id not in named]
+    by_age = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    old = [snapshot.snapshot_id for snapshot in by_age[: -max(keep, 1)] if snapshot.snapshot_id not in named]
     if old:
         ExpireSnapshots(transaction).by_ids(old).commit()
 
@@ -284,7 +269,7 @@ def _forget_snapshots(transaction: Any) -> None:
 def _metadata_of(table: Any) -> Iterator[str]:
     """Yield the files of a table's metadata: of this version, and of its snapshots."""
     yield table.metadata_location
-    yield from (each.statistics_path for each in table.metadata.statistics)
+    yield from (file.statistics_path for file in table.metadata.statistics)
     for snapshot in table.metadata.snapshots:
         yield snapshot.manifest_list
-        yield from (each.manifest_path for each in snapshot.manifests(table.io))
+        yield from (manifest.manifest_path for manifest in snapshot.manifests(table.io))

@@ -61,23 +61,19 @@ class FolderLake:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the names, in order, and sizes of the files in a folder and those in it."""
-        found = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
-        return {str(path.relative_to(self._path)): path.stat().st_size for path in sorted(found)}
+        paths = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
+        return {str(path.relative_to(self._path)): path.stat().st_size for path in sorted(paths)}
 
     def written_before(self, prefix: str, time: datetime) -> list[str]:
         """Return the names of the files in a folder that were last written before a time."""
         seconds = time.timestamp()
-        found = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
-        return [str(path.relative_to(self._path)) for path in found if path.stat().st_mtime < seconds]
-
-    def top(self) -> set[str]:
-        """Return the names of the files and folders at its top."""
-        return self.beside("")
+        paths = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
+        return [str(path.relative_to(self._path)) for path in paths if path.stat().st_mtime < seconds]
 
     def beside(self, folder: str) -> set[str]:
-        """Return the names of the files and folders that are in a folder itself."""
+        """Return the names of the files and folders that are in a folder itself; "" is the lake's."""
         path = self._path / folder
-        return {each.name for each in path.iterdir()} if path.exists() else set()
+        return {entry.name for entry in path.iterdir()} if path.exists() else set()
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
@@ -165,22 +161,18 @@ class StoreLake:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the names, in order, and sizes of the files in a folder and those in it."""
-        found = [each for batch in self._obstore.list(self._store, prefix) for each in batch]
-        return {each["path"]: each["size"] for each in sorted(found, key=lambda each: each["path"])}
+        files = [file for batch in self._obstore.list(self._store, prefix) for file in batch]
+        return {file["path"]: file["size"] for file in sorted(files, key=lambda file: file["path"])}
 
     def written_before(self, prefix: str, time: datetime) -> list[str]:
         """Return the names of the files in a folder that were last written before a time."""
-        found = [each for batch in self._obstore.list(self._store, prefix) for each in batch]
-        return [each["path"] for each in found if each["last_modified"] < time]
-
-    def top(self) -> set[str]:
-        """Return the names of the files and folders at its top."""
-        return self.beside("")
+        files = [file for batch in self._obstore.list(self._store, prefix) for file in batch]
+        return [file["path"] for file in files if file["last_modified"] < time]
 
     def beside(self, folder: str) -> set[str]:
-        """Return the names of the files and folders that are in a folder itself."""
-        found = self._obstore.list_with_delimiter(self._store, folder or None)
-        names = (*found["common_prefixes"], *(each["path"] for each in found["objects"]))
+        """Return the names of the files and folders that are in a folder itself; "" is the lake's."""
+        listing = self._obstore.list_with_delimiter(self._store, folder or None)
+        names = (*listing["common_prefixes"], *(file["path"] for file in listing["objects"]))
         return {name.rpartition("/")[2] for name in names}
 
     @contextlib.contextmanager

@@ -17,6 +17,7 @@ from spanmq_spark.jobs.plain import PlainFormat
 from spanmq_spark.jobs.table_format import LakeFormat, ManifestFormat
 from spanmq_spark.options import hint_of
 
+# Exports note what they did in the lake; those of the others do so in the database.
 BY_MANIFEST: Final[Mapping[str, type[ManifestFormat]]] = {
     "parquet": PlainFormat,
     "delta": DeltaFormat,
@@ -43,11 +44,6 @@ def known_table(dsn: str | None, lake: Lake, table: str) -> LakeFormat:
 def known_manifest_table(dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
     """Open a table of a lake in the format that it has, which has manifests."""
     return manifest_table(format_of(lake, table) or "parquet", dsn, lake, table)
-
-
-def has_manifests(name: str | None) -> bool:
-    """Return whether exports of a format note what they did in the lake, and not in the database."""
-    return name is None or name in BY_MANIFEST
 
 
 def check_format(name: str) -> None:

@@ -1,12 +1,14 @@
-"""Who may write into a lake: one run at a time on each queue's table, in the format that the table has."""
+"""Who may write into a lake: one run at a time on each queue's table, in its format, while all that is noted agrees."""
 
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from spanmq.client import Client
-from spanmq.errors import PipelineError
+from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark import rows
 from spanmq_spark.calls import hold_export
 from spanmq_spark.jobs.lake import Lake
@@ -18,13 +20,38 @@ WAIT_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.1
 
 
+class Consistency(Enum):
+    """Which of a lake, its database and the catalogue in it was set back to an earlier time.
+
+    manifests/state.py and ducklake/run.py have the facts that tell it.
+    """
+
+    CONSISTENT = "each has what the others have"
+    DATABASE_BACK = "the database lacks what the lake has"
+    LAKE_BACK = "the lake lacks what the database, or the catalogue, has recorded"
+    BOTH_BACK = "each lacks what the other one has"
+    CATALOGUE_BACK = "the catalogue and the database have noted different exports"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an export has compared with the lake: rows that were archived before `since`, a time as text.
+
+    All ids were compared at `compared_at` (seconds since 1970), which is now if the comparison `is_whole`.
+    """
+
+    since: str
+    compared_at: float
+    is_whole: bool
+
+
 @contextlib.contextmanager
 def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
     """Hold the lock of a queue's table in a lake for a block; yield the session that has it.
 
     Raises PipelineError for a folder that no export made, and where another has the lock.
     """
-    top = lake.top()
+    top = lake.beside("")
     if top and FOLDER not in top:
         raise PipelineError(
             f"the folder {lake.uri} is in use: it has files that no export made", hint="Name an empty one."
@@ -38,9 +65,9 @@ def alone(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Client]:
         yield server
 
 
-def check_format_of(lake: Lake, table: str, format: str, known: str | None) -> None:  # noqa: A002
-    """Raise PipelineError for a format that is not the one of a table."""
-    if known not in (format, None):
+def check_format_of(lake: Lake, table: str, format: str) -> None:  # noqa: A002 - Spark's word
+    """Raise PipelineError for a table that has another format."""
+    if (known := format_of(lake, table)) not in (format, None):
         raise PipelineError(
             f"the folder {lake.uri} is in use: its table {table} is of format {known}, not {format}",
             hint="Use another folder, or its format.",
@@ -53,16 +80,29 @@ def format_of(lake: Lake, table: str) -> str | None:
     return None if data is None else data.decode()
 
 
-def note_format(lake: Lake, table: str, name: str) -> str:
-    """Set the format of a table unless it has one; return its format."""
-    if (known := format_of(lake, table)) is None:
-        try:
-            lake.create(f"{FOLDER}/{table}/format", name.encode())
-        except FileExistsError:
-            known = format_of(lake, table)
-    return known or name
+def note_format(lake: Lake, table: str, format: str) -> None:  # noqa: A002 - Spark's word
+    """Set the format of a table unless it has one; raises PipelineError for another one."""
+    if format_of(lake, table) is None:
+        with contextlib.suppress(FileExistsError):
+            lake.create(f"{FOLDER}/{table}/format", format.encode())
+    check_format_of(lake, table, format)
 
 
 def came_first(lake: Lake, queue: str) -> PipelineError:
     """Return the error of a run that another has overtaken."""
     return PipelineError(f"another export of queue {queue} into {lake.uri} came first", queue=queue)
+
+
+def of_another_queue(lake: Lake, queue: str) -> PipelineError:
+    """Return the error of a lake whose exports are of another queue, or of the queue in another database."""
+    return PipelineError(
+        f"{lake.uri} holds another queue of the name {queue}",
+        hint="It is of another database, or was dropped and created again: use another folder. If its"
+        " database was moved with all it has: spanmq pipeline moved.",
+        queue=queue,
+    )
+
+
+def refused(lake: Lake, queue: str, since: object, hint: str) -> PositionUnknownError:
+    """Return the error of a lake that was refused at a time, and still is."""
+    return PositionUnknownError(f"{lake.uri} has been refused since {since}", hint=hint, queue=queue)

@@ -27,7 +27,7 @@ class LakeTable:
 
         from spanmq_spark.release import arrow_schema
 
-        fields = [StructField(each.name, each.kind) for each in self.columns]
+        fields = [StructField(column.name, column.kind) for column in self.columns]
         return arrow_schema(StructType(fields))
 
     @property
@@ -37,15 +37,15 @@ class LakeTable:
 
 
 TABLES: Final = {
-    each.name: each
-    for each in (
+    table.name: table
+    for table in (
         LakeTable("archive", "message_id", "archived_at", COLUMNS["archive"]),
         # Columns of a lake never change, but a dead letter may be redriven: that column is left out.
         LakeTable(
             "dead_letters",
             "dead_letter_id",
             "dead_at",
-            tuple(each for each in COLUMNS["dead_letters"] if each.name != "redriven_at"),
+            tuple(column for column in COLUMNS["dead_letters"] if column.name != "redriven_at"),
         ),
     )
 }

@@ -96,7 +96,7 @@ def describe(target: SparkFormat | Send) -> str:
     return f"{target.__module__}:{getattr(target, '__qualname__', type(target).__name__)}"
 
 
-@recorded("migrate", lambda given: describe(given["target"]))
+@recorded("migrate", lambda arguments: describe(arguments["target"]))
 def migrate(
     spark: SparkSession,
     dsn: str,
@@ -144,7 +144,7 @@ def migrate(
             visible = server.queues.metrics(queue).visible_length
     with rows.connected(dsn) as server:
         left = server.queues.metrics(queue).length
-        dead_letters = sum(each.count for each in server.dead_letters.count(queue))
+        dead_letters = sum(counted.count for counted in server.dead_letters.count(queue))
     return MigrateReport(
         queue=queue,
         to=describe(target),

@@ -28,7 +28,7 @@ REPORT: Final = "name string, rows long, size long, checksum string, ids string,
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class LakeFile:
     """A file of a lake; `nulls` of its bodies are null."""
 
     name: str
@@ -37,8 +37,8 @@ class Written:
     nulls: int = 0
 
 
-class Writer:
-    """Writes one file, in row groups that do not depend on how small its batches are."""
+class FileWriter:
+    """Writes one file of a lake, in row groups that do not depend on how small its batches are."""
 
     def __init__(self, writer: Any, schema: pyarrow.Schema) -> None:
         self._writer = writer
@@ -52,7 +52,7 @@ class Writer:
     def opened(cls, lake: Lake, name: str, schema: pyarrow.Schema) -> Iterator[Self]:
         """Open a new file to write for a block; it is complete when that has ended without an error."""
         # The least and the greatest body help no query, and to find them takes a fifth of the time.
-        names = [each for each in schema.names if each != "body"]
+        names = [column for column in schema.names if column != "body"]
         with (
             lake.writer(name) as file,
             pyarrow.parquet.ParquetWriter(file, schema, write_statistics=names) as parquet,
@@ -90,26 +90,26 @@ def write(
     A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
     """
     attempt = uuid.uuid4().hex[:8]
-    writers: dict[str, Writer] = {}
+    writers: dict[str, FileWriter] = {}
     with ExitStack() as stack:
         for batch in batches:
             for day, part in _by_day(batch, table.at):
                 name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
                 if name not in writers:
-                    writers[name] = stack.enter_context(Writer.opened(lake, name, schema))
+                    writers[name] = stack.enter_context(FileWriter.opened(lake, name, schema))
                 days = pyarrow.repeat(day, part.num_rows)
                 writers[name].add(part.append_column(PARTITIONS[1], days).select(schema.names))
-            if sum(each.bytes for each in writers.values()) > BYTES_MAX:
-                max(writers.values(), key=lambda each: each.bytes).flush()
+            if sum(writer.bytes for writer in writers.values()) > BYTES_MAX:
+                max(writers.values(), key=lambda writer: writer.bytes).flush()
     for name in writers:
         yield pyarrow.RecordBatch.from_pylist([_read_back(lake, name, table.id, checksum)])
 
 
 def _by_day(batch: pyarrow.RecordBatch, column: str) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
     days = compute.cast(batch.column(column), pyarrow.date32())
-    found = days.unique()
-    for day in found:
-        rows = batch if len(found) == 1 else batch.filter(compute.equal(days, day))
+    unique_days = days.unique()
+    for day in unique_days:
+        rows = batch if len(unique_days) == 1 else batch.filter(compute.equal(days, day))
         yield day.as_py().isoformat(), rows
 
 

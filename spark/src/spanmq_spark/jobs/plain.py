@@ -27,7 +27,7 @@ class PlainFormat(ManifestFormat):
         written = read_manifest(self.lake, manifest.queue, self.table, manifest.number)
         return Committed() if written is None else Committed(written.commit, written.commit)
 
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Do nothing: the manifest is the commit."""
 
     def read(self, queue: str | None) -> list[str]:
@@ -43,7 +43,7 @@ class PlainFormat(ManifestFormat):
                 writer = None
                 for batch in self._others(name, ids):
                     if writer is None:
-                        writer = stack.enter_context(parquet.Writer.opened(self.lake, into, batch.schema))
+                        writer = stack.enter_context(parquet.FileWriter.opened(self.lake, into, batch.schema))
                         names.append(into)
                     writer.add(batch)
         return replace(manifest, files=names, removed=list(files))

@@ -57,7 +57,7 @@ def without(ids: Ranges, other: Ranges) -> Ranges:
 
 def has(ids: Ranges, id_: int) -> bool:
     """Return whether an id is in sorted ranges."""
-    place = bisect_right(ids, id_, key=lambda each: each[0]) - 1
+    place = bisect_right(ids, id_, key=lambda part: part[0]) - 1
     return place >= 0 and id_ <= ids[place][1]
 
 

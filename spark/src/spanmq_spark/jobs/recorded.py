@@ -20,13 +20,13 @@ NOTE_SECONDS: Final = 30.0
 # The count in a report, by the job's own name for it.
 DONE: Final = ("exported", "sent", "done")
 
-Given = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 Parameters = ParamSpec("Parameters")
 Report = TypeVar("Report")
 
 
 def recorded(
-    job: str, target: Callable[[Given], object], *, when: Callable[[Given], bool] = lambda _: True
+    job: str, target: Callable[[Arguments], object], *, when: Callable[[Arguments], bool] = lambda _: True
 ) -> Callable[[Callable[Parameters, Report]], Callable[Parameters, Report]]:
     """Record each run of a job that has parameters `dsn` and `queue`, and perhaps `dry_run`, except dry runs.
 
@@ -41,10 +41,10 @@ def recorded(
         def run(*arguments: Parameters.args, **named: Parameters.kwargs) -> Report:
             bound = signature.bind(*arguments, **named)
             bound.apply_defaults()
-            given = bound.arguments
-            if given.get("dry_run") or not when(given):
+            values = bound.arguments
+            if values.get("dry_run") or not when(values):
                 return function(*arguments, **named)
-            note = _Note(given["dsn"], job, given["queue"], str(target(given)))
+            note = _Note(values["dsn"], job, values["queue"], str(target(values)))
             try:
                 report = function(*arguments, **named)
             except BaseException as error:

@@ -66,7 +66,7 @@ class ManifestFormat(LakeFormat):
         """Return which commits of manifests of the same queue the table has."""
 
     @abstractmethod
-    def commit(self, manifest: Manifest, files: Sequence[parquet.Written]) -> None:
+    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
         """Make rows of files under the `commit` of a manifest; without files, only take that number.
 
         The table is created if need be. Raises PipelineError where another run has taken the number,
@@ -83,6 +83,3 @@ class ManifestFormat(LakeFormat):
 
     def reach(self) -> None:
         """If the lake lacks what the catalogue has of the table, have it as it was when the lake had it."""
-
-    def expire(self) -> None:
-        """Delete what only older versions of the table need, by the policy of the format."""

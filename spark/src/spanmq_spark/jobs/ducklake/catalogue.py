@@ -158,14 +158,14 @@ class Catalogue:
         self._check_table()
         columns = columns_of(self.table)
         known = {row["column_id"] for row in self._columns()}
-        added = [each["id"] for each in columns if each["id"] not in known]
+        added = [column["id"] for column in columns if column["id"] not in known]
         if added:
-            given: dict[str, Any] = {
+            values: dict[str, Any] = {
                 "columns": json.dumps(columns),
                 "added": added,
                 "partitions": list(partition_ids(self.table)),
             }
-            self._run(_statement("columns"), {**given, "table": self.table.name})
+            self._run(_statement("columns"), {**values, "table": self.table.name})
 
     def _create(self) -> None:
         schema, connection = self.name, self.server.connection
@@ -190,8 +190,8 @@ class Catalogue:
             "select number, source, position::text, n, since, compared_at from {catalogue}.spanmq_export"
             " where of_table = %(table)s::text and queue = %(queue)s::text"
         )
-        found = self._rows(query, {"table": self.table.name, "queue": queue})
-        return Noted(*found[0]) if found else None
+        records = self._rows(query, {"table": self.table.name, "queue": queue})
+        return Noted(*records[0]) if records else None
 
     def note(self, queue: str, noted: Noted, follows: str | None) -> bool:
         """Note an export, or more of it; return False if the newest is not the one that it `follows`."""
@@ -202,19 +202,19 @@ class Catalogue:
             " position = excluded.position, n = excluded.n, since = excluded.since,"
             " compared_at = excluded.compared_at where e.position = %(follows)s::uuid"
         )
-        given = {**asdict(noted), "table": self.table.name, "queue": queue, "follows": follows}
-        return bool(self._run(statement, given).rowcount)
+        values = {**asdict(noted), "table": self.table.name, "queue": queue, "follows": follows}
+        return bool(self._run(statement, values).rowcount)
 
     def add(self, files: Sequence[NewFile], message: str, ended: Sequence[int] = ()) -> None:
         """Add files to the table by one snapshot, and end those with these ids."""
-        given = {
+        values = {
             "table": self.table.name,
-            "files": json.dumps([asdict(each) for each in files]),
+            "files": json.dumps([asdict(file) for file in files]),
             "ended": list(ended),
             "partitions": list(partition_ids(self.table)),
             "message": message,
         }
-        [[n]] = self._rows(_statement("add"), given)
+        [[n]] = self._rows(_statement("add"), values)
         if n != len(files):
             raise PipelineError(f"the DuckLake in the schema {self.name} took {n} of {len(files)} files")
 
@@ -229,10 +229,10 @@ class Catalogue:
         files = self.files_named(queue)
         if files:
             self._check_inlined()
-        for each in files:
-            if each.format != "parquet":
+        for file in files:
+            if file.format != "parquet":
                 raise PipelineError(
-                    f"rows of {each.name} in {self.lake.uri} are deleted by a file of format {each.format}",
+                    f"rows of {file.name} in {self.lake.uri} are deleted by a file of format {file.format}",
                     hint="Call ducklake_rewrite_data_files in DuckDB before.",
                 )
         return files
@@ -250,7 +250,7 @@ class Catalogue:
         if not self._has(name):
             return []
         query = f"select file_id, row_id from {{catalogue}}.{name} where file_id = any (%(ids)s::bigint[])"
-        return list(self._rows(query, {"ids": [each.id for each in files]}))
+        return list(self._rows(query, {"ids": [file.id for file in files]}))
 
     def names(self) -> set[str]:
         """Return the names in the lake of all files that the catalogue knows, also of older snapshots.
@@ -281,7 +281,7 @@ class Catalogue:
 
     def _check_table(self) -> None:
         """Raise PipelineError for a table whose columns or partitions are not those of an export."""
-        columns = {each["id"]: (each["name"], each["type"]) for each in columns_of(self.table)}
+        columns = {column["id"]: (column["name"], column["type"]) for column in columns_of(self.table)}
         # A change of a column adds a row of its id.
         newest = {row["column_id"]: row for row in self._columns()}
         for id_, row in newest.items():
@@ -301,8 +301,8 @@ class Catalogue:
             + _TABLE_ID
             + ") and p.transform = 'identity' order by p.partition_key_index"
         )
-        found = tuple(id_ for (id_,) in self._rows(query, {"table": self.table.name}))
-        if newest and found != partition_ids(self.table):
+        partitions = tuple(id_ for (id_,) in self._rows(query, {"table": self.table.name}))
+        if newest and partitions != partition_ids(self.table):
             raise PipelineError(
                 f"the table {self.table.name} in the schema {self.name} is not partitioned by"
                 f" {' and '.join(PARTITIONS)}",
@@ -336,14 +336,14 @@ class Catalogue:
             "select exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n"
             " on n.oid = c.relnamespace where n.nspname = %s and c.relname = %s)"
         )
-        [found] = self.server.connection.execute(query, [self.name, relation]).fetchone()
-        return bool(found)
+        [exists] = self.server.connection.execute(query, [self.name, relation]).fetchone()
+        return bool(exists)
 
-    def _rows(self, statement: str, given: dict[str, Any] | None = None) -> list[Any]:
-        return list(self._run(statement, given).fetchall())
+    def _rows(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]:
+        return list(self._run(statement, values).fetchall())
 
-    def _run(self, statement: str, given: dict[str, Any] | None = None) -> Any:
-        return self.server.connection.execute(self._sql(statement), given)
+    def _run(self, statement: str, values: dict[str, Any] | None = None) -> Any:
+        return self.server.connection.execute(self._sql(statement), values)
 
     def _sql(self, statement: str) -> sql.Composed:
         return sql.SQL(statement).format(catalogue=sql.Identifier(self.name))
@@ -361,7 +361,7 @@ _TABLE_ID: Final = (
 def _statements(name: str) -> tuple[str, ...]:
     """Return the statements of a file."""
     text = (FOLDER / f"{name}.sql").read_text("utf-8")
-    return tuple(each for each in text.split(";\n") if each.strip())
+    return tuple(statement for statement in text.split(";\n") if statement.strip())
 
 
 def _statement(name: str) -> str:

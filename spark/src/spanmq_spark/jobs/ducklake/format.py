@@ -44,7 +44,7 @@ class DuckLakeFormat(LakeFormat):
     def read(self, queue: str | None) -> list[str]:
         """Return the files that the catalogue names; raises PipelineError without its database."""
         with rows.connected(self._dsn) as server:
-            return [each.name for each in self._catalogue(server).files(queue)]
+            return [file.name for file in self._catalogue(server).files(queue)]
 
     def deleted(self, queue: str | None) -> Mapping[str, Ranges]:
         """Return the places of the rows in each file that were deleted by DuckDB."""
@@ -52,14 +52,14 @@ class DuckLakeFormat(LakeFormat):
         with rows.connected(self._dsn) as server:
             catalogue = self._catalogue(server)
             files = catalogue.files(queue)
-            names = {each.id: each.name for each in files}
+            names = {file.id: file.name for file in files}
             for id_, place in catalogue.deleted_here(files) if files else ():
                 places[names[id_]].append(place)
         for file in files:
             if file.deletes is not None:
                 for batch in parquet.read(self.lake, [file.deletes], [PLACE]):
                     places[file.name] += batch.column(0).to_pylist()
-        return {name: union([], [(place, place) for place in found]) for name, found in places.items()}
+        return {name: union([], [(place, place) for place in numbers]) for name, numbers in places.items()}
 
     @property
     def _dsn(self) -> str:
@@ -74,7 +74,7 @@ class DuckLakeFormat(LakeFormat):
         return Catalogue(server, self.lake, TABLES[self.table])
 
 
-def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.Written) -> NewFile:
+def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.LakeFile) -> NewFile:
     """Return a written file as the catalogue shall have it, by its footer."""
     path = file.name.removeprefix(f"{table.name}/")
     day = path.split("/")[-2].removeprefix(f"{PARTITIONS[1]}=")
@@ -94,18 +94,20 @@ def _stats(
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for place in range(metadata.num_columns):
         name = metadata.schema.column(place).path
-        found = [group.column(place).statistics for group in groups]
+        statistics = [group.column(place).statistics for group in groups]
         if name in values:
             yield ColumnStats(ids[name], 0, values[name], values[name])
-        elif not all(found):
+        elif not all(statistics):
             yield ColumnStats(ids[name], body_nulls)
         else:
-            nulls = sum(each.null_count for each in found)
-            ends = [each for each in found if each.has_min_max and not isinstance(each.min, str | bytes)]
+            nulls = sum(group.null_count for group in statistics)
+            ends = [
+                group for group in statistics if group.has_min_max and not isinstance(group.min, str | bytes)
+            ]
             # A group of nulls alone has no least value.
-            is_known = ends and len(ends) == sum(each.num_values > 0 for each in found)
-            low = _text(min(each.min for each in ends)) if is_known else None
-            high = _text(max(each.max for each in ends)) if is_known else None
+            is_known = ends and len(ends) == sum(group.num_values > 0 for group in statistics)
+            low = _text(min(group.min for group in ends)) if is_known else None
+            high = _text(max(group.max for group in ends)) if is_known else None
             yield ColumnStats(ids[name], nulls, low, high)
 
 

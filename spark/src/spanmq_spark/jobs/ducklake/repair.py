@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
 
 import pyarrow
 
@@ -18,32 +17,29 @@ from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
 from spanmq_spark.jobs.ducklake.run import (
     KIND,
     PREFIX,
-    Standing,
-    State,
+    CatalogueState,
     check,
     missing_files,
     note_newest,
     read_state,
 )
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import alone, format_of
+from spanmq_spark.jobs.lake_lock import Consistency, alone, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
 from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq_spark.reader import extent_of
 
-WELL: Final = (Standing.NEW, Standing.WELL)
-
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Contents:
     """The rows of a queue's table that a lake has, and those that it lacks.
 
     `ids` are in files that are there, `missing` files are not. `lacking` ids were exported and are in neither the files
     nor the database, and `orphans` are files that no catalogue names, which may have them.
     """
 
-    state: State
+    state: CatalogueState
     missing: tuple[DataFile, ...]
     ids: Ranges
     lacking: Ranges
@@ -74,14 +70,14 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
     with opened as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        if state.standing is Standing.FOREIGN:
+        if not state.is_of_source:
             check(catalogue, state, is_dry_run=is_dry_run)
-        if state.standing in WELL:
+        if state.consistency is Consistency.CONSISTENT:
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)
             return None
-        found = _find(catalogue, state)
-        return _report(catalogue, found) if is_dry_run else _replace(catalogue, found)
+        contents = _find(catalogue, state)
+        return _report(catalogue, contents) if is_dry_run else _replace(catalogue, contents)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -92,7 +88,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        if state.noted is None or state.standing is not Standing.FOREIGN:
+        if state.noted is None or state.is_of_source:
             return False
         here = replace(state.noted, source=state.source)
         if not state.is_recorded:
@@ -113,20 +109,20 @@ def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
     return [name for name in names if name.rpartition("/")[2].startswith(PREFIX) and name not in known]
 
 
-def _accept(catalogue: Catalogue, state: State) -> None:
+def _accept(catalogue: Catalogue, state: CatalogueState) -> None:
     newest = state.number, state.position
     call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
     catalogue.server.admin.run(call)
 
 
-def _find(catalogue: Catalogue, state: State) -> _Found:
+def _find(catalogue: Catalogue, state: CatalogueState) -> _Contents:
     missing = tuple(missing_files(catalogue.lake, state.files, is_all=True))
-    there = [each.name for each in state.files if each not in missing]
+    there = [file.name for file in state.files if file not in missing]
     ids = _ids(catalogue, there)
     server = catalogue.server
     extent = extent_of(server, state.queue, state.table)
     lacking = without(state.ids, ids)
-    return _Found(
+    return _Contents(
         state=state,
         missing=missing,
         ids=ids,
@@ -144,17 +140,17 @@ def _ids(catalogue: Catalogue, names: list[str]) -> Ranges:
 
 
 def _report(
-    catalogue: Catalogue, found: _Found, folder: str = "", kept: Ranges | None = None
+    catalogue: Catalogue, contents: _Contents, folder: str = "", kept: Ranges | None = None
 ) -> RestoredTable:
-    state = found.state
+    state = contents.state
     if kept is None:
-        kept = _keep(catalogue, found, None)
-    gone = without(found.lacking, kept)
-    snapshots = {each.snapshot for each in found.missing}
+        kept = _keep(catalogue, contents, None)
+    gone = without(contents.lacking, kept)
+    snapshots = {file.snapshot for file in contents.missing}
     return RestoredTable(
         table=state.table,
         only_in_lake=size_of(kept),
-        only_in_database=found.only_in_database,
+        only_in_database=contents.only_in_database,
         exports=max(len(snapshots), abs((state.recorded or 0) - state.number)),
         kept=f"{catalogue.lake.uri}/{folder}" if folder and kept else "",
         gone=size_of(gone),
@@ -162,43 +158,43 @@ def _report(
     )
 
 
-def _replace(catalogue: Catalogue, found: _Found) -> RestoredTable:
+def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
     """End the files that are missing, and note what the others have, by one transaction."""
-    state, lake, server = found.state, catalogue.lake, catalogue.server
+    state, lake, server = contents.state, catalogue.lake, catalogue.server
     number = max(state.number, state.recorded or 0) + 1
     folder = folder_of_lost(state.table, state.queue, number)
     token = f"{PREFIX}{uuid.uuid4().hex}"
-    kept = _keep(catalogue, found, f"{folder}/{{}}/{token}.parquet")
-    write_gone(lake, folder, token, without(found.lacking, kept))
-    report = _report(catalogue, found, folder, kept)
+    kept = _keep(catalogue, contents, f"{folder}/{{}}/{token}.parquet")
+    write_gone(lake, folder, token, without(contents.lacking, kept))
+    report = _report(catalogue, contents, folder, kept)
     known = server.admin.run(calls.known_positions(state.queue, [state.position or ""]))
     with server.connection.transaction():
         catalogue.create()
-        noted = Noted(number, state.source, "", size_of(found.ids), "", 0.0)
-        note_newest(catalogue, state, noted, (found.ids, None), follows=state.position if known else None)
+        noted = Noted(number, state.source, "", size_of(contents.ids), "", 0.0)
+        note_newest(catalogue, state, noted, (contents.ids, None), follows=state.position if known else None)
         message = f"spanmq restored queue {state.queue}"
-        catalogue.add([], message, [each.id for each in found.missing])
+        catalogue.add([], message, [file.id for file in contents.missing])
     return report
 
 
-def _keep(catalogue: Catalogue, found: _Found, into: str | None) -> Ranges:
+def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges:
     """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
     kept: Ranges = []
-    writers: dict[str, parquet.Writer] = {}
+    writers: dict[str, parquet.FileWriter] = {}
     table = catalogue.table
     schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
     with ExitStack() as stack:
-        for name in found.orphans if found.lacking else ():
+        for name in contents.orphans if contents.lacking else ():
             for batch in _whole(catalogue.lake, name, schema):
-                wanted = without(found.lacking, kept)
+                lacking = without(contents.lacking, kept)
                 ids = batch.column(table.id).to_pylist()
-                part = batch.filter(pyarrow.array([has(wanted, id_) for id_ in ids], pyarrow.bool_()))
+                part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
                 kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
                 if into is None or not part.num_rows:
                     continue
                 day = into.format(name.split("/")[-2])
                 if day not in writers:
-                    writers[day] = stack.enter_context(parquet.Writer.opened(catalogue.lake, day, schema))
+                    writers[day] = stack.enter_context(parquet.FileWriter.opened(catalogue.lake, day, schema))
                 writers[day].add(part)
     return kept
 

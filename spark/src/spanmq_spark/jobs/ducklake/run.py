@@ -7,18 +7,18 @@
     which export it was; the database has noted the     and all of it goes back with the database
     same export, its ids and its position
 
-What is newest has one answer, `standing`, out of three facts: the export that the catalogue has noted, the one that the
-database has noted of the lake, and whether the newest files are there.
+What is newest has one answer, the `consistency`, out of three facts: the export that the catalogue has noted, the one
+that the database has noted of the lake, and whether the newest files are there.
 
-    catalogue  database  files     standing   what is to be done
-    none       none      -         NEW        the first export creates the catalogue
-    n          n         there     WELL       export n + 1
-    n          n         missing   BEHIND     the lake went back, or lost files: `restored`
-    n          other     -         OTHER      the catalogue went back without the database: `restored`
-    another queue's, or of another database   FOREIGN    another folder, or `moved`
+    catalogue  database  files     consistency      what is to be done
+    none       none      -         CONSISTENT       the first export creates the catalogue
+    n          n         there     CONSISTENT       export n + 1
+    n          n         missing   LAKE_BACK        the lake went back, or lost files: `restored`
+    n          other     -         CATALOGUE_BACK   the catalogue went back without the database: `restored`
+    another queue's, or of another database         not of source: another folder, or `moved`
 
-A database that goes back takes queue, archive and catalogue with it, so it is WELL again. What a task has read of a
-database before that is known by the witnesses: the transaction raises PositionUnknownError for them.
+A database that goes back takes queue, archive and catalogue with it, so they are consistent. What a task has read of
+a database before that is known by the witnesses: the transaction raises PositionUnknownError for them.
 """
 
 from __future__ import annotations
@@ -27,19 +27,26 @@ import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any, Final
 
-from spanmq.errors import PipelineError, PositionUnknownError
+from spanmq.errors import PositionUnknownError
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
 from spanmq_spark.jobs.ducklake.format import new_file
-from spanmq_spark.jobs.export_run import Seen
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import alone, came_first, check_format_of, format_of, note_format
+from spanmq_spark.jobs.lake_lock import (
+    Consistency,
+    Seen,
+    alone,
+    came_first,
+    check_format_of,
+    note_format,
+    of_another_queue,
+    refused,
+)
 from spanmq_spark.jobs.lake_table import TABLES, folder_of
 from spanmq_spark.jobs.manifests.store import Manifest
-from spanmq_spark.jobs.parquet import Written
+from spanmq_spark.jobs.parquet import LakeFile
 from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, by_block, union, within
 
 KIND: Final = "ducklake"
@@ -47,18 +54,8 @@ KIND: Final = "ducklake"
 PREFIX: Final = "spanmq-"
 
 
-class Standing(Enum):
-    """The relation of the catalogue, the database and the files; see above."""
-
-    NEW = "neither has noted an export"
-    WELL = "each has what the others have"
-    BEHIND = "the lake lacks files that its catalogue names"
-    OTHER = "the catalogue and the database have noted different exports"
-    FOREIGN = "the catalogue is of another queue or database"
-
-
 @dataclass(frozen=True, slots=True)
-class State:
+class CatalogueState:
     """The state of a queue's table.
 
     `noted` is the newest export by the catalogue, and `recorded` the number of that by the database: the same one if
@@ -69,7 +66,7 @@ class State:
     queue: str
     table: str
     source: str
-    standing: Standing
+    consistency: Consistency
     noted: Noted | None
     recorded: int | None
     is_recorded: bool
@@ -77,6 +74,11 @@ class State:
     ids: Ranges
     files: tuple[DataFile, ...]
     missing: tuple[DataFile, ...]
+
+    @property
+    def is_of_source(self) -> bool:
+        """Whether the catalogue is of this database and queue, or has no export yet."""
+        return self.noted is None or self.noted.source == self.source
 
     @property
     def number(self) -> int:
@@ -110,25 +112,25 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CatalogueRun:
     """The only run on a queue's table, through the session that has its lock."""
 
     catalogue: Catalogue
-    exported: State
+    exported: CatalogueState
 
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
         """Return what files will be written for; nothing notes them before they count."""
         queue, table = self.exported.queue, self.exported.table
-        check_format_of(self.catalogue.lake, table, format, note_format(self.catalogue.lake, table, format))
+        note_format(self.catalogue.lake, table, format)
         token = f"{PREFIX}{uuid.uuid4().hex}"
         return Manifest(self.exported.number + 1, queue, source, [], [], 0, 0, table, format, token=token)
 
     def commit(
-        self, manifest: Manifest, files: Sequence[Written], witnesses: Sequence[str], seen: Seen
+        self, manifest: Manifest, files: Sequence[LakeFile], witnesses: Sequence[str], seen: Seen
     ) -> None:
         """Add the files to the catalogue, and note the export, by one transaction."""
         before, catalogue = self.exported, self.catalogue
-        new = [new_file(catalogue.lake, catalogue.table, manifest.queue, each) for each in files]
+        new = [new_file(catalogue.lake, catalogue.table, manifest.queue, file) for file in files]
         with catalogue.server.connection.transaction():
             catalogue.create()
             blocks = sorted(by_block(manifest.ids))
@@ -164,7 +166,7 @@ class Run:
 
 def note_newest(
     catalogue: Catalogue,
-    before: State,
+    before: CatalogueState,
     noted: Noted,
     ids: tuple[Ranges, list[int] | None],
     witnesses: Sequence[str] = (),
@@ -187,17 +189,17 @@ def note_newest(
 
 
 @contextlib.contextmanager
-def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[Run]:
+def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRun]:
     """Be the only run on a queue's table for a block; raises what `check` and run.alone() raise."""
-    check_format_of(lake, table, KIND, format_of(lake, table))
+    check_format_of(lake, table, KIND)
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
         check(catalogue, state)
-        yield Run(catalogue, state)
+        yield CatalogueRun(catalogue, state)
 
 
-def look(dsn: str, lake: Lake, queue: str, table: str) -> State:
+def look(dsn: str, lake: Lake, queue: str, table: str) -> CatalogueState:
     """Return what is known of a queue's table; raises what `check` raises, and changes nothing."""
     with rows.connected(dsn) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
@@ -206,21 +208,21 @@ def look(dsn: str, lake: Lake, queue: str, table: str) -> State:
         return state
 
 
-def read_state(catalogue: Catalogue, queue: str) -> State:
+def read_state(catalogue: Catalogue, queue: str) -> CatalogueState:
     """Return what is known of a queue's table."""
     server, lake, table = catalogue.server, catalogue.lake, catalogue.table.name
     is_there = catalogue.exists()
     noted = catalogue.noted(queue) if is_there else None
-    found = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
-    _, number, token, refused_at = found or (lake.uri, None, None, None)
+    note = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
+    _, number, token, refused_at = note or (lake.uri, None, None, None)
     files = tuple(catalogue.files_named(queue)) if is_there else ()
     missing = tuple(missing_files(lake, files))
     source = rows.identity(server, queue)
-    return State(
+    return CatalogueState(
         queue=queue,
         table=table,
         source=source,
-        standing=_standing(noted, (number or 0, token), source, files, missing),
+        consistency=_consistency(noted, (number or 0, token), files, missing),
         noted=noted,
         recorded=number,
         is_recorded=_newest(noted) == (number or 0, token),
@@ -231,21 +233,17 @@ def read_state(catalogue: Catalogue, queue: str) -> State:
     )
 
 
-def _standing(
+def _consistency(
     noted: Noted | None,
     recorded: tuple[int, str | None],
-    source: str,
     files: Sequence[DataFile],
     missing: Sequence[DataFile],
-) -> Standing:
-    if noted is not None and noted.source != source:
-        return Standing.FOREIGN
+) -> Consistency:
     if _newest(noted) != recorded:
-        return Standing.OTHER
-    if noted is None:
-        return Standing.NEW
-    newest = max((each.snapshot for each in files), default=0)
-    return Standing.BEHIND if any(each.snapshot == newest for each in missing) else Standing.WELL
+        return Consistency.CATALOGUE_BACK
+    newest = max((file.snapshot for file in files), default=0)
+    is_behind = noted is not None and any(file.snapshot == newest for file in missing)
+    return Consistency.LAKE_BACK if is_behind else Consistency.CONSISTENT
 
 
 def _newest(noted: Noted | None) -> tuple[int, str | None]:
@@ -254,46 +252,34 @@ def _newest(noted: Noted | None) -> tuple[int, str | None]:
 
 def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False) -> Iterator[DataFile]:
     """Yield the files that the lake lacks: of all of them, or of those in the folders of the newest snapshot's."""
-    newest = max((each.snapshot for each in files), default=0)
-    folders = {each.name.rpartition("/")[0] for each in files if is_all or each.snapshot == newest}
+    newest = max((file.snapshot for file in files), default=0)
+    folders = {file.name.rpartition("/")[0] for file in files if is_all or file.snapshot == newest}
     names = {folder: lake.beside(folder) for folder in folders}
-    for each in files:
-        folder, _, name = each.name.rpartition("/")
+    for file in files:
+        folder, _, name = file.name.rpartition("/")
         if folder in names and name not in names[folder]:
-            yield each
+            yield file
 
 
-def check(catalogue: Catalogue, state: State, *, is_dry_run: bool = False) -> None:
+def check(catalogue: Catalogue, state: CatalogueState, *, is_dry_run: bool = False) -> None:
     """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
 
     Raises PipelineError for a lake of another queue of the same name.
     """
     lake, queue = catalogue.lake, state.queue
     hint = "spanmq pipeline restored shows what is missing, and goes on. Or use another folder."
-    if state.standing is Standing.FOREIGN:
-        raise PipelineError(
-            f"{lake.uri} holds another queue of the name {queue}",
-            hint="It is of another database, or was dropped and created again: use another folder. If its"
-            " database was moved with all it has: spanmq pipeline moved.",
-            queue=queue,
-        )
+    if not state.is_of_source:
+        raise of_another_queue(lake, queue)
     if state.refused_at is not None:
-        raise PositionUnknownError(
-            f"{lake.uri} has been refused since {state.refused_at}", hint=hint, queue=queue
-        )
-    if state.standing in (Standing.NEW, Standing.WELL):
+        raise refused(lake, queue, state.refused_at, hint)
+    if state.consistency is Consistency.CONSISTENT:
         return
     if not is_dry_run:
         catalogue.server.admin.run(calls.refuse_export(queue, lake.uri, state.table))
-    if state.standing is Standing.BEHIND:
-        raise PositionUnknownError(
-            f"{lake.uri} lacks files of queue {queue} that its catalogue names, such as {state.missing[0].name}",
-            hint=hint,
-            queue=queue,
-        )
-    raise PositionUnknownError(
+    message = (
         f"the catalogue of {lake.uri} has export {state.number} of queue {queue} as its newest, and the database has"
-        f" noted {state.recorded or 0}",
-        hint=hint,
-        queue=queue,
+        f" noted {state.recorded or 0}"
     )
+    if state.consistency is Consistency.LAKE_BACK:
+        message = f"{lake.uri} lacks files of queue {queue} that its catalogue names, such as {state.missing[0].name}"
+    raise PositionUnknownError(message, hint=hint, queue=queue)

@@ -18,11 +18,11 @@ from spanmq_spark import calls, rows
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table
-from spanmq_spark.jobs.lake_lock import format_of
+from spanmq_spark.jobs.lake_lock import Consistency, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
-from spanmq_spark.jobs.manifests.run import Run, run_on
-from spanmq_spark.jobs.manifests.state import Standing, State, accept, read_state, state_of
+from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
+from spanmq_spark.jobs.manifests.state import ManifestState, accept, read_state, state_of
 from spanmq_spark.jobs.manifests.store import (
     Committed,
     Exported,
@@ -33,7 +33,7 @@ from spanmq_spark.jobs.manifests.store import (
     taking,
     write_manifest,
 )
-from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
+from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, within, without
 from spanmq_spark.reader import extent_of
 
 
@@ -53,7 +53,7 @@ class _Lost:
     up to it. The table has used the numbers up to `taken`, and has `in_table`.
     """
 
-    state: State
+    state: ManifestState
     table: LakeTable
     last: int
     position: str | None
@@ -77,7 +77,7 @@ class _Lost:
     @property
     def is_well(self) -> bool:
         """Whether nothing is to be done."""
-        return self.state.standing is Standing.WELL and self.in_table is _Table.WHOLE
+        return self.state.consistency is Consistency.CONSISTENT and self.in_table is _Table.WHOLE
 
 
 def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -103,7 +103,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
         state = state_of(dsn, lake, run.exported)
         if state.is_empty or (run.exported.source == state.source and state.refused_at is None):
             return False
-        if state.standing is not Standing.WELL:
+        if state.consistency is not Consistency.CONSISTENT:
             raise state.error("One was restored to an earlier time, or is another: spanmq pipeline restored.")
         if run.exported.source != state.source:
             run.count(run.begin(state.source, format_of(lake, table) or "parquet"))
@@ -111,7 +111,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
         return True
 
 
-def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
+def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
     """Find what a lake has since the newest export that the database knows, and what its table has."""
     lake, exported = state.lake, state.exported
     queue, table = exported.queue, exported.table
@@ -119,11 +119,11 @@ def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
     last = exported.number
     if state.database_lacks:
         with rows.connected(dsn) as server:
-            tokens = [each.position for each in manifests]
+            tokens = [manifest.position for manifest in manifests]
             known = server.admin.run(calls.known_positions(queue, tokens))
-        last = max((each.number for each in manifests if each.position in known), default=0)
+        last = max((manifest.number for manifest in manifests if manifest.position in known), default=0)
     in_lake = known_manifest_table(dsn, lake, table)
-    with_rows = [each for each in manifests if each.has_rows]
+    with_rows = [manifest for manifest in manifests if manifest.has_rows]
     commits = Committed()
     try:
         if with_rows:
@@ -133,16 +133,16 @@ def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
         if not is_dry_run:
             raise
     committed = commits.of(with_rows)
-    shall_have = max((each.commit for each in with_rows if each.number <= last), default=0)
+    shall_have = max((manifest.commit for manifest in with_rows if manifest.number <= last), default=0)
     in_table = _Table.OTHER
     if not with_rows or committed == with_rows[-1].commit:
         in_table = _Table.WHOLE
     elif committed == shall_have:
         in_table = _Table.BACK
-    added = union([], [ids for each in manifests for ids in each.ids if each.number > last])
+    added = union([], [ids for manifest in manifests for ids in manifest.ids if manifest.number > last])
     ids = without(exported.ids, without(exported.ids, added))
     sizes = lake.sizes(folder_of(table, queue))
-    old = {name for each in manifests for name in each.files if each.number <= last}
+    old = {name for manifest in manifests for name in manifest.files if manifest.number <= last}
     named = files_of(lake, queue, table)
     live = in_lake.read(queue) if in_table is _Table.WHOLE and ids else named
     base = [name for name in named if name in old]
@@ -152,11 +152,11 @@ def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
         state=state,
         table=TABLES[table],
         last=last,
-        position=next((each.position for each in manifests if each.number == last), None),
+        position=next((manifest.position for manifest in manifests if manifest.number == last), None),
         ids=ids,
         files=[name for name in live if name not in old and name in sizes] if ids else [],
         base=base,
-        exports=sum(each.number > last and each.count > 0 for each in manifests),
+        exports=sum(manifest.number > last and manifest.count > 0 for manifest in manifests),
         taken=commits.number,
         in_table=in_table,
     )
@@ -165,7 +165,7 @@ def _find(dsn: str, state: State, *, is_dry_run: bool = False) -> _Lost:
 def _check_base(lake: Lake, manifests: list[Manifest], base: list[str], sizes: Mapping[str, int]) -> None:
     """Raise PipelineError for a table that can't be made anew out of the files of its exports."""
     missing = [name for name in base if name not in sizes]
-    if missing or any(each.lost and not each.removed for each in manifests):
+    if missing or any(manifest.lost and not manifest.removed for manifest in manifests):
         raise PipelineError(
             f"the table of {lake.uri} lacks exports, and can't be made anew: "
             + (f"its file {missing[0]} is gone" if missing else "rows of its files were removed by a repair"),
@@ -173,7 +173,7 @@ def _check_base(lake: Lake, manifests: list[Manifest], base: list[str], sizes: M
         )
 
 
-def _replace(dsn: str, lost: _Lost, run: Run) -> RestoredTable | None:
+def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
     """Return the lake to the newest export that the database knows, and keep the rest in a folder of its own."""
     lake, queue, table, exported = lost.lake, lost.exported.queue, lost.table.name, lost.exported
     source = lost.state.source
@@ -220,9 +220,7 @@ def _spans(lost: _Lost) -> Ranges:
     others = without(lost.exported.ids, lost.ids)
     spans: Ranges = []
     for first, last in lost.ids:
-        if spans and not without(
-            [(spans[-1][1] + 1, first - 1)], without([(spans[-1][1] + 1, first - 1)], others)
-        ):
+        if spans and not within(others, spans[-1][1] + 1, first - 1):
             spans[-1] = (spans[-1][0], last)
         else:
             spans.append((first, last))
@@ -232,10 +230,10 @@ def _spans(lost: _Lost) -> Ranges:
 def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
     """Write the lost rows that the database has not into files of their own; without a manifest, count them."""
     table, queue = lost.table, lost.exported.queue
-    columns = [each.name for each in table.columns if each.name != PARTITIONS[0]]
+    columns = [column.name for column in table.columns if column.name != PARTITIONS[0]]
     schema = table.schema.remove(0)
     only_in_lake = in_both = 0
-    names: dict[str, parquet.Writer] = {}
+    names: dict[str, parquet.FileWriter] = {}
     with rows.connected(dsn) as server, ExitStack() as stack:
         for name in lost.files:
             for batch in parquet.read(lost.lake, [name], columns):
@@ -244,14 +242,16 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
                 )
                 is_there = _compare(server, lost, part)
                 in_both += sum(is_there)
-                only = part.filter(pyarrow.array([not each for each in is_there], pyarrow.bool_()))
+                only = part.filter(
+                    pyarrow.array([not is_present for is_present in is_there], pyarrow.bool_())
+                )
                 only_in_lake += only.num_rows
                 if manifest is None or not only.num_rows:
                     continue
                 day = name.split("/")[-2]
                 into = f"{_folder_of_lost(manifest)}/{day}/{manifest.token}-{manifest.number:05}.parquet"
                 if into not in names:
-                    names[into] = stack.enter_context(parquet.Writer.opened(lost.lake, into, schema))
+                    names[into] = stack.enter_context(parquet.FileWriter.opened(lost.lake, into, schema))
                 names[into].add(only)
         extent = extent_of(server, queue, table.name)
         kept = without(lost.exported.ids, lost.ids)
@@ -283,15 +283,15 @@ def _gone(server: Client, extent: rows.Range, lost: _Lost) -> Ranges:
 def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[bool]:
     """Return of each row whether the database has it: its id, its time and its body."""
     table = lost.table
-    given = [part.column(name).to_pylist() for name in (table.id, table.at, "body")]
+    values = [part.column(name).to_pylist() for name in (table.id, table.at, "body")]
     if not part.num_rows:
         return []
     extent = extent_of(server, lost.exported.queue, table.name)
-    at = next(each.expression for each in table.columns if each.name == table.at)
-    there = rows.sums(server, extent, at, given[0])
+    at = next(column.expression for column in table.columns if column.name == table.at)
+    there = rows.sums(server, extent, at, values[0])
     return [
         there.get(id_) == (time, md5(body.encode()).hexdigest())
-        for id_, time, body in zip(*given, strict=True)
+        for id_, time, body in zip(*values, strict=True)
     ]
 
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from spanmq_spark import calls, rows
-from spanmq_spark.jobs.export_run import Seen
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table, manifest_table
-from spanmq_spark.jobs.lake_lock import alone, check_format_of, note_format
+from spanmq_spark.jobs.lake_lock import Seen, alone, note_format
 from spanmq_spark.jobs.lake_table import LOST, folder_of
 from spanmq_spark.jobs.manifests.state import check, read_state, record, state_of
 from spanmq_spark.jobs.manifests.store import (
@@ -29,11 +28,11 @@ from spanmq_spark.jobs.manifests.store import (
     write_exported,
     write_manifest,
 )
-from spanmq_spark.jobs.parquet import Written
+from spanmq_spark.jobs.parquet import LakeFile
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ManifestRun:
     """A run on a queue's files of a lake; `exported` is what was there before."""
 
     dsn: str
@@ -43,7 +42,7 @@ class Run:
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
         """Note that files will be written, and return the manifest that they are for."""
         before = self.exported
-        check_format_of(self.lake, before.table, format, note_format(self.lake, before.table, format))
+        note_format(self.lake, before.table, format)
         manifest = Manifest(
             *(before.number + 1, before.queue, source, [], [], 0, 0, before.table, format),
             token=uuid.uuid4().hex[:12],
@@ -56,7 +55,7 @@ class Run:
     def commit(
         self,
         manifest: Manifest,
-        files: Sequence[Written],
+        files: Sequence[LakeFile],
         witnesses: Sequence[str],
         seen: Seen,  # noqa: ARG002 - it is noted afterwards
     ) -> None:
@@ -91,7 +90,7 @@ class Run:
 
 
 @contextlib.contextmanager
-def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = False) -> Iterator[Run]:
+def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = False) -> Iterator[ManifestRun]:
     """Be the only run on a queue's files for a block. Raises PipelineError where another is under way.
 
     Raises PositionUnknownError if the database or the lake lacks what the other has, unless the run is to repair that.
@@ -105,7 +104,7 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
         exported = _settled(dsn, before)
         if not is_repair and exported != before:
             check(dsn, state_of(dsn, lake, exported))
-        yield Run(dsn, lake, exported)
+        yield ManifestRun(dsn, lake, exported)
 
 
 def look(dsn: str, lake: Lake, queue: str, table: str) -> Exported:

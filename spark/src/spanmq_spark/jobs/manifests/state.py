@@ -17,16 +17,16 @@ An export goes through these states; a run that begins finds what another one le
 
 Of plain Parquet the manifest is the commit. Retention deletes what is recorded, and nothing else.
 
-What is newest has one answer, `Standing`, out of three facts, each of which may go back to an earlier time: the lake's
-newest manifest with its position; the number and the position that the database has recorded last; and whether the
-database knows the lake's position.
+What is newest has one answer, the `consistency`, out of three facts, each of which may go back to an earlier time: the
+lake's newest manifest with its position; the number and the position that the database has recorded last; and whether
+the database knows the lake's position.
 
-    the database   the lake has   standing        what is to be done
-    knows it       the recorded   WELL            export the next one
+    the database   the lake has   consistency     what is to be done
+    knows it       the recorded   CONSISTENT      export the next one
     does not       the recorded   DATABASE_BACK   refuse; `restored` keeps the rows that only the lake has
     knows it       an older one   LAKE_BACK       refuse; `restored` exports anew, and names what is gone
     does not       an older one   BOTH_BACK       refuse; both of it
-    has another identity          is not of source   another folder, or `moved` if it is WELL otherwise
+    has another identity          not of source   another folder, or `moved` if it is CONSISTENT otherwise
 
 A lake that is refused stays so, by a file and by a mark in the database, until one of these was called. The table, or
 its catalogue, is the fourth that may go back: each commit names the one that it follows, so the next one notices it
@@ -36,13 +36,12 @@ its catalogue, is the fourth that may go back: each commit names the one that it
 import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Final
 
-from spanmq.errors import PipelineError, PositionUnknownError
+from spanmq.errors import PositionUnknownError
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import FOLDER
+from spanmq_spark.jobs.lake_lock import FOLDER, Consistency, of_another_queue, refused
 from spanmq_spark.jobs.lake_table import escaped
 from spanmq_spark.jobs.manifests.store import (
     Exported,
@@ -64,17 +63,8 @@ _HINT_OF_LAKE: Final = (
 TOKENS: Final = 100
 
 
-class Standing(Enum):
-    """How a lake and its database stand to each other; see above."""
-
-    WELL = "each has what the other one has"
-    DATABASE_BACK = "the database lacks what the lake has"
-    LAKE_BACK = "the lake lacks what the database has recorded"
-    BOTH_BACK = "each lacks what the other one has"
-
-
 @dataclass(frozen=True, slots=True)
-class State:
+class ManifestState:
     """What is known of a queue's table.
 
     `source` is the database's identity. It has recorded export `noted` of the lake under the name `noted_as`, or of the
@@ -84,7 +74,7 @@ class State:
     lake: Lake
     exported: Exported
     source: str
-    standing: Standing
+    consistency: Consistency
     noted: int
     noted_as: str
     refused_at: str | None
@@ -102,12 +92,12 @@ class State:
     @property
     def database_lacks(self) -> bool:
         """Whether the database lacks what the lake has."""
-        return self.standing in (Standing.DATABASE_BACK, Standing.BOTH_BACK)
+        return self.consistency in (Consistency.DATABASE_BACK, Consistency.BOTH_BACK)
 
     @property
     def lake_lacks(self) -> bool:
         """Whether the lake lacks what the database has recorded."""
-        return self.standing in (Standing.LAKE_BACK, Standing.BOTH_BACK)
+        return self.consistency in (Consistency.LAKE_BACK, Consistency.BOTH_BACK)
 
     def error(self, hint: str = "") -> PositionUnknownError:
         """Return what is wrong, with this hint or the one for exports."""
@@ -122,19 +112,19 @@ class State:
         return PositionUnknownError(message, hint=hint, queue=exported.queue)
 
 
-def read_state(dsn: str, lake: Lake, queue: str, table: str) -> State:
+def read_state(dsn: str, lake: Lake, queue: str, table: str) -> ManifestState:
     """Return what is known of a queue's table."""
     return state_of(dsn, lake, read_exported(lake, queue, table))
 
 
-def state_of(dsn: str, lake: Lake, exported: Exported) -> State:
+def state_of(dsn: str, lake: Lake, exported: Exported) -> ManifestState:
     """Return how what a lake has stands to its database."""
     queue, table, token = exported.queue, exported.table, exported.position
     with rows.connected(dsn) as server:
         source = rows.identity(server, queue)
         knows = not token or bool(server.admin.run(calls.known_positions(queue, [token])))
-        found = server.admin.run(calls.noted_export(queue, lake.uri, table, token))
-    noted_as, number, noted_token, refused_at = found or (lake.uri, None, None, None)
+        note = server.admin.run(calls.noted_export(queue, lake.uri, table, token))
+    noted_as, number, noted_token, refused_at = note or (lake.uri, None, None, None)
     noted = number or 0
     manifest = read_manifest(lake, queue, table, noted) if noted <= exported.number else None
     # A lake that is older than all tokens is behind by itself.
@@ -143,35 +133,26 @@ def state_of(dsn: str, lake: Lake, exported: Exported) -> State:
         manifest is not None and noted_token is not None and manifest.position != noted_token
     )
     if database_lacks:
-        standing = Standing.BOTH_BACK if lake_lacks else Standing.DATABASE_BACK
+        consistency = Consistency.BOTH_BACK if lake_lacks else Consistency.DATABASE_BACK
     else:
-        standing = Standing.LAKE_BACK if lake_lacks else Standing.WELL
+        consistency = Consistency.LAKE_BACK if lake_lacks else Consistency.CONSISTENT
     data = lake.read(_refusal(exported))
     refused = json.loads(data)["refused_at"] if data is not None else refused_at
     text = None if refused is None else str(refused)
-    return State(lake, exported, source, standing, noted, noted_as, text)
+    return ManifestState(lake, exported, source, consistency, noted, noted_as, text)
 
 
-def check(dsn: str, state: State, *, is_dry_run: bool = False) -> None:
+def check(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> None:
     """Raise PositionUnknownError, and refuse the lake from now on, unless it and the database have the same.
 
     Raises PipelineError for a lake of another queue of the same name.
     """
     lake, exported = state.lake, state.exported
     if state.refused_at is not None:
-        raise PositionUnknownError(
-            f"{lake.uri} has been refused since {state.refused_at}",
-            hint=_HINT_OF_LAKE if state.lake_lacks else _HINT,
-            queue=exported.queue,
-        )
+        raise refused(lake, exported.queue, state.refused_at, _HINT_OF_LAKE if state.lake_lacks else _HINT)
     if not state.is_of_source:
-        raise PipelineError(
-            f"{lake.uri} holds another queue of the name {exported.queue}",
-            hint="It is of another database, or was dropped and created again: use another folder. If its"
-            " database was moved with all it has: spanmq pipeline moved.",
-            queue=exported.queue,
-        )
-    if state.standing is Standing.WELL:
+        raise of_another_queue(lake, exported.queue)
+    if state.consistency is Consistency.CONSISTENT:
         return
     if not is_dry_run:
         # Retention keeps the archive from now on.
@@ -193,7 +174,9 @@ def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
     if not is_whole and exported.noted:
         numbers = range(exported.noted + 1, exported.number + 1)
         manifests = [read_manifest(exported.lake, exported.queue, exported.table, n) for n in numbers]
-        blocks = sorted({block for each in manifests if each is not None for block in changed_by(each)})
+        blocks = sorted(
+            {block for manifest in manifests if manifest is not None for block in changed_by(manifest)}
+        )
     if blocks is None or blocks:
         ids = exported.ids if blocks is None else exported.ids_in(blocks)
         newest = exported.number, exported.position or None

@@ -13,7 +13,7 @@ the commit, which has the same number and a part of the token: it tells whose co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -113,7 +113,7 @@ class Exported:
     @property
     def changed(self) -> set[int]:
         """The blocks of ids that `later` manifests change."""
-        return {block for each in self.later for block in changed_by(each)}
+        return {block for manifest in self.later for block in changed_by(manifest)}
 
     def ids_in(self, blocks: Iterable[int]) -> Ranges:
         """Return the ids that the lake has in some blocks of ids."""
@@ -178,28 +178,28 @@ def changed_by(manifest: Manifest) -> set[int]:
 
 def _blocks_now(exported: Exported, blocks: set[int]) -> dict[int, Ranges]:
     """Return the ids in some blocks: those in their files, and then what later manifests change, in their order."""
-    found: dict[int, Ranges] = {}
+    parts: dict[int, Ranges] = {}
     for block in sorted(blocks):
         data = exported.lake.read(_name_of_ids(exported, block))
-        found[block] = [] if data is None else [(first, last) for first, last in json.loads(data)]
+        parts[block] = [] if data is None else [(first, last) for first, last in json.loads(data)]
     for manifest in exported.later:
         for block, ids in by_block(manifest.lost).items():
             if block in blocks:
-                found[block] = without(found[block], ids)
+                parts[block] = without(parts[block], ids)
         for block, ids in by_block(manifest.ids).items():
             if block in blocks:
-                found[block] = union(found[block], ids)
-    return found
+                parts[block] = union(parts[block], ids)
+    return parts
 
 
 def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
     """Return all manifests of a queue, or of all queues, oldest first."""
     prefix = f"{FOLDER}/{table}/manifest"
-    found = [
+    manifests = [
         _manifest(lake, name)
         for name in lake.sizes(prefix if queue is None else f"{prefix}/{escaped(queue)}")
     ]
-    return [each for each in found if each is not None]
+    return [manifest for manifest in manifests if manifest is not None]
 
 
 def read_manifest(lake: Lake, queue: str, table: str, number: int) -> Manifest | None:
@@ -210,10 +210,10 @@ def read_manifest(lake: Lake, queue: str, table: str, number: int) -> Manifest |
 def files_of(lake: Lake, queue: str | None, table: str = "archive") -> list[str]:
     """Return the files that count, of a queue or of all."""
     files: dict[str, None] = {}
-    for each in read_manifests(lake, queue, table):
-        for name in each.removed:
+    for manifest in read_manifests(lake, queue, table):
+        for name in manifest.removed:
             files.pop(name, None)
-        files |= dict.fromkeys(each.files)
+        files |= dict.fromkeys(manifest.files)
     return list(files)
 
 
@@ -236,6 +236,14 @@ class Committed:
     newest: int = 0
     rows: int = 0
 
+    @classmethod
+    def noted(cls, manifest: Manifest, version: Callable[[str], Any]) -> Committed:
+        """Return what a table has noted of a manifest's queue, by the `version` of an application, None without one."""
+        newest = int(version(manifest.application) or 0)
+        rows = version(manifest.application_of_rows)
+        # Releases before 0.2.0 noted the newest alone.
+        return cls(newest, newest if rows is None else int(rows))
+
     @property
     def number(self) -> int:
         """The highest number that is used."""
@@ -253,7 +261,7 @@ class Committed:
         number, token = self.rows >> TOKEN_BITS, self.rows & ((1 << TOKEN_BITS) - 1)
         if token:
             return self.rows
-        return max((each.commit for each in manifests if each.number <= number), default=0)
+        return max((manifest.commit for manifest in manifests if manifest.number <= number), default=0)
 
     def check(self, lake: Lake, manifest: Manifest) -> None:
         """Raise PipelineError where another run has taken a manifest's number, or the table lacks what it follows."""
@@ -267,9 +275,10 @@ class Committed:
                 queue=manifest.queue,
             )
 
-    def following(self, manifest: Manifest) -> Committed:
-        """Return what the table has after the commit of a manifest."""
-        return Committed(manifest.commit, manifest.commit if manifest.has_rows else self.rows)
+    def notes(self, manifest: Manifest) -> dict[str, int]:
+        """Return what the commit of a manifest notes of itself: the versions of both applications."""
+        rows = manifest.commit if manifest.has_rows else self.rows
+        return {manifest.application: manifest.commit, manifest.application_of_rows: rows}
 
 
 def write_draft(lake: Lake, manifest: Manifest) -> None:
@@ -334,9 +343,9 @@ def _manifest(lake: Lake, name: str) -> Manifest | None:
     data = lake.read(name) if name.endswith(".json") else None
     if data is None:
         return None
-    given: dict[str, Any] = json.loads(data)
-    if given.pop("version") != VERSION:
+    fields: dict[str, Any] = json.loads(data)
+    if fields.pop("version") != VERSION:
         raise PipelineError(f"{name} in {lake.uri} is of another version of spanmq")
-    for each in ("ids", "lost"):
-        given[each] = [(first, last) for first, last in given[each]]
-    return Manifest(**given)
+    for key in ("ids", "lost"):
+        fields[key] = [(first, last) for first, last in fields[key]]
+    return Manifest(**fields)

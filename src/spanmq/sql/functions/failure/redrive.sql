@@ -259,7 +259,7 @@ begin
         perform spanmq_core.notify(this);
     end if;
     if not spanmq_core.is_foreseen(visible_from) then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
 end $$;
 

@@ -130,7 +130,7 @@ begin
         perform spanmq_core.write_again(this, array[spanmq_core.as_letter(message, key)]);
     end if;
     if this.bells <> 0 and not spanmq_core.is_foreseen(message.vt) then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
     return true;
 end $$;

@@ -140,7 +140,7 @@ end $$;
 create or replace function spanmq_core.beside_letter(this spanmq_core.queue, id bigint) returns bigint
 language plpgsql as $$
 begin
-    return (select (spanmq_core.beside(this, array[spanmq_core.to_revive(d)], true))[1] from spanmq_core.dead_letter d
+    return (select (spanmq_core.beside(this, array[d.msg_id], array[d.headers], true))[1] from spanmq_core.dead_letter d
             where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null);
 end $$;
 

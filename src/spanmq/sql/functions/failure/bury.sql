@@ -14,7 +14,6 @@ begin
     if ids = '{}' then
         return 0;
     end if;
-    reason := spanmq_core.bounded(reason);
     -- Where the policy wants it, the groups of dead letters wait until these are redriven or discarded. Messages
     -- without a group wait for nothing.
     insert into spanmq_core.blocked_group (queue_id, group_hash, msg_id, group_key)
@@ -32,7 +31,17 @@ begin
         from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true) m
         left join lateral (select s.group_key, s.priority from spanmq_core.unsettled s
                            where s.queue_id = this.queue_id and s.msg_id = m.msg_id offset 0) u on true
-        left join spanmq_core.stories(this.queue_id, ids) h on h.msg_id = m.msg_id
+        left join (
+            -- By blocks: looking each message up would read every failure of its block for each of its neighbours.
+            select e.id, min(f.failed_at) as first_failed_at,
+                   jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at, f.attempt) as history
+            from (select distinct id / 256 as block from unnest(bury.ids) id) b
+            join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= b.block * 256
+            and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
+            cross join lateral unnest(spanmq_core.ids_of(f)) r
+            cross join lateral generate_series(lower(r), upper(r) - 1) e (id)
+            where e.id in (select unnest(bury.ids))
+            group by e.id) h on h.id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;
     if n < cardinality(ids) then
@@ -66,10 +75,3 @@ begin
     select count(*) into folded from gone;
     return folded;
 end $$;
-
--- Texts that fit: a failure must not cost more than the message.
-create or replace function spanmq_core.bounded(reason spanmq_core.reason) returns spanmq_core.reason
-language sql immutable as $$
-    select (reason.category, left(reason.error, 10000), left(reason.error_class, 500), left(reason.traceback, 100000),
-            left(reason.worker, 500))::spanmq_core.reason
-$$;

@@ -133,7 +133,7 @@ begin
         where d.dead_letter_id = any (dead_letter_ids) and d.redriven_at is null and d.group_key is not null
           and b.queue_id = this.queue_id and b.group_hash = hashtextextended(d.group_key, 0) and b.msg_id = d.msg_id;
     if found then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
     insert into spanmq_core.dead_letter_count (queue_id, category, n)
         select this.queue_id, d.category, -count(*) from spanmq_core.dead_letter d

@@ -7,7 +7,6 @@ create or replace function spanmq_core.note_failure(
 ) returns void
 language plpgsql as $$
 begin
-    reason := spanmq_core.bounded(reason);
     insert into spanmq_core.failure (queue_id, lo, n, ids, attempt, failed_at, outcome, category, error, error_class,
                                      traceback, worker, retry_at)
         select this_queue, lower(g.ids), g.n, case when upper(g.ids) - lower(g.ids) > g.n then g.ids end, g.attempts,
@@ -22,11 +21,6 @@ end $$;
 -- The messages that failed.
 create or replace function spanmq_core.ids_of(this spanmq_core.failure) returns int8multirange
 language sql immutable as $$ select coalesce(this.ids, int8multirange(int8range(this.lo, this.lo + this.n))) $$;
-
-create or replace function spanmq_core.expand(this spanmq_core.failure) returns setof bigint
-language sql immutable rows 100 as $$
-    select generate_series(lower(r), upper(r) - 1) from unnest(spanmq_core.ids_of(this)) r
-$$;
 
 -- The failures of one message that is in the queue, in order.
 create or replace function spanmq_core.failures_of(this_queue int, id bigint) returns setof spanmq_core.failure
@@ -48,21 +42,6 @@ begin
             where f.outcome <> 'cancelled'
             order by f.failed_at desc, f.attempt desc limit 1);
 end $$;
-
--- The earlier failures of messages, for their dead letters. By blocks: looking each message up would read
--- every failure of its block for each of its neighbours.
-create or replace function spanmq_core.stories(this_queue int, ids bigint[])
-returns table (msg_id bigint, first_failed_at timestamptz, history jsonb)
-language sql stable rows 100 as $$
-    select e.id, min(f.failed_at), jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at,
-                                             f.attempt)
-    from (select distinct id / 256 as block from unnest(stories.ids) id) b
-    join spanmq_core.failure f on f.queue_id = this_queue and f.lo >= b.block * 256 and f.lo < b.block * 256 + 256
-    and f.outcome <> 'cancelled'
-    cross join lateral spanmq_core.expand(f) e (id)
-    where e.id in (select unnest(stories.ids))
-    group by e.id
-$$;
 
 -- The failures of a message, the first one first, while it is in the queue or dead (the last failure then has the
 -- outcome dead), and for a day after it was settled.

@@ -51,8 +51,8 @@ declare
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, rate);
     -- One more shows that there are more.
     most int := qty + (patch is not null and qty < 2147483647)::int;
-    found_letters spanmq_core.revived[];
-    letters spanmq_core.revived[];
+    letters record;
+    messages jsonb[];
     others bigint[];
 begin
     perform spanmq_core.check_quantity(qty);
@@ -62,81 +62,62 @@ begin
         new_messages is not null
             and (patch is not null or cardinality(new_messages) is distinct from cardinality(dead_letter_ids)),
         'new_messages must have one element for each of dead_letter_ids, and needs no patch', 'Pass one or the other.');
-    found_letters := array(
-        select spanmq_core.to_revive(d) from spanmq_core.find_dead_letters(
+    select coalesce(array_agg(d.dead_letter_id), '{}') as ids, coalesce(array_agg(d.msg_id), '{}') as msg_ids,
+           array_agg(d.message) as messages, array_agg(d.headers) as headers
+        into letters from spanmq_core.find_dead_letters(
             this.queue_id, given, null, most, 'msg_id',
-            case when dry_run then '' when patch is not null then 'for update' else 'for update skip locked' end) d);
-    perform spanmq_core.raise_if(cardinality(found_letters) > qty,
+            case when dry_run then '' when patch is not null then 'for update' else 'for update skip locked' end) d;
+    perform spanmq_core.raise_if(cardinality(letters.ids) > qty,
         format('more than %s dead letters fit: none is redriven', qty),
         'A patch is for all or none of them. Raise qty, or choose fewer.');
-    letters := found_letters;
+    messages := letters.messages;
     if patch is not null or new_messages is not null then
-        letters := spanmq_core.with_new_bodies(this, letters, patch, dead_letter_ids, new_messages);
+        messages := spanmq_core.new_bodies(this, letters.ids, letters.msg_ids, messages, patch, dead_letter_ids,
+                                           new_messages);
     end if;
-    others := spanmq_core.beside(this, letters, dry_run);
+    others := spanmq_core.beside(this, letters.msg_ids, letters.headers, dry_run);
     if not dry_run then
-        perform spanmq_core.revive(
-            this, case when others is null then letters
-                       else array(select e.letter from (select unnest(letters) as letter, unnest(others) as other) e
-                                  where e.other is null) end, visible_from, rate);
+        perform spanmq_core.revive(this, r.ids, r.messages, r.headers, visible_from, rate)
+            from (select array_agg(u.id order by u.place) as ids, array_agg(u.message order by u.place) as messages,
+                         array_agg(u.headers order by u.place) as headers
+                  from unnest(letters.ids, messages, letters.headers) with ordinality u (id, message, headers, place)
+                  where others[u.place] is null) r;
     end if;
     return query
         select l.msg_id,
-               case when others[l.ordinality] is null then
-                   spanmq_core.visible_at(visible_from, rate, l.ordinality
-                                          - count(others[l.ordinality]) over (order by l.ordinality)) end,
-               case when dry_run and patch is not null
-               and l.ordinality <= 10 then (found_letters[l.ordinality]).message end,
-               case when dry_run and patch is not null and l.ordinality <= 10 then l.message end,
-               others[l.ordinality]
-        from unnest(letters) with ordinality l order by l.ordinality;
+               case when others[l.place] is null
+               then spanmq_core.visible_at(visible_from, rate, l.place
+                                           - count(others[l.place]) over (order by l.place)) end,
+               case when dry_run and patch is not null and l.place <= 10 then l.was end,
+               case when dry_run and patch is not null and l.place <= 10 then l.message end, others[l.place]
+        from unnest(letters.msg_ids, letters.messages, messages) with ordinality l (msg_id, was, message, place)
+        order by l.place;
 end $$;
 
--- Dead letters with their new bodies: by a patch, or from new_messages, those of dead_letter_ids by their places.
-create or replace function spanmq_core.with_new_bodies(
-    this spanmq_core.queue, letters spanmq_core.revived[], patch jsonb, dead_letter_ids bigint[], new_messages jsonb[]
-) returns spanmq_core.revived[]
+-- The new bodies of dead letters, in their places: by a patch, or those of new_messages, which has them in the places
+-- of of_ids.
+create or replace function spanmq_core.new_bodies(
+    this spanmq_core.queue, dead_letter_ids bigint[], msg_ids bigint[], messages jsonb[], patch jsonb, of_ids bigint[],
+    new_messages jsonb[]
+) returns jsonb[]
 language plpgsql as $$
 declare
-    letter spanmq_core.revived;
     body jsonb;
-    edited spanmq_core.revived[] := '{}';
+    bodies jsonb[] := '{}';
 begin
     -- The place in a list does not depend on where its array begins.
-    dead_letter_ids := array(select unnest(dead_letter_ids));
+    of_ids := array(select unnest(of_ids));
     new_messages := array(select unnest(new_messages));
-    foreach letter in array letters loop
-        body := case when patch is not null then spanmq_core.patched(letter.message, patch, letter.msg_id)
-                     else coalesce(new_messages[array_position(dead_letter_ids, letter.dead_letter_id)],
-                                   letter.message) end;
-        edited := edited || spanmq_core.with_change(this, letter, body, letter.headers);
+    for i in 1 .. cardinality(msg_ids) loop
+        body := case when patch is not null then spanmq_core.patched(messages[i], patch, msg_ids[i])
+                     else coalesce(new_messages[array_position(of_ids, dead_letter_ids[i])], messages[i]) end;
+        if body is distinct from messages[i] then
+            perform spanmq_core.check_own(this, msg_ids[i]),
+                    spanmq_core.check_bodies(this, array[body], format('the new body of message %s', msg_ids[i]));
+        end if;
+        bodies := array_append(bodies, body);
     end loop;
-    return edited;
-end $$;
-
--- A dead letter with this body and these headers. If they name another group than its own, it goes into that group,
--- where it comes by its id.
-create or replace function spanmq_core.with_change(
-    this spanmq_core.queue, letter spanmq_core.revived, body jsonb, headers jsonb
-) returns spanmq_core.revived
-language plpgsql as $$
-declare
-    key text := spanmq_core.group_in(this.group_by, body, headers);
-begin
-    if (body, headers) is not distinct from (letter.message, letter.headers) then
-        return letter;
-    end if;
-    perform spanmq_core.check_own(this, letter.msg_id);
-    if body is distinct from letter.message then
-        perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
-    end if;
-    -- The policy may name groups by another place than when the message was sent.
-    if key is distinct from spanmq_core.group_in(this.group_by, letter.message, letter.headers) then
-        letter.group_key := key;
-    end if;
-    letter.message := body;
-    letter.headers := headers;
-    return letter;
+    return bodies;
 end $$;
 
 -- Raises MQ060 for a message that other queues of the log have too: they would get it changed.
@@ -149,12 +130,6 @@ begin
         'A queue and its subscriptions share each message. Redrive it as it is, or discard it and send another.',
         'MQ060');
 end $$;
-
-create or replace function spanmq_core.to_revive(this spanmq_core.dead_letter) returns spanmq_core.revived
-language sql immutable as $$
-    select (this.dead_letter_id, this.msg_id, this.enqueued_at, this.message, this.headers, this.group_key,
-            this.priority, this.category)::spanmq_core.revived
-$$;
 
 -- When the n-th of them comes at this rate. Multiplied, not added up: no error grows. Decades ahead is as good as
 -- never.
@@ -178,9 +153,11 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
     visible_from timestamptz := spanmq_core.redrive_from(this, delay, null);
-    letter spanmq_core.revived;
+    letter spanmq_core.dead_letter;
+    body jsonb;
+    new_headers jsonb;
 begin
-    select (spanmq_core.to_revive(d)).* into letter from spanmq_core.dead_letter d
+    select * into letter from spanmq_core.dead_letter d
         where d.queue_id = this.queue_id and d.msg_id = redrive_message.msg_id and d.redriven_at is null for update;
     perform spanmq_core.raise_if(not found,
         format('queue %s has no pending dead letter %s', this.name, coalesce(redrive_message.msg_id::text, 'NULL')),
@@ -188,11 +165,18 @@ begin
     perform spanmq_core.raise_if(jsonb_typeof(headers) not in ('object', 'null'),
         format('headers must be a JSON object, got: %s', left(headers::text, 100)),
         'Such as {"x-pgmq-group": "a"}.');
-    letter := spanmq_core.with_change(this, letter, coalesce(message, letter.message),
-                                      case when headers is null then letter.headers else nullif(headers, 'null') end);
-    perform spanmq_core.raise_held(spanmq_core.dedup_id_of(letter.headers), b.id)
-        from unnest(spanmq_core.beside(this, array[letter], false)) b (id) where b.id is not null;
-    perform spanmq_core.revive(this, array[letter], visible_from, null);
+    body := coalesce(message, letter.message);
+    new_headers := case when headers is null then letter.headers else nullif(headers, 'null') end;
+    if (body, new_headers) is distinct from (letter.message, letter.headers) then
+        perform spanmq_core.check_own(this, letter.msg_id);
+        if body is distinct from letter.message then
+            perform spanmq_core.check_bodies(this, array[body], format('the new body of message %s', letter.msg_id));
+        end if;
+    end if;
+    perform spanmq_core.raise_held(spanmq_core.dedup_id_of(new_headers), b.id)
+        from unnest(spanmq_core.beside(this, array[letter.msg_id], array[new_headers], false)) b (id)
+        where b.id is not null;
+    perform spanmq_core.revive(this, array[letter.dead_letter_id], array[body], array[new_headers], visible_from, null);
     return letter.msg_id;
 end $$;
 
@@ -208,64 +192,75 @@ exception when data_exception then
     return null;
 end $$;
 
--- Makes messages of dead letters, which the caller has locked, ascending by msg_id.
+-- Makes messages with these bodies and headers of dead letters, which the caller has locked, ascending by msg_id. One
+-- whose body or headers name another group than its own goes into that group, where it comes by its id.
 create or replace function spanmq_core.revive(
-    this spanmq_core.queue, letters spanmq_core.revived[], visible_from timestamptz, rate double precision
+    this spanmq_core.queue, dead_letter_ids bigint[], messages jsonb[], headers jsonb[], visible_from timestamptz,
+    rate double precision
 ) returns void
 language plpgsql as $$
 declare
     at_ timestamptz := clock_timestamp();
+    letters record;
 begin
-    if letters = '{}' then
+    if dead_letter_ids is null then
         return;
     end if;
     -- As any sender: a transaction id before the first row.
     perform pg_current_xact_id();
+    -- The policy may name groups by another place than when the message was sent.
+    select array_agg(d.msg_id order by u.place) as ids, array_agg(d.enqueued_at order by u.place) as enqueued_ats,
+           array_agg(d.priority order by u.place) as priorities,
+           array_agg(case when spanmq_core.group_in(this.group_by, u.message, u.headers)
+                               is distinct from spanmq_core.group_in(this.group_by, d.message, d.headers)
+                     then spanmq_core.group_in(this.group_by, u.message, u.headers)
+                     else d.group_key end order by u.place) as group_keys
+        into letters
+        from unnest(dead_letter_ids, messages, headers) with ordinality u (id, message, headers, place)
+        cross join lateral (select * from spanmq_core.dead_letter l where l.dead_letter_id = u.id offset 0) d;
     if this.uses_limits then
-        delete from spanmq_core.expiry e where e.queue_id = this.queue_id
-            and e.msg_id = any (array(select l.msg_id from unnest(letters) l));
+        delete from spanmq_core.expiry e where e.queue_id = this.queue_id and e.msg_id = any (letters.ids);
         -- A past time would make it expire again at once.
-        letters := array(
-            select (l.dead_letter_id, l.msg_id, l.enqueued_at, l.message,
-                    case
-                    when spanmq_core.own_expires_at(l.headers) <= at_ then nullif(l.headers - 'x-spanmq-expires-at',
-                        '{}') else l.headers end,
-                    l.group_key, l.priority, l.category)::spanmq_core.revived
-            from unnest(letters) with ordinality l order by l.ordinality);
+        headers := array(
+            select case when spanmq_core.own_expires_at(u.headers) <= at_
+                   then nullif(u.headers - 'x-spanmq-expires-at', '{}') else u.headers end
+            from unnest(headers) with ordinality u (headers, place) order by u.place);
         insert into spanmq_core.expiry (queue_id, msg_id, expires_at)
-            select this.queue_id, l.msg_id, spanmq_core.own_expires_at(l.headers) from unnest(letters) l
-            where spanmq_core.own_expires_at(l.headers) is not null
+            select this.queue_id, u.id, spanmq_core.own_expires_at(u.headers)
+            from unnest(letters.ids, headers) u (id, headers)
+            where spanmq_core.own_expires_at(u.headers) is not null
             on conflict do nothing;
     end if;
-    perform spanmq_core.write_again(this, letters);
+    perform spanmq_core.write_again(this, letters.ids, letters.enqueued_ats, messages, headers);
     -- As messages that were never delivered, each visible at its own time.
     perform spanmq_core.heed_clock(this.queue_id);
     insert into spanmq_core.later (queue_id, msg_id, vt, priority, group_hash, group_key)
-        select this.queue_id, l.msg_id,
-               greatest(spanmq_core.visible_at(visible_from, rate, l.ordinality), clock_timestamp()), l.priority,
-               hashtextextended(l.group_key, 0), l.group_key
-        from unnest(letters) with ordinality l;
+        select this.queue_id, u.id, greatest(spanmq_core.visible_at(visible_from, rate, u.place), clock_timestamp()),
+               u.priority, hashtextextended(u.key, 0), u.key
+        from unnest(letters.ids, letters.priorities, letters.group_keys) with ordinality u (id, priority, key, place);
     -- The group that it blocked, which a change may have left.
     with redriven as (
         update spanmq_core.dead_letter d set redriven_at = at_, redriven_as = d.msg_id
-            where d.dead_letter_id = any (array(select l.dead_letter_id from unnest(letters) l))
+            where d.dead_letter_id = any (revive.dead_letter_ids)
             returning d.msg_id, hashtextextended(d.group_key, 0) as group_hash)
     delete from spanmq_core.blocked_group b using redriven r
         where b.queue_id = this.queue_id and b.group_hash = r.group_hash and b.msg_id = r.msg_id;
-    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, l.category, -count(*)
-        from unnest(letters) l group by l.category;
+    insert into spanmq_core.dead_letter_count (queue_id, category, n) select this.queue_id, d.category, -count(*)
+        from spanmq_core.dead_letter d where d.dead_letter_id = any (revive.dead_letter_ids) group by d.category;
     -- Not announce(): subscribers have nothing of it.
     if this.notify_ms is not null then
         perform spanmq_core.notify(this);
     end if;
     if not spanmq_core.is_foreseen(visible_from) then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
 end $$;
 
 -- Writes the rows of messages that come back into the log where they are gone, or changed, segment by segment. What
 -- other queues of the log have too stays as it is.
-create or replace function spanmq_core.write_again(this spanmq_core.queue, letters spanmq_core.revived[]) returns void
+create or replace function spanmq_core.write_again(
+    this spanmq_core.queue, ids bigint[], enqueued_ats timestamptz[], messages jsonb[], headers jsonb[]
+) returns void
 language plpgsql as $$
 declare
     log_id int := coalesce((select s.log_id from spanmq_core.subscription s where s.queue_id = this.queue_id),
@@ -273,10 +268,10 @@ declare
     shared bigint[] := '{}';
     segment spanmq_core.segment;
     log_name text;
-    next_id bigint := (select min(l.msg_id) from unnest(letters) l);
+    next_id bigint := (select min(id) from unnest(ids) id);
 begin
     if this.is_subscription or this.has_subscriptions then
-        shared := array(select l.msg_id from unnest(letters) l where spanmq_core.is_shared(this, l.msg_id));
+        shared := array(select id from unnest(ids) id where spanmq_core.is_shared(this, id));
     end if;
     while next_id is not null loop
         segment := spanmq_core.hold_segment(log_id, next_id);
@@ -284,14 +279,14 @@ begin
         -- name another session may know.
         foreach log_name in array array_remove(array[segment.log_name, segment.copy_name, segment.old_name], null) loop
             execute format('insert into spanmq_core.%I as l (msg_id, enqueued_at, message, headers)'
-                           ' select u.msg_id, u.enqueued_at, u.message, u.headers from unnest($1) u where u.msg_id'
-                           ' between $2 and $3'
+                           ' select u.* from unnest($1, $2, $3, $4) u (id, enqueued_at, message, headers)'
+                           ' where u.id between $5 and $6'
                            ' on conflict (msg_id) do update set message = excluded.message, headers = excluded.headers'
                            ' where (l.message, l.headers) is distinct from (excluded.message, excluded.headers) and'
-                           ' l.msg_id <> all ($4)', log_name)
-                using letters, segment.lo, segment.hi, shared;
+                           ' l.msg_id <> all ($7)', log_name)
+                using ids, enqueued_ats, messages, headers, segment.lo, segment.hi, shared;
         end loop;
-        next_id := (select min(l.msg_id) from unnest(letters) l where l.msg_id > segment.hi);
+        next_id := (select min(id) from unnest(ids) id where id > segment.hi);
     end loop;
 end $$;
 

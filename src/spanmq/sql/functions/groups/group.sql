@@ -294,14 +294,18 @@ declare
 begin
     -- A first look without the lock, which is held to the commit.
     if policy.rate_limit_per_group is not null and spanmq_core.tokens_of(policy, hash) <= n_taken
-       or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
+       or (spanmq_core.hidden_of(this_queue, hash, at_, mode, most_in_flight)).is_blocked then
         return '{}';
     end if;
     -- Groups may share a row.
     perform from spanmq_core.group_lock l
         where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash) for update skip locked;
+    if not found then
+        return '{}';
+    end if;
     -- New statements, begun under the lock: what others had taken of the group is seen now.
-    if not found or spanmq_core.is_blocked(this_queue, hash, mode, most_in_flight, at_) then
+    hidden := spanmq_core.hidden_of(this_queue, hash, at_, mode, most_in_flight);
+    if hidden.is_blocked then
         return '{}';
     end if;
     want := least(want, most_in_flight);
@@ -309,7 +313,7 @@ begin
         want := greatest(least(want, spanmq_core.tokens_of(policy, hash) - n_taken), 0);
     end if;
     if mode = 'free' then
-        want := greatest(least(want, most_in_flight - (spanmq_core.hidden_of(this_queue, hash, at_)).in_flight), 0);
+        want := greatest(least(want, most_in_flight - hidden.in_flight), 0);
     end if;
     select array_agg(c.msg_id order by c.msg_id), min(c.msg_id) filter (where c.alone > 0) into ids, first_alone
         from (select u.* from (
@@ -339,8 +343,8 @@ begin
     if mode <> 'free' then
         -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired
         -- lease that was extended, or became a dead letter, blocks the group.
-        hidden := spanmq_core.hidden_of(this_queue, hash, at_);
-        if hidden.blocks or spanmq_core.waits_for_dead_letter(this_queue, hash) then
+        hidden := spanmq_core.hidden_of(this_queue, hash, at_, mode, most_in_flight);
+        if hidden.is_blocked then
             return '{}';
         end if;
         stop_at := least(stop_at, hidden.delayed_id, case when not take_group.alone then first_alone end);
@@ -390,35 +394,15 @@ begin
     return slots;
 end $$;
 
--- Whether a group gives nothing now.
-create or replace function spanmq_core.is_blocked(
-    this_queue int, hash bigint, mode text, most_in_flight int, at_ timestamptz
-) returns boolean
-language plpgsql as $$
-declare
-    hidden record := spanmq_core.hidden_of(this_queue, hash, at_);
-begin
-    if mode = 'free' and hidden.in_flight >= most_in_flight or mode <> 'free' and hidden.blocks then
-        return true;
-    end if;
-    return spanmq_core.waits_for_dead_letter(this_queue, hash);
-end $$;
-
--- Whether a dead letter blocks a group.
-create or replace function spanmq_core.waits_for_dead_letter(this_queue int, hash bigint) returns boolean
-language plpgsql as $$
-begin
-    -- The row may be of one that buried while the policy was taken back.
-    return exists (select from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
-                   where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);
-end $$;
-
--- The hidden messages of a group: whether it is blocked, the number of leased messages, and the first delayed one. In
--- state such messages are among the first of their group: a plain read leases the lowest ids. There it looks at 1,000
--- messages, and at 100 of a queue whose claims lease nothing in place: one may have been under way as the policy
--- changed.
-create or replace function spanmq_core.hidden_of(this_queue int, hash bigint, at_ timestamptz, out blocks boolean,
-                                                 out in_flight bigint, out delayed_id bigint)
+-- The hidden messages of a group: whether they block an ordered one, the number of leased messages, and the first
+-- delayed one. With a mode (take_groups), whether the group gives nothing now, because of these messages or of a dead
+-- letter. In state hidden messages are among the first of their group: a plain read leases the lowest ids. There it
+-- looks at 1,000 messages, and at 100 of a queue whose claims lease nothing in place: one may have been under way as
+-- the policy changed.
+create or replace function spanmq_core.hidden_of(
+    this_queue int, hash bigint, at_ timestamptz, mode text default null, most_in_flight int default null,
+    out blocks boolean, out in_flight bigint, out delayed_id bigint, out is_blocked boolean
+)
 language plpgsql as $$
 declare
     most int := (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
@@ -452,5 +436,13 @@ begin
                           and s.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
                         order by s.queue_id + 0, s.group_hash, s.msg_id limit most) f
                   where f.vt > at_) h;
+    end if;
+    if mode = 'free' and in_flight >= most_in_flight or mode <> 'free' and blocks then
+        is_blocked := true;
+    elsif mode is not null then
+        -- The row may be of one that buried while the policy was taken back.
+        is_blocked := exists (
+            select from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
+            where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);
     end if;
 end $$;

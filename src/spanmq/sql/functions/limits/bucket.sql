@@ -24,11 +24,6 @@ language sql immutable as $$
                           / spanmq_core.token_ns(policy.rate_limit_per_group), 0), 2147483647)::int
 $$;
 
-create or replace function spanmq_core.room_of(policy spanmq_core.policy) returns bigint
-language sql immutable as $$
-    select spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group)
-$$;
-
 -- The tokens of the bucket of a group (null: messages without one); 0 if a receiver has closed it.
 create or replace function spanmq_core.tokens_of(policy spanmq_core.policy, hash bigint) returns int
 language plpgsql as $$
@@ -37,7 +32,7 @@ begin
         spanmq_core.tokens_at(
             policy, (select b.full_ns from spanmq_core.bucket b
                      where b.queue_id = policy.queue_id and b.group_hash = coalesce(hash, 0)),
-            spanmq_core.now_ns(), spanmq_core.room_of(policy))
+            spanmq_core.now_ns(), spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group))
         else 0 end;
 end $$;
 
@@ -57,7 +52,7 @@ create or replace function spanmq_core.opens_at(policy spanmq_core.policy, hash 
 language plpgsql as $$
 declare
     at_ns bigint := spanmq_core.now_ns();
-    room bigint := spanmq_core.room_of(policy);
+    room bigint := spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group);
     token_ns bigint := spanmq_core.filled(
         policy, (select b.full_ns from spanmq_core.bucket b
                  where b.queue_id = policy.queue_id and b.group_hash = coalesce(hash, 0)), at_ns, room)
@@ -75,7 +70,8 @@ declare
     at_ns bigint := spanmq_core.now_ns();
     now_at timestamptz := clock_timestamp();
     -- A bucket has its first token this long before it is full.
-    lead bigint := spanmq_core.room_of(policy) - spanmq_core.token_ns(policy.rate_limit_per_group);
+    lead bigint := spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group)
+                   - spanmq_core.token_ns(policy.rate_limit_per_group);
     next_in double precision;
 begin
     next_in := least(
@@ -197,7 +193,7 @@ create or replace function spanmq_core.draw_tokens(policy spanmq_core.policy, id
 language plpgsql as $$
 declare
     token bigint := spanmq_core.token_ns(policy.rate_limit_per_group);
-    room bigint := spanmq_core.room_of(policy);
+    room bigint := spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group);
     at_ns bigint := spanmq_core.now_ns();
 begin
     insert into spanmq_core.bucket (queue_id, group_hash, full_ns)

@@ -21,14 +21,16 @@ begin
                                         'An older snapshot does not show messages that were received since.')
         where not spanmq_core.sees_now();
     if quantity <= max_in_flight / 64 and before <> 'used'
-        and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2
-       and spanmq_core.try_lock_shared(this.queue_id, 'in flight') then
-        -- A session that polls keeps one place: otherwise it would soon hold all of them.
-        place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
-        for step in 1 .. 16 loop
-            exit when spanmq_core.try_lock(this.queue_id, 'in flight ' || place);
-            place := (place + 1) % 16;
-        end loop;
+        and spanmq_core.count_in_flight(this.queue_id, at_) <= max_in_flight / 2 then
+        perform from spanmq_core.lock l where l.queue_id = this.queue_id and l.what = 'in flight' for share skip locked;
+        if found then
+            -- A session that polls keeps one place: otherwise it would soon hold all of them.
+            place := coalesce(nullif(before, '')::int, floor(random() * 16)::int);
+            for step in 1 .. 16 loop
+                exit when spanmq_core.try_lock(this.queue_id, 'in flight ' || place);
+                place := (place + 1) % 16;
+            end loop;
+        end if;
     end if;
     -- First without a subtransaction, in which nobody sees whose lock it is (holder_of). Again, if no place was free.
     if not spanmq_core.try_lock(this.queue_id, concat_ws(' ', 'in flight', place)) then

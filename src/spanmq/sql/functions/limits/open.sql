@@ -13,14 +13,12 @@ declare
     bound spanmq_core.bound := spanmq_core.bound_of(policy.queue_id);
     shares boolean := policy.group_shares is not null;
     phase text;
-    n_looked bigint;
     enough int;
-    found_all boolean := false;
-    hashes bigint[];
-    near record;           -- messages, and the hashes of their groups, 0 for none
+    next record;
     pool_ids bigint[] := '{}';
-    pool_hashes bigint[] := '{}';
+    pool_hashes bigint[] := '{}';      -- of their groups, 0 for none
     ids bigint[];
+    slots int[];
     took bigint[];
 begin
     perform spanmq_core.check_isolation('a grouped read',
@@ -29,156 +27,114 @@ begin
     -- A claim locks a bounded number of groups.
     quantity := least(quantity, 500);
     foreach phase in array case when shares then '{ring, near, far, new}' else '{near, far, new, ring}' end::text[] loop
-        if phase in ('near', 'far') then
-            n_looked := case when phase = 'near' then quantity else 4::bigint * quantity + 60 end;
-            near := spanmq_core.oldest_among(policy.queue_id, n_looked, bound, at_, waits);
-            found_all := near.n < n_looked;
-        else
-            hashes := case when phase = 'ring' then spanmq_core.ring_groups(policy, quantity, bound, at_)
-                      else spanmq_core.opened_groups(policy) end;
-            if phase = 'new' then
-                near := spanmq_core.newest_among(policy.queue_id, bound, at_);
-                pool_ids := pool_ids || near.ids;
-                pool_hashes := pool_hashes || near.hashes;
-            elsif 0 = any (hashes) then
-                near := spanmq_core.loose_among(policy.queue_id, quantity, bound, at_, waits);
-                pool_ids := pool_ids || near.ids;
-                pool_hashes := pool_hashes || near.hashes;
-            end if;
-            near := spanmq_core.firsts_of(policy.queue_id, hashes, quantity, bound, at_, waits);
-        end if;
-        pool_ids := pool_ids || near.ids;
-        pool_hashes := pool_hashes || near.hashes;
+        next := spanmq_core.visible_in_groups(policy, phase, quantity, bound, at_, waits);
+        pool_ids := pool_ids || next.ids;
+        pool_hashes := pool_hashes || next.hashes;
         enough := case when phase = 'near' or phase = 'ring' and shares then quantity
                   when phase = 'far' then (quantity + 1) / 2 else 1 end;
         -- Again without them, where others have locked all groups of those that were chosen.
         for round in 1 .. 30 loop
             ids := spanmq_core.open_among(policy, pool_ids, pool_hashes, quantity, at_);
-            exit when ids = '{}' or not found_all and cardinality(ids) < enough;
-            took := spanmq_core.take_locked(policy, ids, pool_ids, pool_hashes, quantity, at_);
-            if took <> '{}' then
-                return took;
+            exit when ids = '{}' or not next.are_all and cardinality(ids) < enough;
+            -- Locks their groups, and then the messages of these which their limits allow: new statements see what
+            -- others had taken before.
+            slots := case when spanmq_core.has_group_locks(policy.queue_id)
+                     then spanmq_core.lock_slots(policy.queue_id, array(
+                         select w.hash from unnest(pool_ids, pool_hashes) w (id, hash) where w.id = any (ids))) end;
+            if slots is not null then
+                select spanmq_core.lock_visible(policy.queue_id, spanmq_core.open_among(
+                           policy, array_agg(w.id), array_agg(w.hash), quantity, at_), at_) into took
+                    from unnest(pool_ids, pool_hashes) w (id, hash)
+                    where spanmq_core.slot_of(policy.queue_id, w.hash) = any (slots);
+                if took <> '{}' then
+                    return took;
+                end if;
             end if;
             select coalesce(array_agg(p.id), '{}'), coalesce(array_agg(p.hash), '{}') into pool_ids, pool_hashes
                 from unnest(pool_ids, pool_hashes) p (id, hash)
                 where p.hash <> all (array(select w.hash from unnest(pool_ids, pool_hashes) w (id, hash)
                                            where w.id = any (ids)));
         end loop;
-        exit when found_all;
+        exit when next.are_all;
     end loop;
     return '{}';
 end $$;
 
--- Locks the groups of these messages of the pool, and then the messages which their limits allow: new statements see
--- what others had taken before. Returns their ids.
-create or replace function spanmq_core.take_locked(
-    policy spanmq_core.policy, ids bigint[], pool_ids bigint[], pool_hashes bigint[], quantity int, at_ timestamptz
-) returns bigint[]
-language plpgsql as $$
-declare
-    slots int[];
-    mine record;
-begin
-    if not spanmq_core.has_group_locks(policy.queue_id) then
-        return '{}';
-    end if;
-    slots := spanmq_core.lock_slots(policy.queue_id, array(
-        select w.hash from unnest(pool_ids, pool_hashes) w (id, hash) where w.id = any (take_locked.ids)));
-    if slots is null then
-        return '{}';
-    end if;
-    select array_agg(w.id) as ids, array_agg(w.hash) as hashes into mine
-        from unnest(pool_ids, pool_hashes) w (id, hash)
-        where spanmq_core.slot_of(policy.queue_id, w.hash) = any (slots);
-    return spanmq_core.lock_visible(
-        policy.queue_id, spanmq_core.open_among(policy, mine.ids, mine.hashes, quantity, at_), at_);
-end $$;
-
--- The first n_looked visible messages of state, and as many of later: their ids, and the hashes of their groups.
-create or replace function spanmq_core.oldest_among(
-    this_queue int, n_looked bigint, bound spanmq_core.bound, at_ timestamptz, waits boolean, out ids bigint[],
-    out hashes bigint[], out n bigint
+-- What a phase of take_open() looks at: visible messages, and the hashes of their groups, 0 for none. near, far: the
+-- oldest ones, and whether there are no others. ring: those of the next groups of the ring. new: the newest 100 of
+-- state, and those of the 100 groups whose bucket has got its first token last.
+create or replace function spanmq_core.visible_in_groups(
+    policy spanmq_core.policy, phase text, quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean,
+    out ids bigint[], out hashes bigint[], out are_all boolean
 )
 language plpgsql as $$
+declare
+    this_queue int := policy.queue_id;
+    most bigint := case when phase = 'near' then quantity else 4::bigint * quantity + 60 end;
+    latest bigint;
+    groups bigint[];
+    ungrouped_id bigint;
 begin
-    select coalesce(array_agg(c.msg_id), '{}'), coalesce(array_agg(coalesce(c.group_hash, 0)), '{}'), count(*)
-        into ids, hashes, n
-        from ((select h.msg_id, h.group_hash from spanmq_core.later h
-               where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
-                 and (h.alone = 0 or waits is null)
-               order by h.queue_id + 0, h.vt, h.msg_id + 0 limit n_looked)
+    if phase in ('near', 'far') then
+        -- As many of state as of later.
+        select coalesce(array_agg(c.msg_id), '{}'), coalesce(array_agg(coalesce(c.group_hash, 0)), '{}'),
+               count(*) < most
+            into ids, hashes, are_all
+            from ((select h.msg_id, h.group_hash from spanmq_core.later h
+                   where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
+                     and (h.alone = 0 or waits is null)
+                   order by h.queue_id + 0, h.vt, h.msg_id + 0 limit most)
+                  union all
+                  (select s.msg_id, s.group_hash from spanmq_core.state s
+                   where s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
+                   order by s.queue_id, s.msg_id limit most)) c;
+        return;
+    end if;
+    are_all := false;
+    if phase = 'ring' then
+        groups := spanmq_core.ring_groups(policy, quantity, bound, at_);
+        if 0 = any (groups) then
+            ungrouped_id := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+        end if;
+    else
+        latest := spanmq_core.now_ns()
+                  + spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group)
+                  - spanmq_core.token_ns(policy.rate_limit_per_group);
+        groups := array(
+            select b.group_hash from spanmq_core.bucket b
+            where b.queue_id + 0 = this_queue and b.group_hash <> 0 and b.full_ns <= latest
+            order by b.queue_id + 0 desc, b.full_ns desc limit 100);
+    end if;
+    -- Of each group its part of four times the quantity.
+    most := ceil(4.0 * quantity / greatest(cardinality(groups), 1));
+    select coalesce(array_agg(c.msg_id), '{}'), coalesce(array_agg(coalesce(c.group_hash, 0)), '{}') into ids, hashes
+        from (select f.msg_id, g.hash as group_hash from unnest(groups) g (hash)
+              cross join lateral (
+                  (select s.msg_id from spanmq_core.state s
+                   where s.queue_id + 0 = this_queue and s.group_hash = g.hash and s.group_hash is not null
+                     and s.msg_id >= bound.from_id and s.vt <= at_
+                   order by s.queue_id + 0, s.group_hash, s.msg_id limit most)
+                  union all
+                  (select h.msg_id from spanmq_core.later h
+                   where h.queue_id + 0 = this_queue and h.group_hash = g.hash and h.group_hash is not null
+                     and h.vt >= bound.due_from and h.vt <= at_ and (h.alone = 0 or waits is null)
+                   order by h.queue_id + 0, h.group_hash, h.vt limit most)) f
               union all
               (select s.msg_id, s.group_hash from spanmq_core.state s
-               where s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
-               order by s.queue_id, s.msg_id limit n_looked)) c;
-end $$;
-
--- The same, the newest 100 of state.
-create or replace function spanmq_core.newest_among(
-    this_queue int, bound spanmq_core.bound, at_ timestamptz, out ids bigint[], out hashes bigint[], out n bigint
-)
-language plpgsql as $$
-begin
-    select coalesce(array_agg(c.msg_id), '{}'), coalesce(array_agg(coalesce(c.group_hash, 0)), '{}'), count(*)
-        into ids, hashes, n
-        from (select s.msg_id, s.group_hash from spanmq_core.state s
-              where s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
-              order by s.queue_id desc, s.msg_id desc limit 100) c;
-end $$;
-
--- The same, the first ones of these groups: of each its part of four times the quantity.
-create or replace function spanmq_core.firsts_of(
-    this_queue int, groups bigint[], quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean,
-    out ids bigint[], out hashes bigint[], out n bigint
-)
-language plpgsql as $$
-declare
-    most int := ceil(4.0 * quantity / greatest(cardinality(groups), 1));
-begin
-    select coalesce(array_agg(c.msg_id), '{}'), coalesce(array_agg(g.hash), '{}'), count(*) into ids, hashes, n
-        from unnest(groups) g (hash)
-        cross join lateral (
-            (select s.msg_id from spanmq_core.state s
-             where s.queue_id + 0 = this_queue and s.group_hash = g.hash and s.group_hash is not null
-               and s.msg_id >= bound.from_id and s.vt <= at_
-             order by s.queue_id + 0, s.group_hash, s.msg_id limit most)
-            union all
-            (select h.msg_id from spanmq_core.later h
-             where h.queue_id + 0 = this_queue and h.group_hash = g.hash and h.group_hash is not null
-               and h.vt >= bound.due_from and h.vt <= at_ and (h.alone = 0 or waits is null)
-             order by h.queue_id + 0, h.group_hash, h.vt limit most)) c;
-end $$;
-
--- The groups whose bucket has got its first token last, up to 100.
-create or replace function spanmq_core.opened_groups(policy spanmq_core.policy) returns bigint[]
-language plpgsql as $$
-declare
-    latest bigint := spanmq_core.now_ns() + spanmq_core.room_of(policy)
-                     - spanmq_core.token_ns(policy.rate_limit_per_group);
-begin
-    return array(
-        select b.group_hash from spanmq_core.bucket b
-        where b.queue_id + 0 = policy.queue_id and b.group_hash <> 0
-          and b.full_ns <= latest
-        order by b.queue_id + 0 desc, b.full_ns desc limit 100);
-end $$;
-
--- The same, of messages without a group, from where find_ungrouped() finds one.
-create or replace function spanmq_core.loose_among(
-    this_queue int, quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean, out ids bigint[],
-    out hashes bigint[], out n bigint
-)
-language plpgsql as $$
-begin
-    bound.from_id := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
-    select coalesce(array_agg(u.id) filter (where u.hash = 0), '{}'),
-           coalesce(array_agg(u.hash) filter (where u.hash = 0), '{}'), count(*)
-        into ids, hashes, n
-        from spanmq_core.oldest_among(this_queue, 500, bound, at_, waits) o
-        cross join lateral unnest(o.ids, o.hashes) u (id, hash)
-        where bound.from_id is not null;
-    ids := ids[1:2 * quantity];
-    hashes := hashes[1:2 * quantity];
+               where phase = 'new' and s.queue_id = this_queue and s.msg_id >= bound.from_id and s.vt <= at_
+               order by s.queue_id desc, s.msg_id desc limit 100)
+              union all
+              (select u.msg_id, u.group_hash
+               from ((select h.msg_id, h.group_hash from spanmq_core.later h
+                      where ungrouped_id is not null and h.queue_id + 0 = this_queue and h.vt >= bound.due_from
+                        and h.vt <= at_ and (h.alone = 0 or waits is null)
+                      order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 500)
+                     union all
+                     (select s.msg_id, s.group_hash from spanmq_core.state s
+                      where ungrouped_id is not null and s.queue_id = this_queue and s.msg_id >= ungrouped_id
+                        and s.vt <= at_
+                      order by s.queue_id, s.msg_id limit 500)) u
+               where u.group_hash is null limit 2 * quantity)) c;
 end $$;
 
 -- The next groups on the ring that have a visible message and a token, 0 for the messages without a group: as many as
@@ -190,7 +146,7 @@ language plpgsql as $$
 declare
     this_queue int := policy.queue_id;
     turn bigint := spanmq_core.get_turn(this_queue) | 31;
-    room bigint := spanmq_core.room_of(policy);
+    room bigint := spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group);
     at_ns bigint := spanmq_core.now_ns();
     wanted int := least(case when policy.group_shares is null then quantity else (quantity::bigint + 3) / 4 end, 100);
     hashes bigint[] := '{}';
@@ -232,8 +188,13 @@ begin
                  and not exists (select from spanmq_core.later h
                                  where h.queue_id + 0 = this_queue and h.group_hash = step.group_hash
                                    and h.group_hash is not null and h.vt >= bound.due_from and h.vt <= at_) end;
-        -- Where each claim takes of one group, one of a low weight is passed at random. Else see open_among().
-        if wanted > 1 or random() < spanmq_core.share_of(policy, step.group_hash) then
+        -- Where each claim takes of one group, one of a low weight, compared with the greatest one, is passed at
+        -- random. Those that group_shares does not name have 1. Else see open_among().
+        if wanted > 1 or policy.group_shares is null or random() < (
+                select coalesce(max(w.value::text::double precision)
+                                filter (where hashtextextended(w.key, 0) = step.group_hash), 1)
+                       / greatest(max(w.value::text::double precision), 1)
+                from jsonb_each(policy.group_shares) w) then
             hashes := hashes || step.group_hash;
         else
             passed := passed || step.group_hash;
@@ -244,19 +205,6 @@ begin
     return case when hashes = '{}' then passed[1:wanted] else hashes end;
 end $$;
 
--- The weight of a group as a part of the greatest one; those that group_shares does not name have 1.
-create or replace function spanmq_core.share_of(policy spanmq_core.policy, hash bigint) returns double precision
-language plpgsql as $$
-begin
-    if policy.group_shares is null or policy.group_shares = '{}' then
-        return 1;
-    end if;
-    return (select coalesce(max(w.weight) filter (where hashtextextended(w.name, 0) = share_of.hash), 1)
-                   / greatest(max(w.weight), 1)
-            from (select s.key as name, s.value::text::double precision as weight
-                  from jsonb_each(policy.group_shares) s) w);
-end $$;
-
 -- The first `quantity` of these messages, with the hashes of their groups, that the limits of the groups allow: by id;
 -- with group_shares as many of each group as its weight says.
 create or replace function spanmq_core.open_among(
@@ -264,7 +212,7 @@ create or replace function spanmq_core.open_among(
 ) returns bigint[]
 language plpgsql as $$
 declare
-    room bigint := spanmq_core.room_of(policy);
+    room bigint := spanmq_core.bucket_ns(policy.rate_limit_per_group, policy.rate_burst_per_group);
     at_ns bigint := spanmq_core.now_ns();
     now_at timestamptz := clock_timestamp();
     has_closed boolean := exists (select from spanmq_core.closed_group k where k.queue_id + 0 = policy.queue_id

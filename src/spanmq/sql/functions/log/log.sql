@@ -218,7 +218,7 @@ end $$;
 
 -- The same for receive(), of messages that it has leased: with the lease, and the slot in which each is: one of `slots`
 -- parts of the ids. In the order of msg_id if `sorted`, else in that of the ids. Reads `later` itself: through
--- `unsettled`, PostgreSQL 16 reads all rows of the queue.
+-- `unsettled`, PostgreSQL 16 may read all rows of the queue, where the tables have no statistics.
 create or replace function spanmq_core.fetch_leased(
     this_queue int, ids bigint[], until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof spanmq.leased_message

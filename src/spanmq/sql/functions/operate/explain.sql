@@ -38,6 +38,7 @@ declare
     line bigint[];
     codes text[];
     met text;
+    alone record;
     ahead bigint[];
 begin
     perform spanmq_core.raise_if(id is null, 'msg_id cannot be NULL', 'Pass the id of a message.');
@@ -50,7 +51,8 @@ begin
     this.max_attempts := coalesce(this.max_attempts, spanmq_core.attempts_of(policy));
     line := spanmq_core.line_to(this, run, policy, at_) || id;
     codes := spanmq_core.met_among(this, line, at_);
-    ahead := spanmq_core.ahead_of(this, run, policy, at_, line, codes);
+    alone := spanmq_core.next_alone(this, policy, at_, id);
+    ahead := spanmq_core.ahead_of(this, run, policy, line, codes, alone);
     met := codes[cardinality(codes)];
     return query
         select * from spanmq_core.explain_hidden(this, run, at_) where run.vt > at_
@@ -61,7 +63,7 @@ begin
         union all
         select * from spanmq_core.explain_group(this, run, policy, at_, line, codes, ahead)
         union all
-        select * from spanmq_core.explain_alone(this, run, policy, at_, line, codes)
+        select * from spanmq_core.explain_alone(this, run, at_, line, codes, alone)
         union all
         select * from spanmq_core.explain_queue(this, run, policy, at_, ahead);
     if not found then
@@ -140,7 +142,7 @@ end $$;
 create or replace function spanmq_core.beside_letter(this spanmq_core.queue, id bigint) returns bigint
 language plpgsql as $$
 begin
-    return (select (spanmq_core.beside(this, array[spanmq_core.to_revive(d)], true))[1] from spanmq_core.dead_letter d
+    return (select (spanmq_core.beside(this, array[d.msg_id], array[d.headers], true))[1] from spanmq_core.dead_letter d
             where d.queue_id = this.queue_id and d.msg_id = id and d.redriven_at is null);
 end $$;
 
@@ -415,15 +417,12 @@ begin
              where f.group_hash is null)));
 end $$;
 
--- What a message waits for that must be delivered alone.
+-- What a message waits for that must be delivered alone. other: next_alone().
 create or replace function spanmq_core.explain_alone(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, line bigint[],
-    codes text[]
+    this spanmq_core.queue, run spanmq_core.unsettled, at_ timestamptz, line bigint[], codes text[], other record
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 #variable_conflict use_column
-declare
-    other record;
 begin
     if run.vt > at_ or codes[cardinality(codes)] <> 'alone' then
         return;
@@ -434,7 +433,6 @@ begin
                format('select pg_terminate_backend(%s)', h.pid)
         from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
         where l.queue_id = this.queue_id and l.what = 'alone';
-    other := spanmq_core.next_alone(this, policy, at_, run.msg_id);
     if other.msg_id is null or run.alone > 0 and other.code = 'visible' and other.msg_id > run.msg_id then
         -- Those of a claim that are not set aside yet come by their ids; and of a group only the first one is tried.
         select l.id as msg_id, at_ as vt, 'visible' as code into other

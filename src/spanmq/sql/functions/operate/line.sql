@@ -155,20 +155,18 @@ begin
 end $$;
 
 -- The messages that come before this visible one and count: all but those that a claim ends, or that wait because
--- another one is delivered alone; those that are locked in groups only, whose limits a claim applies before.
+-- another one is delivered alone; those that are locked in groups only, whose limits a claim applies before. alone:
+-- next_alone().
 create or replace function spanmq_core.ahead_of(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, at_ timestamptz, line bigint[],
-    codes text[]
+    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, line bigint[], codes text[],
+    alone record
 ) returns bigint[]
 language plpgsql as $$
-declare
-    alone record;
 begin
     if run.alone > 0 then
         -- Before all.
         return '{}';
     end if;
-    alone := spanmq_core.next_alone(this, policy, at_, run.msg_id);
     return array(select alone.msg_id
                  where alone.code = 'visible' and (not spanmq_core.regards_groups(policy)
                                                    or alone.group_hash is not distinct from run.group_hash))

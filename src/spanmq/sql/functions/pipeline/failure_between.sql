@@ -37,7 +37,8 @@ begin
         select e.id, f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback, f.worker,
         f.retry_at
         from spanmq_core.failure f
-        cross join lateral spanmq_core.expand(f) e (id)
+        cross join lateral unnest(spanmq_core.ids_of(f)) r
+        cross join lateral generate_series(lower(r), upper(r) - 1) e (id)
         left join last_deaths l on l.msg_id = e.id
         -- A failure of several messages is stored at the first of them, within the same 256 ids.
         where f.queue_id = this.queue_id and f.lo between first_id / 256 * 256 and last_id and e.id between first_id

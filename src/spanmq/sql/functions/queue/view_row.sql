@@ -72,7 +72,8 @@ begin
         perform spanmq_core.raise_if(has_changed,
             format('message %s of queue %s was sent with another body or other headers', message.msg_id, this.name),
             'Insert it without msg_id, or as it was sent; then update it.', '23505');
-        perform spanmq_core.write_again(this, array[spanmq_core.as_letter(message, key)]);
+        perform spanmq_core.write_again(this, array[message.msg_id], array[message.enqueued_at], array[message.message],
+                                        array[message.headers]);
         -- A row of the log keeps its time.
         message.enqueued_at := spanmq_core.enqueued_at(this.queue_id, message.msg_id);
     end if;
@@ -127,10 +128,11 @@ begin
         key := spanmq_core.group_in(this.group_by, message.message, message.headers);
         update spanmq_core.later l set group_key = key, group_hash = hashtextextended(key, 0)
             where l.queue_id = this.queue_id and l.msg_id = was.msg_id;
-        perform spanmq_core.write_again(this, array[spanmq_core.as_letter(message, key)]);
+        perform spanmq_core.write_again(this, array[message.msg_id], array[message.enqueued_at], array[message.message],
+                                        array[message.headers]);
     end if;
     if this.bells <> 0 and not spanmq_core.is_foreseen(message.vt) then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
     return true;
 end $$;
@@ -144,9 +146,3 @@ begin
                              or not isfinite(message.last_read_at),
             'times of a message cannot be infinite', 'Pass a time.');
 end $$;
-
-create or replace function spanmq_core.as_letter(message pgmq.message_record, key text) returns spanmq_core.revived
-language sql immutable as $$
-    select (null, message.msg_id, message.enqueued_at, message.message, message.headers, key, null,
-            null)::spanmq_core.revived
-$$;

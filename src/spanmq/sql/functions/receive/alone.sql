@@ -9,21 +9,6 @@
 -- begin_alone() when nothing else runs in its process: only then the delivery counts. Any other caller gets it
 -- (later.alone = 2) while no other one of the queue is in flight.
 
--- Those of these messages that must be delivered alone.
-create or replace function spanmq_core.suspects_among(this spanmq_core.queue, ids bigint[]) returns bigint[]
-language plpgsql as $$
-begin
-    return spanmq_core.exhausted(
-               this, array(select u.msg_id from spanmq_core.unsettled u
-                           where u.queue_id = this.queue_id and u.msg_id = any (ids)
-                             and (u.alone > 0 or u.lease_id > 0 and u.lost >= 2)),
-               this.max_attempts, 1000, false)
-           || spanmq_core.exhausted(
-               this, array(select u.msg_id from spanmq_core.unsettled u
-                           where u.queue_id = this.queue_id and u.msg_id = any (ids) and u.lease_id + 0 > 0),
-               this.max_attempts, 1, false);
-end $$;
-
 -- How many leases were lost beside others, with the last one, which a visible message no longer has. One that was
 -- reserved did not count.
 create or replace function spanmq_core.losses(lost smallint, lease bigint, alone smallint) returns smallint

@@ -39,7 +39,7 @@ begin
     perform setval('spanmq_core.latest_mark',
                    greatest((extract(epoch from mark.mark_at) * 1000000)::bigint,
                             pg_sequence_last_value('spanmq_core.latest_mark')));
-    mark.set_backs := spanmq_core.set_backs();
+    mark.set_backs := coalesce(pg_sequence_last_value('spanmq_core.set_backs'), 0);
     select coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.sending'::regclass), '{}'),
            coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'spanmq_core.later'::regclass), '{}')
         into mark.senders, mark.holders
@@ -49,15 +49,6 @@ begin
           and l.database = (select d.oid from pg_database d where d.datname = current_database());
     return mark;
 end $$;
-
-create or replace function spanmq_core.set_backs() returns bigint
-language sql volatile as $$ select coalesce(pg_sequence_last_value('spanmq_core.set_backs'), 0) $$;
-
--- Whether all transactions that were noted have ended. One that was prepared meanwhile has another name now: so none
--- that is prepared may be there.
-create or replace function spanmq_core.have_ended(noted text[], now_ text[]) returns boolean
-language sql immutable as $$ select not noted && now_
-and not exists (select from unnest(now_) w where w like '-1/%') $$;
 
 -- Makes a step: moves the bounds of a queue, whose sequence of ids is `ids`, as far as the last mark allows, and notes
 -- a new one. In transactions with an old snapshot it does nothing.
@@ -89,12 +80,14 @@ begin
     end if;
     before := spanmq_core.bound_of(this_queue);
     next := before;
-    senders_ended := spanmq_core.have_ended(before.senders, mark.senders);
-    holders_ended := spanmq_core.have_ended(before.holders, mark.holders);
+    -- One that was prepared meanwhile has another name now (-1/...): so none that is prepared may be there.
+    senders_ended := not before.senders && mark.senders and strpos(array_to_string(mark.senders, ' '), '-1/') = 0;
+    holders_ended := not before.holders && mark.holders and strpos(array_to_string(mark.holders, ' '), '-1/') = 0;
     is_sequence_back := drawn < before.mark_id or drawn + 1 < before.from_id;
     -- The number before the count: of a writer that counts later the bound has a higher number.
     next.number := nextval('spanmq_core.bound_number');
-    is_clock_back := mark.mark_at < before.mark_at or before.set_backs <> spanmq_core.set_backs();
+    is_clock_back := mark.mark_at < before.mark_at
+        or before.set_backs <> coalesce(pg_sequence_last_value('spanmq_core.set_backs'), 0);
     if is_sequence_back then
         -- Somebody has set the sequence back: ids come again.
         next.from_id := 0;

@@ -41,8 +41,8 @@ begin
     return ids;
 end $$;
 
--- waits, here and below: not null if messages that must be delivered alone are left where they are. retries: see
--- receive().
+-- Takes up to `quantity` visible messages, the oldest first. waits, here and below: not null if messages that must be
+-- delivered alone are left where they are. retries: see receive().
 create or replace function spanmq_core.take_any(this_queue int, quantity int, at_ timestamptz, waits boolean,
                                                 retries int)
 returns bigint[]
@@ -50,25 +50,40 @@ language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     n_untried int;
-    ids bigint[] := '{}';
+    untried bigint[] := '{}';
+    tried_to bigint := 0;
+    ids bigint[];
+    n int;
+    locked bigint[];
+    took bigint[] := '{}';
 begin
-    if retries is null then
-        return spanmq_core.take_visible(this_queue, quantity, bound, at_, waits, ids);
-    end if;
-    -- Half of a single message is one in every other claim.
-    n_untried := quantity - least(retries, floor(quantity / 2.0 + random()));
-    if n_untried > 0 then
-        ids := spanmq_core.take_untried(this_queue, n_untried, at_, false);
-        quantity := quantity - cardinality(ids);
-        if cardinality(ids) < n_untried then
-            -- All that are left were received before.
-            quantity := least(quantity, retries::bigint + 1);
+    if retries is not null then
+        -- Half of a single message is one in every other claim.
+        n_untried := quantity - least(retries, floor(quantity / 2.0 + random()));
+        if n_untried > 0 then
+            untried := spanmq_core.take_untried(this_queue, n_untried, at_, false);
+            quantity := quantity - cardinality(untried);
+            if cardinality(untried) < n_untried then
+                -- All that are left were received before.
+                quantity := least(quantity, retries::bigint + 1);
+            end if;
         end if;
     end if;
-    if quantity > 0 then
-        ids := ids || spanmq_core.take_visible(this_queue, quantity, bound, at_, waits, ids);
-    end if;
-    return array(select id from unnest(ids) id order by id);
+    -- Again, further on, where others hold all that was found, or rows have changed since.
+    for round in 1 .. 100 loop
+        exit when quantity = 0;
+        ids := spanmq_core.oldest_visible(this_queue, quantity, bound, at_, waits, untried, tried_to);
+        exit when ids = '{}';
+        n := 0;
+        while quantity > 0 and n < cardinality(ids) loop
+            locked := spanmq_core.lock_visible(this_queue, ids[n + 1:n + quantity], at_);
+            n := n + quantity;
+            took := took || locked;
+            quantity := quantity - cardinality(locked);
+        end loop;
+        tried_to := ids[cardinality(ids)];
+    end loop;
+    return case when untried = '{}' then took else array(select id from unnest(untried || took) id order by id) end;
 end $$;
 
 -- Takes messages of a queue whose policy orders, pauses or limits, or whose messages have priorities or limits of their

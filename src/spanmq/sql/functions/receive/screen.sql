@@ -94,9 +94,15 @@ begin
           and spanmq_core.was_alone(u.lease_id + 0, u.alone, u.attempts)), this.max_attempts, 0, false);
     late := spanmq_core.without(late, lapsed);
     if isolates then
-        suspects := spanmq_core.suspects_among(this, array(
-            select u.msg_id from spanmq_core.unsettled u
-            where u.queue_id = this.queue_id and u.msg_id = any (late) and (u.lease_id <> 0 or u.alone > 0)));
+        -- Those that were set aside or have lost three leases, and those with one attempt left.
+        suspects := spanmq_core.exhausted(this, array(
+                select u.msg_id from spanmq_core.unsettled u
+                where u.queue_id = this.queue_id and u.msg_id = any (late)
+                  and (u.alone > 0 or u.lease_id > 0 and u.lost >= 2)), this.max_attempts, 1000, false)
+            || spanmq_core.exhausted(this, array(
+                select u.msg_id from spanmq_core.unsettled u
+                where u.queue_id = this.queue_id and u.msg_id = any (late) and u.lease_id + 0 > 0),
+                this.max_attempts, 1, false);
     end if;
 end $$;
 

@@ -29,7 +29,7 @@ begin
                 else array(select u.id from unnest(ids) u (id) where u.id not in (select unnest(gone))) end;
 end $$;
 
--- What a claim of `quantity` messages looks at behind this id, lowest ids first: the visible messages of later that
+-- What take_any() looks at for `quantity` messages behind this id, lowest ids first: the visible messages of later that
 -- became due first, twice as many and at least 100, and those of state; none of `but`. waits: see take_any().
 create or replace function spanmq_core.oldest_visible(
     this_queue int, quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean, but bigint[], behind bigint
@@ -50,35 +50,6 @@ begin
                and s.msg_id not in (select unnest(but))
              order by s.queue_id, s.msg_id limit 2::bigint * quantity)) c
         order by c.msg_id);
-end $$;
-
--- Takes up to `quantity` of them.
-create or replace function spanmq_core.take_visible(
-    this_queue int, quantity int, bound spanmq_core.bound, at_ timestamptz, waits boolean, but bigint[]
-) returns bigint[]
-language plpgsql as $$
-declare
-    tried_to bigint := 0;
-    ids bigint[];
-    n int;
-    locked bigint[];
-    took bigint[] := '{}';
-begin
-    -- Again, further on, where others hold all that was found, or rows have changed since.
-    for round in 1 .. 100 loop
-        ids := spanmq_core.oldest_visible(this_queue, quantity, bound, at_, waits, but, tried_to);
-        exit when ids = '{}';
-        n := 0;
-        while quantity > 0 and n < cardinality(ids) loop
-            locked := spanmq_core.lock_visible(this_queue, ids[n + 1:n + quantity], at_);
-            n := n + quantity;
-            took := took || locked;
-            quantity := quantity - cardinality(locked);
-        end loop;
-        exit when quantity = 0;
-        tried_to := ids[cardinality(ids)];
-    end loop;
-    return took;
 end $$;
 
 -- Takes up to `quantity` visible messages that no receiver has had, lowest ids first, or with `newest` highest: of

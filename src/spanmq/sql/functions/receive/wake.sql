@@ -294,27 +294,25 @@ begin
     return false;
 end $$;
 
--- For senders: at most once in 4 ms for a queue, over all of them, else one that sends without a pause wakes all
--- processes.
-create or replace function spanmq_core.wake_one(this_queue int, bells bigint) returns void
+-- Wakes a process that waits for messages of this queue: at most once in 4 ms for a queue, over all senders, else one
+-- that sends without a pause wakes all processes.
+create or replace function spanmq_core.wake(this_queue int, bells bigint) returns void
 language plpgsql as $$
 declare
-    now_ms bigint := extract(epoch from clock_timestamp()) * 1000;
-    clock regclass := ('spanmq_core.woken_' || (this_queue & 15))::regclass;
-    last bigint := pg_sequence_last_value(clock);
+    now_ms bigint;
+    clock regclass;
+    last bigint;
 begin
+    if bells = 0 then
+        return;
+    end if;
+    now_ms := extract(epoch from clock_timestamp()) * 1000;
+    clock := ('spanmq_core.woken_' || (this_queue & 15))::regclass;
+    last := pg_sequence_last_value(clock);
     -- The queue's id, and the lowest 32 bits of the time.
     if (last >> 32 = this_queue and (now_ms - last) & 4294967295 < 4) is not true
         and spanmq_core.ring(this_queue, bells) then
         perform setval(clock, (this_queue::bigint << 32) | (now_ms & 4294967295));
-    end if;
-end $$;
-
-create or replace function spanmq_core.wake(this spanmq_core.queue) returns void
-language plpgsql as $$
-begin
-    if this.bells <> 0 then
-        perform spanmq_core.wake_one(this.queue_id, this.bells);
     end if;
 end $$;
 
@@ -359,7 +357,7 @@ begin
                    order by f.queue_id, f.msg_id limit 1)
            or exists (select from spanmq_core.later h where h.queue_id + 0 = this.queue_id and h.vt >= bound.due_from
                       and h.vt <= at_) then
-            perform spanmq_core.wake(this);
+            perform spanmq_core.wake(this.queue_id, this.bells);
         end if;
         return;
     end if;
@@ -380,7 +378,7 @@ begin
                       where h.queue_id + 0 = this.queue_id and h.group_hash = candidate.hash
                       and h.group_hash is not null
                         and h.vt >= bound.due_from and h.vt <= at_ and h.lease_id = 0) then
-            perform spanmq_core.wake(this);
+            perform spanmq_core.wake(this.queue_id, this.bells);
             return;
         end if;
     end loop;
@@ -395,7 +393,7 @@ begin
         perform spanmq_core.notify(this);
     end if;
     if this.bells <> 0 and not spanmq_core.is_foreseen(visible_at) then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
     if this.has_subscriptions then
         perform spanmq_core.announce(q, visible_at)

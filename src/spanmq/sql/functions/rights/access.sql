@@ -248,15 +248,6 @@ begin
     return found;
 end $$;
 
--- The same, with others that share it.
-create or replace function spanmq_core.try_lock_shared(this_queue int, what text) returns boolean
-language plpgsql as $$
-begin
-    perform from spanmq_core.lock l where l.queue_id = this_queue and l.what = try_lock_shared.what
-        for share skip locked;
-    return found;
-end $$;
-
 -- For views over spanmq_core.queue in place of PGMQ's tables: a change of such a row would damage the queue.
 create or replace function spanmq_core.refuse_change() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$

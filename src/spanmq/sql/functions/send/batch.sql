@@ -177,16 +177,11 @@ end $$;
 -- Notifies the clients that wait for messages of a queue that is watched, of which these have left it.
 create or replace function spanmq_core.note_settled(this spanmq_core.queue, ids bigint[]) returns void
 language plpgsql as $$
-declare
-    settled int8range;
 begin
-    if ids = '{}' then
-        return;
-    end if;
-    settled := (select int8range(min(id), max(id), '[]') from unnest(ids) id);
-    if exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id
+    if ids <> '{}' and exists (select from spanmq_core.settle_wait w where w.queue_id = this.queue_id
                and w.until > clock_timestamp()) then
-        perform spanmq_core.notify_channel(spanmq_core.settled_channel(this), settled::text);
+        perform spanmq_core.notify_channel('spanmq.s_' || this.folded_name, (
+            select int8range(min(id), max(id), '[]') from unnest(ids) id)::text);
     end if;
 end $$;
 
@@ -214,9 +209,6 @@ begin
         perform spanmq_core.end_batch(this_batch);
     end loop;
 end $$;
-
-create or replace function spanmq_core.settled_channel(this spanmq_core.queue) returns text
-language sql immutable as $$ select 'spanmq.s_' || this.folded_name $$;
 
 -- The part of maintain() for batches, before it has a transaction id: ends those whose messages are settled, a row
 -- each. Looks at 200 at most: the oldest, and some from anywhere.

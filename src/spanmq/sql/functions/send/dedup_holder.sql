@@ -164,17 +164,16 @@ language sql immutable as $$
                 then headers->>'x-spanmq-dedup-id' end
 $$;
 
--- For each of these dead letters, the message that keeps it from being redriven, since it holds its dedup_id; null for
--- none: these take their ids, but in a dry run. Null if none of them has one. A subscription may have several messages
--- with one dedup_id, because it gets them before or after its queue settles them.
+-- For each of the dead letters of these messages, the message that keeps it from being redriven, since it holds its
+-- dedup_id; null for none: these take their ids, but in a dry run. Null if none of them has one. A subscription may
+-- have several messages with one dedup_id, because it gets them before or after its queue settles them.
 create or replace function spanmq_core.beside(
-    this spanmq_core.queue, letters spanmq_core.revived[], dry_run boolean
+    this spanmq_core.queue, own_ids bigint[], headers jsonb[], dry_run boolean
 ) returns bigint[]
 language plpgsql as $$
 declare
-    dedup_ids text[] := array(select spanmq_core.dedup_id_of(l.headers)
-                              from unnest(letters) with ordinality l order by l.ordinality);
-    own_ids bigint[] := array(select l.msg_id from unnest(letters) with ordinality l order by l.ordinality);
+    dedup_ids text[] := array(select spanmq_core.dedup_id_of(h) from unnest(headers) with ordinality u (h, place)
+                              order by u.place);
 begin
     if this.is_subscription or array_remove(dedup_ids, null) = '{}' then
         return null;

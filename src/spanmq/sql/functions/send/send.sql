@@ -93,7 +93,7 @@ begin
         if notify_ms is not null or has_subscriptions then
             perform spanmq_core.announce(spanmq_core.find_target(queue_name), visible_at);
         elsif visible_at is null or not spanmq_core.is_foreseen(visible_at) then
-            perform spanmq_core.wake_one(this_queue, bells);
+            perform spanmq_core.wake(this_queue, bells);
         end if;
     end if;
     return id;

@@ -136,7 +136,7 @@ begin
         perform spanmq_core.move_to_later(this.queue_id, far);
     end if;
     if ids <> '{}' and this.bells <> 0 and not spanmq_core.is_foreseen(until) then
-        perform spanmq_core.wake(this);
+        perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
     return ids;
 end $$;

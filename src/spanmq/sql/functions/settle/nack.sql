@@ -14,7 +14,9 @@ begin
     else
         perform spanmq_core.check_category(category);
     end if;
-    return (category, error, error_class, traceback, worker)::spanmq_core.reason;
+    -- Texts that fit: a failure must not cost more than the message.
+    return (category, left(error, 10000), left(error_class, 500), left(traceback, 100000),
+            left(worker, 500))::spanmq_core.reason;
 end $$;
 
 -- Those of these messages that have no more than `spare` attempts left, of their own number, else of max_attempts
@@ -67,7 +69,7 @@ language plpgsql as $$
 begin
     perform spanmq_core.give_back(this.queue_id, ids, undelivered, clock_timestamp(), 0::double precision,
                                   1::double precision, 0::double precision, false),
-        spanmq_core.wake(this);
+        spanmq_core.wake(this.queue_id, this.bells);
 end $$;
 
 -- One row for each distinct id, ascending: `held` of those among ids, dead of those among `dead`, stale of the rest.
@@ -137,7 +139,7 @@ begin
             if this.bells <> 0 and exists (select from spanmq_core.later l
                                            where l.queue_id = this.queue_id and l.msg_id = any (retrying)
                                              and not spanmq_core.is_foreseen(l.vt)) then
-                perform spanmq_core.wake(this);
+                perform spanmq_core.wake(this.queue_id, this.bells);
             end if;
         end if;
         if held.behind <> '{}' then

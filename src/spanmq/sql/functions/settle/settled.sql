@@ -22,7 +22,8 @@ begin
         null;
     end;
     perform spanmq_core.watch(this.queue_id);
-    return spanmq_core.settled_channel(this);
+    -- As note_settled().
+    return 'spanmq.s_' || this.folded_name;
 end $$;
 
 -- Returns the messages among these that are not settled: pending, delayed, or being processed. Raises MQ002 for null.

@@ -95,5 +95,5 @@ create or replace function spanmq_call.resume(queue text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform spanmq_call.set_policy(queue, '{"paused": false}');
-    perform spanmq_core.wake(spanmq_core.find_queue(queue));
+    perform spanmq_core.wake(q.queue_id, q.bells) from spanmq_core.find_queue(queue) q;
 end $$;

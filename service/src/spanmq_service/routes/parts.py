@@ -37,7 +37,7 @@ MayLookAtAll = Annotated[Caller, Scope("look", "everything")]
 MayManageAll = Annotated[Caller, Scope("manage", "everything")]
 
 
-class Given(Struct, forbid_unknown_fields=True):
+class RequestModel(Struct, forbid_unknown_fields=True):
     """The body of a request.
 
     Unknown members are errors, because a misspelt option would otherwise be ignored; so are values of other

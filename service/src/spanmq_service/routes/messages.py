@@ -17,7 +17,6 @@ from spanmq_service.guard.caller import Caller
 from spanmq_service.http.json_text import messages_of, reply
 from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
-    Given,
     Id,
     Limit,
     MayLook,
@@ -25,6 +24,7 @@ from spanmq_service.routes.parts import (
     MayReceive,
     QueueName,
     ReceivedMessages,
+    RequestModel,
     SeesSome,
     answer,
 )
@@ -36,19 +36,19 @@ routes = Table("messages")
 MessageId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Ids(Given, kw_only=True):
+class Ids(RequestModel, kw_only=True):
     """The ids of messages."""
 
     message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)]
 
 
-class Popped(Given, kw_only=True):
+class Popped(RequestModel, kw_only=True):
     """How many messages."""
 
     quantity: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 
-class FailingFilters(Given, kw_only=True):
+class FailingFilters(RequestModel, kw_only=True):
     """Selects failing messages by their cause; a filter that is missing matches any, "" those without."""
 
     task: Annotated[str, Meta(max_length=500)] | None = None
@@ -85,9 +85,9 @@ async def state(queue: QueueName, message_id: MessageId, backend: Backend, _: Ma
 
     A pending one `waits_for` the first reason that `explain` returns for it, if any.
     """
-    found = await backend.client.inspect.state(queue, message_id)
-    held = obstacle(await backend.client.inspect.explain(queue, message_id)) if found == "pending" else None
-    return reply(message_id=message_id, state=found, waits_for=held.code if held else None)
+    current = await backend.client.inspect.state(queue, message_id)
+    held = obstacle(await backend.client.inspect.explain(queue, message_id)) if current == "pending" else None
+    return reply(message_id=message_id, state=current, waits_for=held.code if held else None)
 
 
 @routes.get("/failing", answer=FailingCauses)
@@ -140,10 +140,10 @@ async def pop(
     request: Request,
     backend: Backend,
     _: MayReceive,
-    wanted: Popped | None = None,
+    options: Popped | None = None,
 ) -> Response:
     """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
-    return await fitting(partial(_pop, queue, request, backend), (wanted or Popped()).quantity)
+    return await fitting(partial(_pop, queue, request, backend), (options or Popped()).quantity)
 
 
 async def _pop(queue: str, request: Request, backend: Backend, quantity: int) -> Response:
@@ -183,8 +183,10 @@ async def archive(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) ->
 
 def _by_id(ids: Ids, done: list[int], outcome: str) -> Response:
     existed = set(done)
-    outcomes = [(each, outcome if each in existed else "unknown") for each in ids.message_ids]
-    return reply(results=[{"message_id": each, "outcome": became} for each, became in outcomes])
+    outcomes = [
+        (message_id, outcome if message_id in existed else "unknown") for message_id in ids.message_ids
+    ]
+    return reply(results=[{"message_id": message_id, "outcome": became} for message_id, became in outcomes])
 
 
 add_doors(routes, "message", "why")

@@ -32,9 +32,10 @@ def add_doors(table: Table, *nouns: str) -> None:
             for route in door.routes:
                 method, path = route.route.split(" ")
                 kind = _answer_of(door, route)
-                table.add(method, path, answer=kind, errors=route.errors, tag=route.tag)(
-                    _call_of(door, route)
+                add = table.add(
+                    method, path, answer=kind, status=route.status, errors=route.errors, tag=route.tag
                 )
+                add(_call_of(door, route))
 
 
 def doors_of(tag: str, *nouns: str) -> Table:
@@ -72,7 +73,7 @@ def _call_of(door: Door, route: Http) -> Call:
         if route.of == "filtered" and not is_about_queues and isinstance(value, list):
             value = caller.seen(value)
         echo = {name: values[name] for name in route.echo}
-        return reply(**{**echo, **({result: value} if result else {}), **route.also})
+        return reply(route.status, **{**echo, **({result: value} if result else {}), **route.also})
 
     parameters = [
         _parameter(shown, kinds[shown], parameter.default)

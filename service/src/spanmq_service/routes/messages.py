@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from spanmq.codec import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.model import FailingCause, FailingMessage, Settled, obstacle
+from spanmq.model import FailingCause, Settled, obstacle
 from spanmq_service.backend import Backend
 from spanmq_service.guard.caller import Caller
 from spanmq_service.http.json_text import messages_of, reply
@@ -48,26 +48,13 @@ class Popped(RequestModel, kw_only=True):
     quantity: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 
-class FailingFilters(RequestModel, kw_only=True):
-    """Selects failing messages by their cause; a filter that is missing matches any, "" those without."""
+class FailingActed(RequestModel, kw_only=True):
+    """Selects the failing messages to act on."""
 
     task: Annotated[str, Meta(max_length=500)] | None = None
     category: Annotated[str, Meta(max_length=20)] | None = None
     error_class: Annotated[str, Meta(max_length=500)] | None = None
     error: Annotated[str, Meta(max_length=10_000)] | None = None
-
-
-class FailingSought(FailingFilters):
-    """Selects failing messages, and the page of them: those after an id, in the order of the list."""
-
-    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    newest_first: bool = False
-
-
-class FailingActed(FailingFilters):
-    """Selects the failing messages to act on."""
-
     message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)] | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
 
@@ -94,20 +81,6 @@ async def state(queue: QueueName, message_id: MessageId, backend: Backend, _: Ma
 async def failing_everywhere(backend: Backend, caller: SeesSome, limit: Limit = 100) -> Response:
     """List the causes of failing messages, in all queues that the caller may look at."""
     return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
-
-
-@routes.post(
-    "/queues/{queue}/failing/search", answer=answer("FailingMessages", messages=list[FailingMessage])
-)
-async def failing_messages(
-    queue: QueueName, backend: Backend, _: MayLook, sought: FailingSought | None = None
-) -> Response:
-    """List messages that wait for another attempt, in order of their ids; the next page begins after the last.
-
-    `newest_first`: the newest one first.
-    """
-    filters: dict[str, Any] = asdict(sought or FailingSought())
-    return reply(messages=await backend.client.inspect.failing_messages(queue, **filters))
 
 
 @routes.post("/queues/{queue}/failing/retry", answer=answer("Retried", retried=int))

@@ -87,6 +87,7 @@ WORDS: Final[Mapping[str, Any]] = {
     "before": Id,
     "body": Body,
     "body_bytes_max": BodyBytesMax,
+    "category": Annotated[str, Meta(max_length=20)],
     "budget": Annotated[int, Meta(ge=1, le=1_000)],
     "connections": Annotated[int, Meta(ge=1, le=2**31 - 1)],
     "keep_for": Seconds,
@@ -105,6 +106,7 @@ WORDS: Final[Mapping[str, Any]] = {
     "seconds": Annotated[float, Meta(gt=0, le=3e9)],
     "settled": Id,
     "step": Annotated[float, Meta(ge=1, le=3e9)],
+    "task": Annotated[str, Meta(max_length=500)],
     "topic": Name,
     "worker": Annotated[str, Meta(min_length=1, max_length=1_000)],
 }

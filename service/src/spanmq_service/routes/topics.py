@@ -46,30 +46,11 @@ class TopicMessage(RequestModel, kw_only=True):
     group: Text | None = None
 
 
-class SingleTopicMessage(TopicMessage):
-    """One message for a topic."""
-
-    delay: Seconds | None = None
-
-
 class TopicMessages(RequestModel, kw_only=True):
     """Messages for a topic, all or none."""
 
     messages: Annotated[list[TopicMessage], Meta(min_length=1, max_length=1_000)]
     delay: Seconds | None = None
-
-
-@routes.post(
-    "/topics/{topic}/messages",
-    status=201,
-    answer=answer("TopicSent", queues=int),
-    errors=(404, 409),
-)
-async def send_topic(
-    topic: Topic, message: SingleTopicMessage, backend: Backend, _: MaySendToAll
-) -> Response:
-    """Send a message to every queue with a pattern that matches."""
-    return reply(201, queues=await backend.client.topics.send(topic, **asdict(message)))
 
 
 @routes.post(

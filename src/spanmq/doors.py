@@ -58,6 +58,7 @@ class Http:
     names: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
     errors: tuple[int, ...] = ()
     tag: str = ""
     about: str = ""
@@ -125,6 +126,14 @@ BATCH_COLUMNS: Final = (
     *("batch_id", "queue", "total", "unsettled", "done", "dead", "created_at", "ended_at", "message_id"),
     "body",
 )
+FAILING_SOUGHT: Final = (
+    "FailingSought",
+    "Selects failing messages, and the page of them: those after an id, in the order of the list.",
+)
+FAILING_MESSAGES: Final = """\
+List messages that wait for another attempt, in order of their ids; the next page begins after the last.
+
+`newest_first`: the newest one first."""
 NOTIFIES: Final = "{queue} notifies listeners, at most every {throttle:g} s"
 
 # Laid out by hand: a face a line, or two.
@@ -212,7 +221,9 @@ DOORS: Final = (
          Http("GET /queues/{queue}/failing", "failing", "FailingCauses.causes", tag="messages")),
     door("queue failing-messages", "Inspect.failing_messages",
          Shell(columns=FAILING_MESSAGE_COLUMNS, empty="no such message waits for another attempt",
-               example="orders --error-class KeyError --newest-first")),
+               example="orders --error-class KeyError --newest-first"),
+         Http("POST /queues/{queue}/failing/search", "failing_messages", "FailingMessages.messages", needs="look",
+              words={"error_class": "task"}, tag="messages", body=FAILING_SOUGHT, about=FAILING_MESSAGES)),
     # Dead letters, and categories of failures.
     door("dead-letter list", "DeadLetters.list",
          Shell(columns=DEAD_LETTER_COLUMNS, example="orders --error timeout --since 2030-01-31T12:00")),
@@ -274,6 +285,11 @@ DOORS: Final = (
          Http("GET /queues/{queue}/signals", "list_signals", "signals", names={"limit": "quantity"},
               words={"after": "name"})),
     # Topics, subscriptions and notifications.
+    door("topic send", "Topics.send", BY_HAND,
+         Http("POST /topics/{topic}/messages", "send_topic", "TopicSent.queues", needs="send", status=201,
+              body=("SingleTopicMessage", "One message for a topic."), names={"routing_key": "topic"},
+              words={"delay": "keep_for"}, errors=(404, 409),
+              about="Send a message to every queue with a pattern that matches.")),
     door("topic bind", "Topics.bind",
          Shell("{pattern} goes to {queue}"),
          Http("PUT /queues/{queue}/bindings/{pattern}", "bind_topic", "Bound", of="everything",

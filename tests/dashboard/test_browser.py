@@ -8,7 +8,7 @@ from tests.dashboard.browser import Browser
 from tests.service.running import Running
 
 from spanmq_service.dashboard.app import PAGES as ROUTES
-from spanmq_service.dashboard.queue_head import TABS
+from spanmq_service.dashboard.queue_state import TABS
 
 HOSTILE = quote(scene.HOSTILE_QUEUE, safe="")
 PAGES = {

@@ -20,8 +20,8 @@ from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
 from spanmq_service.guard import credentials
-from spanmq_service.guard.admission import address_of
 from spanmq_service.guard.gate import Gate
+from spanmq_service.http.request_origin import address_of
 from spanmq_service.settings import Settings
 
 FORM = "POST /sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-www-form-urlencoded\r\n"

@@ -16,7 +16,7 @@ from tests.service.hostile import HOSTILE, MARKUP, check_canary, place_canary
 from tests.service.running import Running, service
 
 from spanmq_service.app import description
-from spanmq_service.sqs import shape
+from spanmq_service.sqs import protocol
 
 QUEUE = "injected"
 DESCRIPTION: dict[str, Any] = description()
@@ -237,8 +237,8 @@ def test_no_text_of_an_action_becomes_anything_else(
     place: tuple[Running, httpx.Client], service_database: str
 ) -> None:
     running, http = place
-    for action in shape.actions():
-        described = shape.model().operation_model(action).input_shape
+    for action in protocol.actions():
+        described = protocol.model().operation_model(action).input_shape
         target = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
         for position in sqs_texts(described):
             for text in HOSTILE:

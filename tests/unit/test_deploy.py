@@ -13,14 +13,18 @@ import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 from tests.cli.test_commands import understand
+from tests.process import proxy
 from tests.service.route_table import ROUTES
 from typer.main import get_command
 
 from spanmq.cli.app import app
 from spanmq.worker.condition import Condition
 from spanmq.worker.measures import Measures, application
+from spanmq_service.server import KEEP_ALIVE_SECONDS
+from spanmq_service.settings import Settings
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+NGINX = DEPLOY / "nginx.conf"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 PAGE = (DEPLOY.parent / "docs/operations/deployment.md").read_text("utf-8")
 MANIFESTS: dict[Path, list[Any]] = {
@@ -101,7 +105,9 @@ def test_every_worker_creates_its_queues() -> None:
 def test_each_program_has_a_role_of_its_own() -> None:
     """The owner's password is in the schema's container only, and the superuser's in the database's."""
     services = COMPOSE["services"]
-    secrets = {name: set(each["secrets"]) for name, each in services.items() if name != "database"}
+    secrets = {
+        name: set(each["secrets"]) for name, each in services.items() if name not in ("database", "proxy")
+    }
     assert secrets == {"schema": {"owner"}, "worker": {"worker"}, "service": {"service"}}
     dsns = {name: each["environment"]["SPANMQ_DSN"] for name, each in services.items() if name in secrets}
     volumes = {}
@@ -124,7 +130,7 @@ def test_compose_has_keys_that_compose_reads_and_names_that_exist() -> None:
     assert {key for key in COMPOSE if not key.startswith("x-")} == {"services", "secrets", "volumes"}
     for service in COMPOSE["services"].values():
         assert service.keys() <= SERVICE_KEYS
-        assert set(service["secrets"]) <= COMPOSE["secrets"].keys()
+        assert set(service.get("secrets", [])) <= COMPOSE["secrets"].keys()
         assert set(service.get("depends_on", {})) <= COMPOSE["services"].keys()
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
@@ -212,6 +218,32 @@ def test_manifests_are_of_the_api() -> None:
         module = next(part for part in (models, apps_v1, batch_v1) if hasattr(part, each["kind"]))
         # A field that the API does not have is lost on the way, one that is missing raises.
         assert getattr(module, each["kind"]).from_dict(each, lazy=False).to_dict() == each
+
+
+def test_clients_reach_the_service_through_the_proxy_alone() -> None:
+    services = COMPOSE["services"]
+    assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
+    assert "--trusted-proxies" in services["service"]["command"]
+    [upstream] = re.findall(r"server (\S+);", NGINX.read_text("utf-8"))
+    assert upstream == f"service:{Settings().port}"
+
+
+def test_proxy_lets_requests_live_as_long_as_the_service_does() -> None:
+    settings, text = Settings(), NGINX.read_text("utf-8")
+    seconds = {name: float(n) for name, n in re.findall(r"(\w+_timeout) (\d+)s;", text)}
+    assert seconds["client_body_timeout"] == seconds["client_header_timeout"] == settings.read_timeout
+    assert seconds["proxy_read_timeout"] > settings.wait_max + settings.statement_timeout
+    # Else a request could meet a connection that the service is closing.
+    assert seconds["keepalive_timeout"] < KEEP_ALIVE_SECONDS
+    assert f"client_max_body_size {settings.body_bytes_max // 2**20}m;" in text
+    [connections] = re.findall(r"worker_connections (\d+);", text)
+    assert int(connections) >= 2 * (settings.waiting_max + settings.requests_max)
+
+
+@pytest.mark.skipif(proxy.PROGRAM is None, reason="nginx is not installed")
+def test_configuration_is_accepted_by_nginx(tmp_path: Path) -> None:
+    ended = proxy.check(tmp_path, "127.0.0.1:8080")
+    assert (ended.returncode, "warn" in ended.stderr) == (0, False), ended.stderr
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -11,25 +11,25 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from spanmq import tracing
 from spanmq_service.backend import Backend
 from spanmq_service.http import docs_page
 from spanmq_service.http.failure import HANDLERS
-from spanmq_service.http.traced import traced
 from spanmq_service.routes import (
     categories,
-    condition,
     dead_letters,
-    lookup,
+    health,
+    messages,
     queues,
     receiving,
     schedules,
     sending,
-    signals,
-    streams,
     topics,
 )
 from spanmq_service.routes.description import describe
+from spanmq_service.routes.doors import doors_of
 from spanmq_service.routes.table import Table
 from spanmq_service.settings import Settings
 from spanmq_service.sqs.endpoint import Endpoint
@@ -39,17 +39,17 @@ from spanmq_service.sqs.moves import run_moves
 TABLES: Final[tuple[Table, ...]] = (
     sending.routes,
     receiving.routes,
-    lookup.routes,
+    messages.routes,
     queues.routes,
     dead_letters.routes,
     categories.routes,
     schedules.routes,
-    signals.routes,
+    doors_of("signals", "signal"),
     topics.routes,
-    streams.routes,
+    doors_of("streams", "receiver"),
     topics.subscriptions,
-    streams.runs,
-    condition.routes,
+    doors_of("pipeline", "pipeline"),
+    health.routes,
 )
 
 Pages = Callable[[Backend], list[Route]]
@@ -103,3 +103,29 @@ def _routes(backend: Backend, pages: Pages | None) -> list[BaseRoute]:
     routes += [Route("/openapi.json", _describe, methods=["GET"]), *docs_page.routes()]
     routes += Endpoint(backend).routes()
     return routes if pages is None else [*routes, *pages(backend)]
+
+
+def is_traced(scope: Scope) -> bool:
+    """Return whether a request gets a span: periodic checks get none."""
+    path: str = scope.get("path", "")
+    return scope["type"] == "http" and not path.startswith("/health/") and path != "/metrics"
+
+
+def traced(app: ASGIApp) -> ASGIApp:
+    """Return the application with a span around each request, if tracing is enabled."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if not tracing.is_on() or not is_traced(scope):
+            await app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        with tracing.serving(scope["method"], scope["path"], headers) as span:
+
+            async def forward(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.answered(getattr(scope.get("route"), "path", None), message["status"])
+                await send(message)
+
+            await app(scope, receive, forward)
+
+    return serve

@@ -11,9 +11,9 @@ from spanmq.codec import Encryption, RawJson
 from spanmq.errors import ConnectionFailedError, SpanmqError
 from spanmq_service.guard.access_changes import heed_access
 from spanmq_service.guard.caller import Caller
-from spanmq_service.guard.credentials import Credentials, Remembered
+from spanmq_service.guard.costly_searches import CostlySearches
+from spanmq_service.guard.credentials import Credentials, TtlCache
 from spanmq_service.guard.gate import Gate
-from spanmq_service.guard.patterns import Patterns
 from spanmq_service.measures import Measures
 from spanmq_service.settings import Settings
 from spanmq_service.waiting import Waiting
@@ -44,7 +44,7 @@ class Backend:
             answer_bytes_max=settings.answer_bytes_max,
         )
         self.waiting = Waiting(self.client)
-        self.patterns = Patterns(self.client, settings.pool_size)
+        self.costly_searches = CostlySearches(self.client, settings.pool_size)
         self._dsn = dsn
         self._probe = self._new_probe()
         self._former_probes: set[asyncio.Task[None]] = set()
@@ -52,7 +52,7 @@ class Backend:
         self.gate = Gate(settings)
         self.credentials = Credentials(self.client, self.gate, settings)
         # Other caches that are cleared when access, or an attribute of a queue, has changed.
-        self.caches: list[Remembered[Any]] = []
+        self.caches: list[TtlCache[Any]] = []
         # Set when a move task may have been started, here or by another service.
         self.moves_changed = asyncio.Event()
         self.measures = Measures(self.gate)
@@ -78,7 +78,7 @@ class Backend:
         """Return the names of the queues that a caller may look at, None for all: only these are asked about."""
         if caller.may("look", None):
             return None
-        return [each.name for each in await self.client.queues.list() if caller.may("look", each.name)]
+        return [queue.name for queue in await self.client.queues.list() if caller.may("look", queue.name)]
 
     async def check_database(self) -> None:
         """Raise a SpanmqError unless the database answers, and takes writes; those that ask at once share an answer.

@@ -20,7 +20,7 @@ Value = Callable[[LatestStatistics], float | None]
 
 
 def _rate(field: str) -> Value:
-    return lambda each: getattr(each, field) / each.duration_seconds if each.duration_seconds else None
+    return lambda queue: getattr(queue, field) / queue.duration_seconds if queue.duration_seconds else None
 
 
 # The gauges of each queue: what it means, and its value.
@@ -36,7 +36,7 @@ QUEUE_GAUGES: Final[dict[str, tuple[str, Value]]] = {
     "paused": ("1: the queue is paused.", attrgetter("is_paused")),
     "breaker_open": (
         "1: the circuit breaker of a worker is open, and it receives nothing.",
-        lambda each: each.breaker_open_until is not None,
+        lambda queue: queue.breaker_open_until is not None,
     ),
     "oldest_ready_seconds": (
         "Since when the first visible message waited at the last sample.",
@@ -47,7 +47,7 @@ QUEUE_GAUGES: Final[dict[str, tuple[str, Value]]] = {
     "failing": ("Messages that failed and wait for another attempt, up to 1,000.", attrgetter("failing")),
     "sampled_timestamp_seconds": (
         "When the last sample was taken.",
-        lambda each: None if each.sampled_at is None else each.sampled_at.timestamp(),
+        lambda queue: None if queue.sampled_at is None else queue.sampled_at.timestamp(),
     ),
 }
 
@@ -100,21 +100,21 @@ class Families:
 def of_queues(queues: Sequence[LatestStatistics]) -> Iterator[Metric]:
     """Yield a metric family for each value of a queue."""
     sent = CounterMetricFamily("spanmq_messages_sent", "Messages sent, by drawn ids.", labels=["queue"])
-    for each in queues:
-        sent.add_metric([each.queue], each.sent_total)
+    for queue in queues:
+        sent.add_metric([queue.queue], queue.sent_total)
     yield sent
     for name, (text, value) in QUEUE_GAUGES.items():
         gauge = GaugeMetricFamily(f"spanmq_queue_{name}", text, labels=["queue"])
-        for each in queues:
-            if (found := value(each)) is not None:
-                gauge.add_metric([each.queue], found)
+        for queue in queues:
+            if (number := value(queue)) is not None:
+                gauge.add_metric([queue.queue], number)
         yield gauge
     text = "Age of the oldest transaction or snapshot of the server, which keeps dead rows and old segments."
     oldest = GaugeMetricFamily("spanmq_oldest_snapshot_seconds", text, labels=[])
     # The same in each row.
-    for each in queues[:1]:
-        if each.oldest_snapshot_seconds is not None:
-            oldest.add_metric([], each.oldest_snapshot_seconds)
+    for queue in queues[:1]:
+        if queue.oldest_snapshot_seconds is not None:
+            oldest.add_metric([], queue.oldest_snapshot_seconds)
     yield oldest
 
 
@@ -127,11 +127,11 @@ def of_receivers(receivers: Iterable[Receiver]) -> Iterator[Metric]:
         "When a Spark stream last called, to the minute.",
         labels=labels,
     )
-    for each in receivers:
-        if each.state != "released":
-            named = [each.queue, each.label or each.receiver_id]
-            held.add_metric(named, each.held)
-            seen.add_metric(named, each.seen_at.timestamp())
+    for receiver in receivers:
+        if receiver.state != "released":
+            named = [receiver.queue, receiver.label or receiver.receiver_id]
+            held.add_metric(named, receiver.held)
+            seen.add_metric(named, receiver.seen_at.timestamp())
     yield from (held, seen)
 
 

@@ -38,8 +38,8 @@ def write(queue: str, message_id: int, lease_id: int) -> str:
 def read(text: str) -> Receipt:
     """Parse a receipt; raises InvalidArgumentError if it is not valid."""
     try:
-        given = text.encode("ascii").translate(_FROM_URL)
-        packed = binascii.a2b_base64(given + b"=" * (-len(given) % 4), strict_mode=True)
+        encoded = text.encode("ascii").translate(_FROM_URL)
+        packed = binascii.a2b_base64(encoded + b"=" * (-len(encoded) % 4), strict_mode=True)
         version, lease_id, message_id = _HEAD.unpack_from(packed)
         queue = packed[_HEAD.size :].decode()
     except (ValueError, struct.error) as error:

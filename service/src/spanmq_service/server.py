@@ -218,15 +218,15 @@ class Server(uvicorn.Server):
 
 def listening(host: str, port: int) -> list[socket.socket]:
     """Return sockets that listen on all addresses of a host; raises NotPossibleError."""
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
         for family, _, _, _, address in socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         ):
-            found.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            sockets.append(socket.create_server(address, family=family, backlog=BACKLOG))
     except OSError as error:
-        for each in found:
-            each.close()
+        for listener in sockets:
+            listener.close()
         if error.errno == errno.EADDRINUSE:
             raise NotPossibleError(
                 f"{host}:{port} is in use by another program",
@@ -236,7 +236,7 @@ def listening(host: str, port: int) -> list[socket.socket]:
         raise NotPossibleError(
             f"{host}:{port} can't be listened on: {error.strerror}", code="service_not_available"
         ) from error
-    return found
+    return sockets
 
 
 def serve(
@@ -277,7 +277,7 @@ def make_server(settings: Settings, *, pages: Pages | None, announce: Callable[[
 
 def _allow_open_files(settings: Settings) -> None:
     """Raise this process's limit of open files; logs a warning if the system's limit is lower."""
-    wanted = (
+    needed = (
         2 * settings.requests_max
         + 3 * settings.anonymous_max
         + settings.waiting_max
@@ -285,8 +285,8 @@ def _allow_open_files(settings: Settings) -> None:
         + OTHER_FILES
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < wanted:
-        logger.warning("open_files_few open_files_max=%s needed=%s", most, wanted)
+    if most < needed:
+        logger.warning("open_files_few open_files_max=%s needed=%s", most, needed)

@@ -40,12 +40,12 @@ Ask = Callable[[Sequence[str]], Awaitable[list[float | None]]]
 
 
 class _Waiter:
-    __slots__ = ("found", "permit", "take")
+    __slots__ = ("messages", "permit", "take")
 
     def __init__(self, take: Take, permit: Permit) -> None:
         self.take = take
         self.permit = permit
-        self.found: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
+        self.messages: asyncio.Future[list[Message]] = asyncio.get_running_loop().create_future()
 
 
 class Waiting:
@@ -65,7 +65,7 @@ class Waiting:
     async def wait(
         self, queue: str, take: Take, seconds: float, gone: Awaitable[Any], *, permit: Permit
     ) -> list[Message]:
-        """Return the result of `take` when its turn comes, or [] after `seconds` or when `gone` is done.
+        """Return the result of `take` when it is first in line, or [] after `seconds` or when `gone` is done.
 
         Before each `take`, `permit` returns whether the caller may still receive; if not, the result is [].
         Messages that were taken for a client that has disconnected are released at once.
@@ -78,14 +78,16 @@ class Waiting:
         waiter = _Waiter(take, permit)
         self._stand(queue, waiter)
         try:
-            await asyncio.wait({waiter.found, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if leaving.done() and waiter.found.done() and not waiter.found.exception():
-                self._give_back(waiter.found.result())
+            await asyncio.wait(
+                {waiter.messages, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if leaving.done() and waiter.messages.done() and not waiter.messages.exception():
+                self._give_back(waiter.messages.result())
                 return []
-            return waiter.found.result() if waiter.found.done() else []
+            return waiter.messages.result() if waiter.messages.done() else []
         except asyncio.CancelledError:
-            if waiter.found.done() and not waiter.found.exception():
-                self._give_back(waiter.found.result())
+            if waiter.messages.done() and not waiter.messages.exception():
+                self._give_back(waiter.messages.result())
             raise
         finally:
             leaving.cancel()
@@ -125,8 +127,8 @@ class Waiting:
             line.append(waiter)
 
     def _leave(self, queue: str, waiter: _Waiter) -> None:
-        if not waiter.found.done():
-            waiter.found.cancel()
+        if not waiter.messages.done():
+            waiter.messages.cancel()
         line = self._lines.get(folded(queue))
         if line is not None and waiter in line:
             line.remove(waiter)
@@ -176,35 +178,35 @@ class Waiting:
 
     async def _look(self, line: deque[_Waiter]) -> bool:
         """Serve the line from its head as long as there are messages; return whether any was received."""
-        has_found = False
+        has_received = False
         while line and not self._is_stopped:
             waiter = line[0]
             try:
                 messages = await waiter.take() if await waiter.permit() else None
             except SpanmqError as error:
                 # Unless messages cannot be read, the queue or the database is gone: for all requests in line.
-                for each in [waiter] if isinstance(error, UNREADABLE) else list(line):
-                    if not each.found.done():
-                        each.found.set_exception(error)
-                    if each in line:
-                        line.remove(each)
+                for member in [waiter] if isinstance(error, UNREADABLE) else list(line):
+                    if not member.messages.done():
+                        member.messages.set_exception(error)
+                    if member in line:
+                        line.remove(member)
                 continue
             if messages == []:
-                return has_found
-            has_found = has_found or messages is not None
+                return has_received
+            has_received = has_received or messages is not None
             if messages is None:
                 self._dismiss(waiter)
-            elif waiter.found.done():
+            elif waiter.messages.done():
                 self._give_back(messages)
             else:
-                waiter.found.set_result(messages)
+                waiter.messages.set_result(messages)
             if line and line[0] is waiter:
                 line.popleft()
-        return has_found
+        return has_received
 
     def _dismiss(self, waiter: _Waiter) -> None:
-        if not waiter.found.done():
-            waiter.found.set_result([])
+        if not waiter.messages.done():
+            waiter.messages.set_result([])
 
     def _give_back(self, messages: list[Message]) -> None:
         if messages:
@@ -238,14 +240,14 @@ class Ahead:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._wanted: dict[str, asyncio.Future[Due]] = {}
+        self._pending: dict[str, asyncio.Future[Due]] = {}
         self._job: asyncio.Task[None] | None = None
 
     async def of(self, queue: str) -> Due:
         """Return when the next message of a queue becomes visible; None if that cannot be determined."""
-        if queue not in self._wanted:
-            self._wanted[queue] = asyncio.get_running_loop().create_future()
-        due = self._wanted[queue]
+        if queue not in self._pending:
+            self._pending[queue] = asyncio.get_running_loop().create_future()
+        due = self._pending[queue]
         if self._job is None:
             # It asks on behalf of many requests, so it must not run in the context of the one that began it.
             self._job = asyncio.create_task(self._run(), context=Context())
@@ -253,22 +255,22 @@ class Ahead:
 
     async def _run(self) -> None:
         try:
-            while self._wanted:
-                wanted, self._wanted = self._wanted, {}
-                asked = list(wanted.items())
-                for first in range(0, len(asked), QUEUES_MAX):
-                    await self._answer(dict(asked[first : first + QUEUES_MAX]))
+            while self._pending:
+                pending = list(self._pending.items())
+                self._pending = {}
+                for first in range(0, len(pending), QUEUES_MAX):
+                    await self._answer(dict(pending[first : first + QUEUES_MAX]))
         finally:
             # Nothing is awaited after the last check for waiting requests, so none can have been added since.
             self._job = None
 
-    async def _answer(self, wanted: dict[str, asyncio.Future[Due]]) -> None:
-        found: Sequence[float | None] = [None] * len(wanted)
+    async def _answer(self, pending: dict[str, asyncio.Future[Due]]) -> None:
+        answers: Sequence[float | None] = [None] * len(pending)
         try:
-            found = await self._ask(list(wanted))
+            answers = await self._ask(list(pending))
         except SpanmqError:
             pass  # the poll that follows reports the error
         finally:
-            for due, seconds in zip(wanted.values(), found, strict=True):
+            for due, seconds in zip(pending.values(), answers, strict=True):
                 if not due.done():
                     due.set_result(Due(seconds))

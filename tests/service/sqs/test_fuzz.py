@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spanmq_service.sqs import shape
+from spanmq_service.sqs import protocol
 
 SCALARS = st.one_of(
     st.none(),
@@ -45,9 +45,9 @@ def fitting(each: Any, depth: int = 0) -> st.SearchStrategy[Any]:
     return st.one_of(st.text(max_size=20), names)
 
 
-@pytest.mark.parametrize("action", shape.actions())
+@pytest.mark.parametrize("action", protocol.actions())
 def test_no_request_breaks_the_service(http: httpx.Client, action: str) -> None:
-    described = shape.model().operation_model(action).input_shape
+    described = protocol.model().operation_model(action).input_shape
     target = {"x-amz-target": f"AmazonSQS.{action}", "content-type": "application/x-amz-json-1.0"}
 
     @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
@@ -68,7 +68,7 @@ def test_no_request_breaks_the_service(http: httpx.Client, action: str) -> None:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)),
-    action=st.sampled_from(shape.actions()),
+    action=st.sampled_from(protocol.actions()),
 )
 def test_no_form_breaks_the_service(http: httpx.Client, body: bytes, action: str) -> None:
     kind = {"content-type": "application/x-www-form-urlencoded"}

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from tests.cli.program import ask, do
 from tests.service.sqs.conftest import Make, refused
 
-from spanmq_service.sqs import shape
+from spanmq_service.sqs import protocol
 from spanmq_service.sqs.endpoint import ACTIONS
 
 
@@ -18,7 +18,7 @@ def attributes(sqs: Any, url: str) -> dict[str, str]:
 
 
 def test_every_action_of_sqs_is_answered() -> None:
-    assert set(ACTIONS) == set(shape.actions())
+    assert set(ACTIONS) == set(protocol.actions())
 
 
 def test_attributes_have_sqs_s_defaults_and_change(sqs: Any, make: Make, service_database: str) -> None:

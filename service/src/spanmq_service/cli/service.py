@@ -54,18 +54,18 @@ def serve(
             f"the service needs {error.name}, which is not installed", extra="service"
         ) from error
 
-    def announce(found: str) -> None:
+    def announce(address: str) -> None:
         if as_json:
-            print(json.dumps({"event": "service_started", "address": found}), flush=True)  # noqa: T201
+            print(json.dumps({"event": "service_started", "address": address}), flush=True)  # noqa: T201
         else:
             what = "the API" if without_dashboard else "the dashboard and the API"
-            say(f"spanmq: serving {what} at {found}, routes: {found}/docs")
+            say(f"spanmq: serving {what} at {address}, routes: {address}/docs")
 
     # uvicorn's own messages are for its developers.
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
-    with logging_lines(level), prepared_address(dsn) as found:
+    with logging_lines(level), prepared_address(dsn) as server_dsn:
         ended_by = run(
-            replace(settings, dsn=found, with_tokens=not without_tokens),
+            replace(settings, dsn=server_dsn, with_tokens=not without_tokens),
             pages=None if without_dashboard else pages,
             announce=announce,
         )

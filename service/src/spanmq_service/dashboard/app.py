@@ -16,7 +16,6 @@ from spanmq.client.calls import ACTOR
 from spanmq.errors import QueueNotFoundError, SpanmqError
 from spanmq_service.backend import Backend
 from spanmq_service.dashboard import (
-    appearance,
     changes,
     dead_letters,
     failing,
@@ -29,12 +28,18 @@ from spanmq_service.dashboard import (
     repair,
     schedules,
     search,
-    sign_in,
+    session,
     tasks,
     workers,
 )
 from spanmq_service.dashboard.page import Page, go, send_asset, show
-from spanmq_service.dashboard.visit import CSRF_COOKIE, RefusedError, Visit, cookie_name, visit_of
+from spanmq_service.dashboard.page_request import (
+    CSRF_COOKIE,
+    PageRequest,
+    RefusedError,
+    cookie_name,
+    page_request_of,
+)
 from spanmq_service.http.failure import describe
 from spanmq_service.http.request_origin import is_named_here
 
@@ -42,8 +47,7 @@ logger = logging.getLogger("spanmq.dashboard")
 
 # A line a noun.
 PAGES: Final[tuple[Page, ...]] = (
-    *sign_in.PAGES,
-    *appearance.PAGES,
+    *session.PAGES,
     *queues.PAGES,
     *queue.PAGES,
     *figures.PAGES,
@@ -97,64 +101,64 @@ class UnknownPage(Route):
         return super().matches(scope)
 
 
-async def _unknown(visit: Visit) -> Response:
-    raise RefusedError(404, "No such page", f"This site has no page {visit.request.url.path}.")
+async def _unknown(request: PageRequest) -> Response:
+    raise RefusedError(404, "No such page", f"This site has no page {request.http.url.path}.")
 
 
 def _answering(page: Page, backend: Backend) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        visit = Visit(request, backend, None, None, "")
+    async def answer(http: Request) -> Response:
+        request = PageRequest(http, backend, None, None, "")
         try:
-            _check_host(request, backend)
-            visit = await visit_of(request, backend)
-            response = await _page(page, visit)
+            _check_host(http, backend)
+            request = await page_request_of(http, backend)
+            response = await _page(page, request)
         except RefusedError as refusal:
-            response = _refuse(refusal, visit)
+            response = _refuse(refusal, request)
         except HTTPException as error:
             # The service's: a right is missing; or too much at once, too large, too slow.
             title, words = ("Not yours" if error.status_code == 403 else "Not now"), str(error.detail)
-            response = _refuse(RefusedError(error.status_code, title, words[:1].upper() + words[1:]), visit)
+            response = _refuse(RefusedError(error.status_code, title, words[:1].upper() + words[1:]), request)
         except QueueNotFoundError as error:
             words = (
                 f"{error.message[:1].upper()}{error.message[1:]}. If it was dropped, Changes shows by whom."
             )
-            response = _refuse(RefusedError(404, "No such queue", words), visit)
+            response = _refuse(RefusedError(404, "No such queue", words), request)
         except SpanmqError as error:
             status, body = describe(error)
             words = body["error"]["message"]
-            response = _refuse(RefusedError(status, "That did not work", words), visit)
+            response = _refuse(RefusedError(status, "That did not work", words), request)
         except ClientDisconnect:
             return Response(status_code=400)  # which no client reads
         except Exception:
             logger.exception("page_broke path=%r", page.path)
-            response = _refuse(RefusedError(500, "A fault of ours", "The service's log tells more."), visit)
+            response = _refuse(RefusedError(500, "A fault of ours", "The service's log tells more."), request)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
-        is_safe = request.url.scheme == "https"
+        is_safe = http.url.scheme == "https"
         if (
-            visit.csrf_token
-            and request.cookies.get(cookie_name(CSRF_COOKIE, is_safe=is_safe)) != visit.csrf_token
+            request.csrf_token
+            and http.cookies.get(cookie_name(CSRF_COOKIE, is_safe=is_safe)) != request.csrf_token
         ):
-            visit.remember(response, CSRF_COOKIE, visit.csrf_token)
+            request.remember(response, CSRF_COOKIE, request.csrf_token)
         return response
 
     return answer
 
 
-async def _page(page: Page, visit: Visit) -> Response:
-    if page.verb is not None and visit.caller is None:
-        if page.method == "GET" and LIVE not in visit.request.headers:
-            here = visit.request.url
+async def _page(page: Page, request: PageRequest) -> Response:
+    if page.verb is not None and request.caller is None:
+        if page.method == "GET" and LIVE not in request.http.headers:
+            here = request.http.url
             return go(f"/sign-in?next={quote(f'{here.path}?{here.query}' if here.query else here.path)}")
         raise RefusedError(401, "Signed out", "Your session has ended. Sign in again.")
-    page.check(visit)
-    name = visit.caller.name if visit.caller is not None else ""
+    page.check(request)
+    name = request.caller.name if request.caller is not None else ""
     ACTOR.set(f"dashboard, token {name}" if name else "dashboard")
-    return await page.answer(visit)
+    return await page.answer(request)
 
 
-def _refuse(refusal: RefusedError, visit: Visit) -> Response:
-    return show(visit, "refusal.html", refusal.status, refusal=refusal)
+def _refuse(refusal: RefusedError, request: PageRequest) -> Response:
+    return show(request, "refusal.html", refusal.status, refusal=refusal)
 
 
 def _check_host(request: Request, backend: Backend) -> None:

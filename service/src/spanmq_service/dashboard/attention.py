@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from spanmq.model import Attention
-from spanmq_service.dashboard.visit import Visit
-from spanmq_service.dashboard.wording import SHORT, address
+from spanmq_service.dashboard.formatting import SHORT, address
+from spanmq_service.dashboard.page_request import PageRequest
 
 # The tab on which something can be done about a reason; for others it is that of the messages.
 PATHS: Final = {
@@ -22,7 +22,7 @@ STOPS: Final = ("no_worker", "stopped", "breaker_open", "paused")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class QueueProblem:
     """A badge, a sentence, and the page on which something can be done about it; `rank` 0 is the most urgent."""
 
     rank: int
@@ -33,23 +33,27 @@ class Problem:
     is_stop: bool
 
 
-async def problems_of(visit: Visit, queues: Sequence[str] | None = None) -> dict[str, list[Problem]]:
+async def problems_of(
+    request: PageRequest, queues: Sequence[str] | None = None
+) -> dict[str, list[QueueProblem]]:
     """Return the problems of these queues, or (None) of all that the visitor may look at, by the queue's name."""
-    return by_queue(visit.seen(await visit.backend.client.health.attention(queues)))
+    return by_queue(request.seen(await request.backend.client.health.attention(queues)))
 
 
-def by_queue(reasons: Iterable[Attention]) -> dict[str, list[Problem]]:
+def by_queue(reasons: Iterable[Attention]) -> dict[str, list[QueueProblem]]:
     """Return the problems of each queue, the most urgent first."""
-    found: dict[str, list[Problem]] = {}
-    for each in reasons:
-        words = each.words if len(each.words) <= 2 * SHORT else f"{each.words[: 2 * SHORT - 1]}…"
-        problem = Problem(
-            each.rank,
-            each.title,
+    problems: dict[str, list[QueueProblem]] = {}
+    for reason in reasons:
+        words = reason.words if len(reason.words) <= 2 * SHORT else f"{reason.words[: 2 * SHORT - 1]}…"
+        problem = QueueProblem(
+            reason.rank,
+            reason.title,
             words,
-            address(PATHS.get(each.reason, "/queue/messages"), queue=each.queue),
-            is_bad=each.level == "problem" or each.reason == "no_worker",
-            is_stop=each.reason in STOPS,
+            address(PATHS.get(reason.reason, "/queue/messages"), queue=reason.queue),
+            is_bad=reason.level == "problem" or reason.reason == "no_worker",
+            is_stop=reason.reason in STOPS,
         )
-        found.setdefault(each.queue, []).append(problem)
-    return {queue: sorted(problems, key=lambda each: each.rank) for queue, problems in found.items()}
+        problems.setdefault(reason.queue, []).append(problem)
+    for of_queue in problems.values():
+        of_queue.sort(key=lambda problem: problem.rank)
+    return problems

@@ -12,7 +12,7 @@ import pygal
 from pygal.style import Style
 
 # For maps, of which we draw none, pygal puts itself into all imports; Python 3.11 warns of it each time.
-sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, pygal.PluginImportFixer)]
+sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, pygal.PluginImportFixer)]
 
 Shape = Literal["wide", "narrow"]
 SIZES: Final[Mapping[Shape, tuple[int, int]]] = {"wide": (640, 240), "narrow": (360, 260)}
@@ -98,13 +98,13 @@ def draw(
         truncate_label=-1,
     )
     pattern = "%H:%M" if len(steps) * step <= 86_400 else "%d %b %H:%M"
-    picture.x_labels = [each.began_at.strftime(pattern) for each in steps]
+    picture.x_labels = [row.began_at.strftime(pattern) for row in steps]
     for name, words in chart.lines.items():
         picture.add(words, _values(chart, steps, step, name, since))
     tree: Any = picture.render_tree()
     # Its script is for pictures in a page, where they would move.
     for holder in tree.iter():
-        for script in [each for each in holder if str(each.tag).rpartition("}")[2] == "script"]:
+        for script in [element for element in holder if str(element.tag).rpartition("}")[2] == "script"]:
             holder.remove(script)
     drawn: bytes = ElementTree.tostring(tree, "utf-8", xml_declaration=True)
     return drawn
@@ -122,9 +122,9 @@ def _values(
     chart: Chart, steps: Sequence[Step], step: float, name: str, since: datetime | None
 ) -> list[float | None]:
     values: list[float | None] = []
-    for each in steps:
-        value = getattr(each, name)
-        is_before = since is not None and each.began_at + timedelta(seconds=step) <= since
+    for row in steps:
+        value = getattr(row, name)
+        is_before = since is not None and row.began_at + timedelta(seconds=step) <= since
         if value is None and (chart.has_gaps or is_before):
             values.append(None)
         else:
@@ -143,7 +143,9 @@ def _ticks(peak: float) -> list[float]:
     """Return up to six round numbers from 0 up, of which the last is not below the peak."""
     rough = (peak or 1.0) / 5
     power = 10.0 ** floor(log10(rough))
-    size = next(each * power for each in (1.0, 2.0, 2.5, 5.0, 10.0) if each * power >= rough * (1 - 1e-9))
+    size = next(
+        factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= rough * (1 - 1e-9)
+    )
     return [n * size for n in range(ceil((peak or 1.0) / size - 1e-9) + 1)]
 
 

@@ -9,11 +9,11 @@ from starlette.responses import Response
 
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import Cause, DeadLetter, causes_of
-from spanmq_service.dashboard import typed
+from spanmq_service.dashboard import form_values
+from spanmq_service.dashboard.formatting import ROW_BYTES_MAX, address
 from spanmq_service.dashboard.page import Page, go, show, show_form
-from spanmq_service.dashboard.queue_head import head_of
-from spanmq_service.dashboard.visit import RefusedError, Visit
-from spanmq_service.dashboard.wording import ROW_BYTES_MAX, address
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
+from spanmq_service.dashboard.queue_state import head_of
 
 SHOWN: Final = 12
 CAUSES: Final = 4
@@ -35,22 +35,22 @@ NOTICES: Final = {
 FILTERS: Final = ("category", "error", "error_class", "since", "until", "payload", "where", "letters")
 
 
-async def overview(visit: Visit) -> Response:
+async def overview(request: PageRequest) -> Response:
     """Show how many there are in each queue."""
     counts: dict[str, dict[str, int]] = {}
-    for each in visit.seen(await visit.backend.client.dead_letters.count()):
-        counts.setdefault(each.queue, {})[each.category] = each.count
-    rows = sorted(counts.items(), key=lambda each: (-sum(each[1].values()), each[0]))
+    for count in request.seen(await request.backend.client.dead_letters.count()):
+        counts.setdefault(count.queue, {})[count.category] = count.count
+    rows = sorted(counts.items(), key=lambda row: (-sum(row[1].values()), row[0]))
     worst, causes = [queue for queue, _ in rows[:WORST]], list[tuple[str, Cause]]()
     for queue in worst:
         # Of each its newest: causes are told from errors, and no body is loaded.
-        letters = await visit.backend.client.dead_letters.list(
+        letters = await request.backend.client.dead_letters.list(
             queue, limit=SAMPLE // len(worst), body_bytes_max=0, newest_first=True
         )
-        causes += [(queue, each) for each in causes_of(letters)]
-    causes.sort(key=lambda each: -each[1].count)
+        causes += [(queue, cause) for cause in causes_of(letters)]
+    causes.sort(key=lambda pair: -pair[1].count)
     return show(
-        visit,
+        request,
         "dead_letter_queues.html",
         rows=rows,
         categories=CATEGORIES,
@@ -60,20 +60,20 @@ async def overview(visit: Visit) -> Response:
     )
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show the dead letters of a queue."""
-    head = await head_of(visit)
+    head = await head_of(request)
     queue = head.queue
-    given, which = _given(visit), visit.text("which") or "waiting"
-    after, is_oldest_first = visit.number("after", 0), visit.text("order") == "oldest"
+    filters, which = _filters(request), request.text("which") or "waiting"
+    after, is_oldest_first = request.number("after", 0), request.text("order") == "oldest"
     problem: str | None = None
     letters: list[DeadLetter] = []
     sample: list[DeadLetter] = []
-    counts = await visit.backend.client.dead_letters.count(queue)
+    counts = await request.backend.client.dead_letters.count(queue)
     try:
-        choice = _choice(given)
+        choice = _choice(filters)
         redriven = _which(which)
-        async with visit.backend.patterns.searching(visit.caller, choice) as client:
+        async with request.backend.costly_searches.searching(request.caller, choice) as client:
             letters = sample = await client.dead_letters.list(
                 queue,
                 **choice,
@@ -91,12 +91,12 @@ async def answer(visit: Visit) -> Response:
     except InvalidArgumentError as error:
         problem = error.message
     return show_form(
-        visit,
+        request,
         "dead_letters.html",
         problem,
         head=head,
-        numbers={each.category: each.count for each in counts},
-        given=given,
+        numbers={count.category: count.count for count in counts},
+        filters=filters,
         which=which,
         whiches=tuple(WHICH),
         categories=CATEGORIES,
@@ -105,146 +105,149 @@ async def answer(visit: Visit) -> Response:
         after=after,
         order="oldest" if is_oldest_first else "",
         causes=causes_of(sample),
-        causes_shown=100 if visit.text("causes") == "all" else CAUSES,
+        causes_shown=100 if request.text("causes") == "all" else CAUSES,
         is_sample=len(sample) == SAMPLE,
         sample_size=len(sample),
-        notice=visit.notice(NOTICES),
+        notice=request.notice(NOTICES),
     )
 
 
-async def ask_redrive(visit: Visit) -> Response:
+async def ask_redrive(request: PageRequest) -> Response:
     """Show the dead letters that would be redriven."""
-    _check_selection(visit)
-    return await _preview_redrive(visit, dict(visit.request.query_params))
+    _check_selection(request)
+    return await _preview_redrive(request, dict(request.http.query_params))
 
 
-async def redrive(visit: Visit) -> Response:
+async def redrive(request: PageRequest) -> Response:
     """Redrive the dead letters of the preview."""
-    fields = await visit.form()
+    fields = await request.form()
     try:
-        terms, choice = _terms(fields), _choice(_given(visit))
-        visit.check_choice(choice)
-        found = await visit.backend.patterns.redrive(visit.caller, visit.queue, **choice, **terms)
+        terms, choice = _terms(fields), _choice(_filters(request))
+        request.check_choice(choice)
+        redriven = await request.backend.costly_searches.redrive(
+            request.caller, request.queue, **choice, **terms
+        )
     except (InvalidArgumentError, NotPossibleError) as error:
-        return await _preview_redrive(visit, fields, error.message)
-    n = sum(each.beside is None for each in found)
-    done = "redriven" if n == len(found) else "partly"
-    return go(address("/queue/dead-letters", queue=visit.queue, done=done, n=n))
+        return await _preview_redrive(request, fields, error.message)
+    n = sum(letter.beside is None for letter in redriven)
+    done = "redriven" if n == len(redriven) else "partly"
+    return go(address("/queue/dead-letters", queue=request.queue, done=done, n=n))
 
 
-async def ask_discard(visit: Visit) -> Response:
+async def ask_discard(request: PageRequest) -> Response:
     """Show how many would be deleted."""
-    _check_selection(visit)
-    return await _preview_discard(visit, None)
+    _check_selection(request)
+    return await _preview_discard(request, None)
 
 
-async def discard(visit: Visit) -> Response:
+async def discard(request: PageRequest) -> Response:
     """Delete the dead letters of the preview, if the name of the queue was typed."""
-    fields = await visit.form()
-    if fields.get("confirmation", "").strip() != visit.queue:
-        return await _preview_discard(visit, "That is not the name of the queue; nothing was deleted.")
+    fields = await request.form()
+    if fields.get("confirmation", "").strip() != request.queue:
+        return await _preview_discard(request, "That is not the name of the queue; nothing was deleted.")
     try:
-        choice = _choice(_given(visit))
-        redriven = _which(visit.text("which") or "waiting")
-        visit.check_choice(choice)
-        removed = await visit.backend.patterns.discard(
-            visit.caller, visit.queue, **choice, redriven=redriven, limit=LIMIT_MAX
+        choice = _choice(_filters(request))
+        redriven = _which(request.text("which") or "waiting")
+        request.check_choice(choice)
+        removed = await request.backend.costly_searches.discard(
+            request.caller, request.queue, **choice, redriven=redriven, limit=LIMIT_MAX
         )
     except InvalidArgumentError as error:
-        return await _preview_discard(visit, error.message)
-    return go(address("/queue/dead-letters", queue=visit.queue, done="discarded", n=removed))
+        return await _preview_discard(request, error.message)
+    return go(address("/queue/dead-letters", queue=request.queue, done="discarded", n=removed))
 
 
-async def _preview_redrive(visit: Visit, fields: Mapping[str, str], problem: str | None = None) -> Response:
-    found = []
-    given = _bounded(_given(visit))
+async def _preview_redrive(
+    request: PageRequest, fields: Mapping[str, str], problem: str | None = None
+) -> Response:
+    matches = []
+    filters = _bounded(_filters(request))
     pace = {name: fields.get(name, "") for name in ("limit", "rate", "delay", "patch")}
     if problem is None:
         try:
-            terms, choice = _terms(pace), _choice(given)
-            visit.check_choice(choice, is_shown=terms["patch"] is not None)
-            async with visit.backend.patterns.searching(visit.caller, choice) as client:
-                found = await client.dead_letters.redrive(visit.queue, **choice, **terms, dry_run=True)
+            terms, choice = _terms(pace), _choice(filters)
+            request.check_choice(choice, is_shown=terms["patch"] is not None)
+            async with request.backend.costly_searches.searching(request.caller, choice) as client:
+                matches = await client.dead_letters.redrive(request.queue, **choice, **terms, dry_run=True)
         except (InvalidArgumentError, NotPossibleError) as error:
             problem = error.message
     letters: dict[int, DeadLetter] = {}
-    if visit.may("look", visit.queue):
-        for each in found[:SHOWN]:
-            for letter in await visit.backend.client.dead_letters.show(
-                visit.queue, each.message_id, body_bytes_max=ROW_BYTES_MAX
+    if request.may("look", request.queue):
+        for match in matches[:SHOWN]:
+            for letter in await request.backend.client.dead_letters.show(
+                request.queue, match.message_id, body_bytes_max=ROW_BYTES_MAX
             ):
                 if letter.redriven_at is None:
-                    letters[each.message_id] = letter
-    n = sum(each.beside is None for each in found)
-    shown = {"given": given, "pace": pace, "found": found, "n": n, "shown": found[:SHOWN], "letters": letters}
-    return show_form(visit, "redrive.html", problem, queue=visit.queue, **shown)
+                    letters[match.message_id] = letter
+    n = sum(match.beside is None for match in matches)
+    shown = {
+        "filters": filters,
+        "pace": pace,
+        "matches": matches,
+        "n": n,
+        "shown": matches[:SHOWN],
+        "letters": letters,
+    }
+    return show_form(request, "redrive.html", problem, queue=request.queue, **shown)
 
 
-async def _preview_discard(visit: Visit, problem: str | None) -> Response:
-    given, which, count = _bounded(_given(visit)), visit.text("which") or "waiting", 0
+async def _preview_discard(request: PageRequest, problem: str | None) -> Response:
+    filters, which, count = _bounded(_filters(request)), request.text("which") or "waiting", 0
     try:
-        choice = _choice(given)
-        visit.check_choice(choice)
-        async with visit.backend.patterns.searching(visit.caller, choice) as client:
+        choice = _choice(filters)
+        request.check_choice(choice)
+        async with request.backend.costly_searches.searching(request.caller, choice) as client:
             count = await client.dead_letters.discard(
-                visit.queue, **choice, redriven=_which(which), limit=LIMIT_MAX, dry_run=True
+                request.queue, **choice, redriven=_which(which), limit=LIMIT_MAX, dry_run=True
             )
     except InvalidArgumentError as error:
         problem = error.message
-    shown = {"given": given, "which": which, "count": count, "most": LIMIT_MAX}
-    return show_form(visit, "discard.html", problem, queue=visit.queue, **shown)
+    shown = {"filters": filters, "which": which, "count": count, "most": LIMIT_MAX}
+    return show_form(request, "discard.html", problem, queue=request.queue, **shown)
 
 
-def _check_selection(visit: Visit) -> None:
+def _check_selection(request: PageRequest) -> None:
     """Refuse a form of selected rows without any: no selection stands for all that match."""
-    if visit.text("selected") and not any(visit.request.query_params.getlist("letters")):
+    if request.text("selected") and not any(request.http.query_params.getlist("letters")):
         raise RefusedError(400, "Which dead letters?", "Select one dead letter or more.")
 
 
-def _given(visit: Visit) -> dict[str, str]:
+def _filters(request: PageRequest) -> dict[str, str]:
     """Return the filters as they were typed."""
-    given = {name: visit.text(name).strip() for name in FILTERS}
+    filters = {name: request.text(name).strip() for name in FILTERS}
     # Each row that is selected has the parameter once more.
-    return given | {"letters": ",".join(visit.request.query_params.getlist("letters"))}
+    return filters | {"letters": ",".join(request.http.query_params.getlist("letters"))}
 
 
-def _bounded(given: dict[str, str]) -> dict[str, str]:
+def _bounded(filters: dict[str, str]) -> dict[str, str]:
     """Limit the filters to dead letters that existed when the preview was shown."""
-    return given if given["until"] else {**given, "until": datetime.now(UTC).isoformat()}
+    return filters if filters["until"] else {**filters, "until": datetime.now(UTC).isoformat()}
 
 
-def _choice(given: Mapping[str, str]) -> dict[str, Any]:
+def _choice(filters: Mapping[str, str]) -> dict[str, Any]:
     """Return the filters as the client takes them."""
-    choice: dict[str, Any] = {name: given[name] or None for name in FILTERS}
-    read = {"since": _moment("since", given["since"]), "until": _moment("until", given["until"])}
+    choice: dict[str, Any] = {name: filters[name] or None for name in FILTERS}
+    read = {
+        "since": form_values.moment(filters["since"], "since"),
+        "until": form_values.moment(filters["until"], "until"),
+    }
     ids = {"dead_letter_ids": _ids(choice.pop("letters"))}
-    return choice | read | ids | {"payload": typed.json_object(given["payload"], "payload")}
+    return choice | read | ids | {"payload": form_values.json_object(filters["payload"], "payload")}
 
 
-def _ids(given: str | None) -> list[int] | None:
+def _ids(texts: str | None) -> list[int] | None:
     """Return the ids of the selected dead letters; None for all."""
-    if given is None:
+    if texts is None:
         return None
-    if not re.fullmatch(r"\d{1,18}(,\d{1,18}){0,999}", given, re.ASCII):
+    if not re.fullmatch(r"\d{1,18}(,\d{1,18}){0,999}", texts, re.ASCII):
         raise InvalidArgumentError("the selected dead letters are not ids")
-    return [int(each) for each in given.split(",")]
+    return [int(text) for text in texts.split(",")]
 
 
 def _which(name: str) -> bool | None:
     if name not in WHICH:
         raise InvalidArgumentError(f"there is no such choice: {name}")
     return WHICH[name]
-
-
-def _moment(name: str, given: str) -> datetime | None:
-    """Read a time; without a time zone it is UTC, as times on the pages are."""
-    if not given:
-        return None
-    try:
-        found = datetime.fromisoformat(given)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{name} is not a time: {given}") from error
 
 
 def _terms(fields: Mapping[str, str]) -> dict[str, Any]:
@@ -255,9 +258,9 @@ def _terms(fields: Mapping[str, str]) -> dict[str, Any]:
     patch = fields.get("patch", "").strip()
     return {
         "limit": int(limit),
-        "rate": typed.number(fields.get("rate", ""), "rate"),
-        "delay": typed.number(fields.get("delay", ""), "delay"),
-        "patch": typed.body(patch, "patch") if patch else None,
+        "rate": form_values.number(fields.get("rate", ""), "rate"),
+        "delay": form_values.number(fields.get("delay", ""), "delay"),
+        "patch": form_values.body(patch, "patch") if patch else None,
     }
 
 

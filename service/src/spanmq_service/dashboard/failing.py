@@ -7,12 +7,12 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.model import FailingCause, FailingFilters, hindrance
+from spanmq_service.dashboard.formatting import address
 from spanmq_service.dashboard.listing import Keys, listing_of
 from spanmq_service.dashboard.messages import OLDEST
 from spanmq_service.dashboard.page import Page, go, show
-from spanmq_service.dashboard.queue_head import head_of
-from spanmq_service.dashboard.visit import Visit
-from spanmq_service.dashboard.wording import address
+from spanmq_service.dashboard.page_request import PageRequest
+from spanmq_service.dashboard.queue_state import head_of
 
 # Causes in a section of another page; this page shows more.
 SECTION: Final = 5
@@ -28,12 +28,12 @@ NOTICES: Final = {
 
 
 KEYS: Final[Keys[FailingCause]] = {
-    "count": (lambda each: each.count, True),
-    "task": (lambda each: each.task or "", False),
-    "error": (lambda each: f"{each.error_class or ''} {each.error}", False),
-    "attempts": (lambda each: each.attempts, True),
-    "failed": (lambda each: each.last_failed_at or datetime.min.replace(tzinfo=UTC), True),
-    "retry": (lambda each: each.retry_at, False),
+    "count": (lambda cause: cause.count, True),
+    "task": (lambda cause: cause.task or "", False),
+    "error": (lambda cause: f"{cause.error_class or ''} {cause.error}", False),
+    "attempts": (lambda cause: cause.attempts, True),
+    "failed": (lambda cause: cause.last_failed_at or datetime.min.replace(tzinfo=UTC), True),
+    "retry": (lambda cause: cause.retry_at, False),
 }
 # For each act: its title, its button, and what becomes of the messages.
 ACTS: Final = {
@@ -46,92 +46,96 @@ ACTS: Final = {
 }
 
 
-async def causes(visit: Visit, queue: str | None = None, *, limit: int = CAUSES) -> list[FailingCause]:
+async def causes(
+    request: PageRequest, queue: str | None = None, *, limit: int = CAUSES
+) -> list[FailingCause]:
     """Return what messages fail of that the visitor may look at, in a queue or in the `limit` worst ones."""
     # The worst may be other queues than the visitor's.
-    limit = limit if queue or visit.may("look", None) else 10 * CAUSES
-    return visit.seen(await visit.backend.client.inspect.failing(queue, limit))
+    limit = limit if queue or request.may("look", None) else 10 * CAUSES
+    return request.seen(await request.backend.client.inspect.failing(queue, limit))
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show the causes of a queue, and the messages of one cause, or of all."""
-    head, filters, after = await head_of(visit), _filters(visit), visit.number("after", 0)
+    head, filters, after = await head_of(request), _filters(request), request.number("after", 0)
     # `order` is the order of the causes.
-    is_oldest_first = visit.text("messages") == OLDEST
-    messages = await visit.backend.client.inspect.failing_messages(
-        visit.queue, after=after, limit=SHOWN + 1, newest_first=not is_oldest_first, **filters
+    is_oldest_first = request.text("messages") == OLDEST
+    messages = await request.backend.client.inspect.failing_messages(
+        request.queue, after=after, limit=SHOWN + 1, newest_first=not is_oldest_first, **filters
     )
     return show(
-        visit,
+        request,
         "failing.html",
         head=head,
-        given=filters,
+        filters=filters,
         causes=(
             listing := listing_of(
-                visit,
+                request,
                 "/queue/failing",
-                await causes(visit, visit.queue),
+                await causes(request, request.queue),
                 KEYS,
-                lambda each: " ".join(filter(None, (each.task, each.error_class, each.error))),
+                lambda cause: " ".join(filter(None, (cause.task, cause.error_class, cause.error))),
                 queue=head.queue,
             )
         ).rows,
         listing=listing,
-        causes_shown=CAUSES if visit.text("causes") == "all" else SECTION,
+        causes_shown=CAUSES if request.text("causes") == "all" else SECTION,
         messages=messages[:SHOWN],
         has_more=len(messages) > SHOWN,
         after=after,
         first=OLDEST if is_oldest_first else "",
-        notice=visit.notice(NOTICES),
+        notice=request.notice(NOTICES),
     )
 
 
-async def ask_retry(visit: Visit) -> Response:
+async def ask_retry(request: PageRequest) -> Response:
     """Show how many messages of a cause would be retried now, and the first of them."""
-    return await _ask(visit, "retry")
+    return await _ask(request, "retry")
 
 
-async def ask_reject(visit: Visit) -> Response:
+async def ask_reject(request: PageRequest) -> Response:
     """Show how many messages of a cause would become dead letters, and the first of them."""
-    return await _ask(visit, "reject")
+    return await _ask(request, "reject")
 
 
-async def retry(visit: Visit) -> Response:
+async def retry(request: PageRequest) -> Response:
     """Retry the messages of a cause now."""
-    await visit.form()
-    client, filters = visit.backend.client, _filters(visit)
-    visit.check_choice(filters)
-    n = await _repeat(lambda: client.queues.retry_failing(visit.queue, limit=LIMIT, **filters))
-    return go(address("/queue/failing", queue=visit.queue, done="retried", n=n))
+    await request.form()
+    client, filters = request.backend.client, _filters(request)
+    request.check_choice(filters)
+    n = await _repeat(lambda: client.queues.retry_failing(request.queue, limit=LIMIT, **filters))
+    return go(address("/queue/failing", queue=request.queue, done="retried", n=n))
 
 
-async def reject(visit: Visit) -> Response:
+async def reject(request: PageRequest) -> Response:
     """Make dead letters of the messages of a cause."""
-    await visit.form()
-    client, filters = visit.backend.client, _filters(visit)
-    visit.check_choice(filters)
-    n = await _repeat(lambda: client.queues.reject_failing(visit.queue, limit=LIMIT, **filters))
-    return go(address("/queue/failing", queue=visit.queue, done="rejected", n=n))
+    await request.form()
+    client, filters = request.backend.client, _filters(request)
+    request.check_choice(filters)
+    n = await _repeat(lambda: client.queues.reject_failing(request.queue, limit=LIMIT, **filters))
+    return go(address("/queue/failing", queue=request.queue, done="rejected", n=n))
 
 
-async def _ask(visit: Visit, act: str) -> Response:
-    queue, filters, client = visit.queue, _filters(visit), visit.backend.client
-    visit.check_choice(filters)
+async def _ask(request: PageRequest, act: str) -> Response:
+    queue, filters, client = request.queue, _filters(request), request.backend.client
+    request.check_choice(filters)
     # A visitor with the right to manage but not to look is not shown what matches.
-    may_look = visit.may("look", queue)
-    matching = [each for each in await causes(visit, queue) if _is_meant(each, filters)] if may_look else []
+    may_look = request.may("look", queue)
+    matching = (
+        [cause for cause in await causes(request, queue) if _is_meant(cause, filters)] if may_look else []
+    )
     messages = await client.inspect.failing_messages(queue, limit=SHOWN, **filters) if may_look else []
     held = hindrance(await client.health.attention([queue])) if may_look and act == "retry" else None
     return show(
-        visit,
+        request,
         "failing_act.html",
         queue=queue,
-        given=filters,
+        filters=filters,
         act=act,
         words=ACTS[act],
         may_look=may_look,
-        n=sum(each.count for each in matching),
-        is_exact=all(each.is_exact for each in matching),
+        n=sum(cause.count for cause in matching),
+        is_exact=all(cause.is_exact for cause in matching),
         most=LIMIT * CALLS,
         messages=messages,
         held=held,
@@ -157,18 +161,18 @@ async def _repeat(act: Callable[[], Awaitable[int]]) -> int:
     return total
 
 
-def _filters(visit: Visit) -> FailingFilters:
+def _filters(request: PageRequest) -> FailingFilters:
     """Return the cause that the URL names; a part that is missing is any, an empty one is none."""
-    query = visit.request.query_params
+    query = request.http.query_params
     filters: FailingFilters = {}
     if "task" in query:
-        filters["task"] = visit.text("task")
+        filters["task"] = request.text("task")
     if "category" in query:
-        filters["category"] = visit.text("category")
+        filters["category"] = request.text("category")
     if "error_class" in query:
-        filters["error_class"] = visit.text("error_class")
+        filters["error_class"] = request.text("error_class")
     if "error" in query:
-        filters["error"] = visit.text("error")
+        filters["error"] = request.text("error")
     return filters
 
 

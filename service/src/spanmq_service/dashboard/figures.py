@@ -10,7 +10,7 @@ from starlette.responses import Response
 from spanmq.model import StatisticsStep, folded
 from spanmq_service.dashboard.chart import CHARTS, Shape, draw
 from spanmq_service.dashboard.page import Page, show
-from spanmq_service.dashboard.visit import RefusedError, Visit
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ SAMPLE_SECONDS: Final = 60.0
 def spans_for(queues: int) -> tuple[Span, ...]:
     """Return the spans over which the figures of this number of queues can be summed; always the shortest."""
     return SPANS[:1] + tuple(
-        each for each in SPANS[1:] if queues * each.seconds / SAMPLE_SECONDS <= SAMPLES_MAX
+        span for span in SPANS[1:] if queues * span.seconds / SAMPLE_SECONDS <= SAMPLES_MAX
     )
 
 
-def span_of(visit: Visit) -> Span:
+def span_of(request: PageRequest) -> Span:
     """Return the span that the URL names."""
-    name = visit.text("span", SPANS[0].name)
-    for each in SPANS:
-        if each.name == name:
-            return each
-    raise RefusedError(400, "No such span", f"Figures go back {', '.join(each.name for each in SPANS)}.")
+    name = request.text("span", SPANS[0].name)
+    for span in SPANS:
+        if span.name == name:
+            return span
+    raise RefusedError(400, "No such span", f"Figures go back {', '.join(span.name for span in SPANS)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,42 +67,49 @@ class Figures:
     since: datetime | None
 
 
-async def _figures(visit: Visit, span: Span) -> Figures:
-    queue = visit.text("queue") or None
+async def _figures(request: PageRequest, span: Span) -> Figures:
+    queue = request.text("queue") or None
     if queue is not None:
-        visit.check("look", queue)
-    client = visit.backend.client
+        request.check("look", queue)
+    client = request.backend.client
     queues = [
-        each
-        for each in await client.queues.list()
-        if (folded(each.name) == folded(queue) if queue is not None else visit.may("look", each.name))
+        record
+        for record in await client.queues.list()
+        if (folded(record.name) == folded(queue) if queue is not None else request.may("look", record.name))
     ]
-    names = [each.name for each in queues]
+    names = [record.name for record in queues]
     spans = spans_for(len(names))
     if span not in spans:
         raise RefusedError(400, "Too much at once", "For this span select one queue, or fewer queues.")
     steps = await client.health.total(names, seconds=span.seconds, step=span.step)
-    return Figures(queue, spans, steps, min((each.created_at for each in queues), default=None))
+    return Figures(queue, spans, steps, min((record.created_at for record in queues), default=None))
 
 
-async def chart(visit: Visit) -> Response:
+async def chart(request: PageRequest) -> Response:
     """Draw one of the charts."""
-    span, wanted = span_of(visit), visit.text("of")
-    if wanted not in CHARTS:
+    span, name = span_of(request), request.text("of")
+    if name not in CHARTS:
         raise RefusedError(400, "No such chart", f"There are {', '.join(CHARTS)}.")
-    found = await _figures(visit, span)
-    shape: Shape = "narrow" if visit.text("shape") == "narrow" else "wide"
+    figures = await _figures(request, span)
+    shape: Shape = "narrow" if request.text("shape") == "narrow" else "wide"
     # In a thread: other requests need not wait while it is drawn.
-    picture = await asyncio.to_thread(draw, CHARTS[wanted], found.steps, span.step, shape, since=found.since)
+    picture = await asyncio.to_thread(
+        draw, CHARTS[name], figures.steps, span.step, shape, since=figures.since
+    )
     return Response(picture, 200, PICTURE_HEADERS, "image/svg+xml")
 
 
-async def table(visit: Visit) -> Response:
+async def table(request: PageRequest) -> Response:
     """Show the same as a table, the newest first."""
-    span = span_of(visit)
-    found = await _figures(visit, span)
+    span = span_of(request)
+    figures = await _figures(request, span)
     return show(
-        visit, "figures.html", queue=found.queue, span=span, spans=found.spans, steps=found.steps[::-1]
+        request,
+        "figures.html",
+        queue=figures.queue,
+        span=span,
+        spans=figures.spans,
+        steps=figures.steps[::-1],
     )
 
 

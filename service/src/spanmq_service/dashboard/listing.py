@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from spanmq_service.dashboard.visit import RefusedError, Visit
-from spanmq_service.dashboard.wording import address
+from spanmq_service.dashboard.formatting import address
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
 
 Row = TypeVar("Row")
 # What sorts a column, and whether its largest value comes first.
@@ -39,7 +39,7 @@ class Listing(Generic[Row]):
 
 
 def listing_of(
-    visit: Visit,
+    request: PageRequest,
     path: str,
     rows: Iterable[Row],
     keys: Keys[Row],
@@ -50,12 +50,12 @@ def listing_of(
 
     `query` are other parameters of the URL, which stay. Raises RefusedError for an unknown order.
     """
-    order, sought = visit.text("order"), visit.text("find").strip()
+    order, sought = request.text("order"), request.text("find").strip()
     column = order.removeprefix("-")
     if column and column not in keys:
         raise RefusedError(400, "No such order", f"Rows can be ordered by {', '.join(keys)}.")
-    found = [each for each in rows if sought.lower() in text(each).lower()]
+    matches = [row for row in rows if sought.lower() in text(row).lower()]
     if column:
         key, is_descending = keys[column]
-        found.sort(key=key, reverse=is_descending != order.startswith("-"))
-    return Listing(found, order, sought, path, query, keys)
+        matches.sort(key=key, reverse=is_descending != order.startswith("-"))
+    return Listing(matches, order, sought, path, query, keys)

@@ -5,9 +5,9 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.model import Message
+from spanmq_service.dashboard.formatting import PAGE_BYTES_MAX, address
 from spanmq_service.dashboard.page import Page, go, show
-from spanmq_service.dashboard.visit import RefusedError, Visit
-from spanmq_service.dashboard.wording import PAGE_BYTES_MAX, address
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
 
 MEANINGS: Final = {
     "pending": "It is not hidden.",
@@ -29,12 +29,12 @@ NOTICES: Final = {
 }
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show a message by its id."""
-    queue, message_id = visit.queue, visit.number("id", -1)
+    queue, message_id = request.queue, request.number("id", -1)
     if message_id < 0:
         raise RefusedError(400, "Which message?", "The URL has no id of a message.")
-    client = visit.backend.client
+    client = request.backend.client
     state = await client.inspect.state(queue, message_id)
     reasons = await client.inspect.explain(queue, message_id)
     if state in ENDED:
@@ -43,7 +43,7 @@ async def answer(visit: Visit) -> Response:
     waiting = await client.peek(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
     archived = await client.inspect.archive(queue, 1, after=before, body_bytes_max=PAGE_BYTES_MAX)
     return show(
-        visit,
+        request,
         "message.html",
         queue=queue,
         message_id=message_id,
@@ -52,24 +52,24 @@ async def answer(visit: Visit) -> Response:
         reasons=reasons,
         message=_of(message_id, [*waiting, *archived]),
         failures=await client.inspect.failures(queue, message_id),
-        notice=NOTICES.get(visit.text("done")),
+        notice=NOTICES.get(request.text("done")),
         deaths=await client.dead_letters.show(queue, message_id, body_bytes_max=PAGE_BYTES_MAX),
     )
 
 
-async def deliver(visit: Visit) -> Response:
+async def deliver(request: PageRequest) -> Response:
     """Make a hidden message visible, if no receiver holds it."""
-    await visit.form()
-    message_id, client = visit.number("id", -1), visit.backend.client
-    is_hidden = await client.inspect.state(visit.queue, message_id) in ("delayed", "failed")
+    await request.form()
+    message_id, client = request.number("id", -1), request.backend.client
+    is_hidden = await client.inspect.state(request.queue, message_id) in ("delayed", "failed")
     if is_hidden:
-        await client.set_vt(visit.queue, message_id, 0)
+        await client.set_vt(request.queue, message_id, 0)
     done = "shown" if is_hidden else "late"
-    return go(address("/message", queue=visit.queue, id=message_id, done=done))
+    return go(address("/message", queue=request.queue, id=message_id, done=done))
 
 
-def _of(message_id: int, found: list[Message]) -> Message | None:
-    return next((each for each in found if each.message_id == message_id), None)
+def _of(message_id: int, messages: list[Message]) -> Message | None:
+    return next((message for message in messages if message.message_id == message_id), None)
 
 
 PAGES: Final = (

@@ -10,10 +10,10 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.model import FailingMessage, Message
+from spanmq_service.dashboard.formatting import ROW_BYTES_MAX, address, task_of, text
 from spanmq_service.dashboard.page import Page, go, show
-from spanmq_service.dashboard.queue_head import head_of
-from spanmq_service.dashboard.visit import RefusedError, Visit
-from spanmq_service.dashboard.wording import ROW_BYTES_MAX, address, task_of, text
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
+from spanmq_service.dashboard.queue_state import head_of
 
 SHOWN: Final = 15
 # A search reads up to SCANNED messages for a page, CHUNK in a call; the next page goes on from there.
@@ -102,7 +102,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchPage:
     """The messages of a page; `read` messages were searched, and the next page begins after `last_id`, if any."""
 
     rows: list[Row]
@@ -110,61 +110,63 @@ class Found:
     last_id: int | None
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show the messages of a queue that match."""
-    head, client = await head_of(visit), visit.backend.client
-    search = Search(*(visit.text(name).strip() for name in ("state", "find", "group", "error", "order")))
+    head, client = await head_of(request), request.backend.client
+    search = Search(*(request.text(name).strip() for name in ("state", "find", "group", "error", "order")))
     if search.state not in STATES:
         raise RefusedError(400, "No such state", f"States are {', '.join(filter(None, STATES))}.")
-    after = visit.number("after", 0)
+    after = request.number("after", 0)
     policy = await client.queues.policy(head.queue)
     return show(
-        visit,
+        request,
         "messages.html",
         head=head,
         search=search,
         after=after,
         shown=SHOWN,
-        found=await _search(visit, head.queue, search, after),
+        results=await _search(request, head.queue, search, after),
         has_archive=policy.archive_on_ack
         or bool(await client.inspect.archive(head.queue, 1, body_bytes_max=0)),
         acts={name: ACTS[name][0] for name in ("retry", "cancel", "delete")},
-        notice=visit.notice(NOTICES),
+        notice=request.notice(NOTICES),
     )
 
 
-async def _search(visit: Visit, queue: str, search: Search, after: int) -> Found:
-    client, rows, read = visit.backend.client, list[Row](), 0
+async def _search(request: PageRequest, queue: str, search: Search, after: int) -> SearchPage:
+    client, rows, read = request.backend.client, list[Row](), 0
     reader = client.inspect.archive if search.state == "done" else client.peek
     limit = SHOWN + 1 if search.is_any else CHUNK
     while read < SCANNED:
         chunk = await reader(
             queue, limit, after=after, body_bytes_max=ROW_BYTES_MAX, newest_first=search.newest_first
         )
-        failing = {} if search.state == "done" else await failing_among(visit, queue, chunk)
+        failing = {} if search.state == "done" else await failing_among(request, queue, chunk)
         for message in chunk:
             row = row_of(message, failing.get(message.message_id), is_done=search.state == "done")
             if search.matches(row):
                 if len(rows) == SHOWN:
-                    return Found(rows, read, after)
+                    return SearchPage(rows, read, after)
                 rows.append(row)
             read += 1
             after = message.message_id
         if len(chunk) < limit:
-            return Found(rows, read, None)
-    return Found(rows, read, after)
+            return SearchPage(rows, read, None)
+    return SearchPage(rows, read, after)
 
 
-async def failing_among(visit: Visit, queue: str, chunk: Sequence[Message]) -> dict[int, FailingMessage]:
+async def failing_among(
+    request: PageRequest, queue: str, chunk: Sequence[Message]
+) -> dict[int, FailingMessage]:
     """Return those of successive messages that wait for another attempt, by id."""
-    tried = [each.message_id for each in chunk if each.attempt]
+    tried = [message.message_id for message in chunk if message.attempt]
     if not tried:
         return {}
     # Failing ones are among those with attempts: so there are at most as many up to the last of these.
-    failing = await visit.backend.client.inspect.failing_messages(
+    failing = await request.backend.client.inspect.failing_messages(
         queue, after=min(tried) - 1, limit=len(tried)
     )
-    return {each.message_id: each for each in failing}
+    return {failure.message_id: failure for failure in failing}
 
 
 def row_of(message: Message, failure: FailingMessage | None, *, is_done: bool = False) -> Row:
@@ -179,44 +181,46 @@ def row_of(message: Message, failure: FailingMessage | None, *, is_done: bool = 
     return Row(message, "processing" if message.attempt else "delayed", "")
 
 
-async def ask(visit: Visit) -> Response:
+async def ask(request: PageRequest) -> Response:
     """Show how many of the selected messages an act changes."""
-    act, ids = visit.text("act"), _ids(visit.request.query_params.getlist("id"))
+    act, ids = request.text("act"), _ids(request.http.query_params.getlist("id"))
     _check(act)
     states: dict[str, int] = {}
-    if visit.may("look", visit.queue):
-        states = Counter([await visit.backend.client.inspect.state(visit.queue, each) for each in ids])
+    if request.may("look", request.queue):
+        states = Counter(
+            [await request.backend.client.inspect.state(request.queue, message_id) for message_id in ids]
+        )
     button, words, changed = ACTS[act]
     return show(
-        visit,
+        request,
         "selected.html",
-        queue=visit.queue,
+        queue=request.queue,
         act=act,
         ids=ids,
         states=states,
-        n=sum(states.get(each, 0) for each in changed) if states else len(ids),
+        n=sum(states.get(state, 0) for state in changed) if states else len(ids),
         button=button,
         words=words,
     )
 
 
-async def do(visit: Visit) -> Response:
+async def do(request: PageRequest) -> Response:
     """Do it to the messages of the preview; those that have changed meanwhile are left alone."""
-    fields = await visit.form()
+    fields = await request.form()
     act, ids, queue, client = (
         fields.get("act", ""),
         _ids(fields.get("ids", "").split(",")),
-        visit.queue,
-        visit.backend.client,
+        request.queue,
+        request.backend.client,
     )
     _check(act)
     if act == "retry":
         n = await client.queues.retry_failing(queue, message_ids=ids)
-        for each in ids:
-            if await client.inspect.state(queue, each) == "delayed":
-                n += len(await client.set_vt(queue, each, 0))
+        for message_id in ids:
+            if await client.inspect.state(queue, message_id) == "delayed":
+                n += len(await client.set_vt(queue, message_id, 0))
     elif act == "cancel":
-        n = sum(each.outcome != "unknown" for each in await client.cancel(queue, ids))
+        n = sum(result.outcome != "unknown" for result in await client.cancel(queue, ids))
     elif act == "reject":
         n = await client.queues.reject_failing(queue, message_ids=ids)
     else:
@@ -229,12 +233,12 @@ def _check(act: str) -> None:
         raise RefusedError(400, "No such act", f"Messages can be selected for {', '.join(ACTS)}.")
 
 
-def _ids(given: Sequence[str]) -> list[int]:
-    if not all(re.fullmatch(r"\d{1,18}", each, re.ASCII) for each in given):
+def _ids(texts: Sequence[str]) -> list[int]:
+    if not all(re.fullmatch(r"\d{1,18}", text, re.ASCII) for text in texts):
         raise RefusedError(400, "Which messages?", "Select one message or more.")
-    if not 1 <= len(given) <= SELECTED_MAX:
+    if not 1 <= len(texts) <= SELECTED_MAX:
         raise RefusedError(400, "Which messages?", f"From 1 to {SELECTED_MAX} messages can be selected.")
-    return sorted({int(each) for each in given})
+    return sorted({int(text) for text in texts})
 
 
 PAGES: Final = (

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from spanmq.version import __version__
-from spanmq_service.dashboard import wording
-from spanmq_service.dashboard.visit import Visit
+from spanmq_service.dashboard import formatting
+from spanmq_service.dashboard.page_request import PageRequest
 from spanmq_service.guard.caller import Verb
 from spanmq_service.http.failure import forbidden
 
@@ -42,32 +42,32 @@ class Page:
     """
 
     path: str
-    answer: Callable[[Visit], Awaitable[Response]]
+    answer: Callable[[PageRequest], Awaitable[Response]]
     verb: Verb | None = "look"
     of_queue: bool = False
     of_all: bool = False
     method: str = "GET"
 
-    def check(self, visit: Visit) -> None:
+    def check(self, request: PageRequest) -> None:
         """Raise 403 if the visitor may not, the same whether the queue exists or not."""
         if self.verb is None:
             return
         if self.of_queue:
-            visit.check(self.verb, visit.queue)
+            request.check(self.verb, request.queue)
         elif self.of_all:
-            visit.check(self.verb, None)
-        if visit.caller is None or self.verb not in visit.caller.verbs:
+            request.check(self.verb, None)
+        if request.caller is None or self.verb not in request.caller.verbs:
             raise forbidden(self.verb, None)
 
 
-def show(visit: Visit, template: str, /, status: int = 200, **values: Any) -> Response:
-    """Write a page; every template gets `visit`."""
-    return HTMLResponse(_templates.get_template(template).render(visit=visit, **values), status)
+def show(request: PageRequest, template: str, /, status: int = 200, **values: Any) -> Response:
+    """Write a page; every template gets `request`."""
+    return HTMLResponse(_templates.get_template(template).render(request=request, **values), status)
 
 
-def show_form(visit: Visit, template: str, problem: object = None, **values: Any) -> Response:
+def show_form(request: PageRequest, template: str, problem: object = None, **values: Any) -> Response:
     """Write a page with a form, and the problem with what was typed into it, if there is one."""
-    return show(visit, template, 422 if problem else 200, problem=problem, **values)
+    return show(request, template, 422 if problem else 200, problem=problem, **values)
 
 
 def go(address: str) -> Response:
@@ -102,4 +102,4 @@ async def send_asset(request: Request) -> Response:
 
 
 _templates.globals.update(asset=address_of, version=__version__)
-_templates.filters.update(wording.FILTERS)
+_templates.filters.update(formatting.FILTERS)

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from spanmq.errors import InvalidArgumentError
 from spanmq.model import SETTING_WORDS, Policy
+from spanmq_service.dashboard.formatting import address
 from spanmq_service.dashboard.page import Page, go, show, show_form
-from spanmq_service.dashboard.queue_head import head_of
-from spanmq_service.dashboard.visit import Visit
-from spanmq_service.dashboard.wording import address
+from spanmq_service.dashboard.page_request import PageRequest
+from spanmq_service.dashboard.queue_state import head_of
 
 SHOWN_MAX: Final = 1_000
 # The groups of settings in the form, in this order; a setting that is in none comes last.
@@ -35,16 +35,16 @@ GROUPS: Final = {
 FOLDED: Final = {"Limits of a group"}
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show the queues whose policies the visitor may look at."""
-    sought = visit.text("find").strip()
+    sought = request.text("find").strip()
     names = [
-        each.name
-        for each in await visit.backend.client.queues.list()
-        if sought.lower() in each.name.lower() and visit.may("look", each.name)
+        queue.name
+        for queue in await request.backend.client.queues.list()
+        if sought.lower() in queue.name.lower() and request.may("look", queue.name)
     ]
     return show(
-        visit,
+        request,
         "policies.html",
         names=sorted(names, key=str.lower)[:SHOWN_MAX],
         n_found=len(names),
@@ -53,37 +53,37 @@ async def answer(visit: Visit) -> Response:
     )
 
 
-async def look(visit: Visit) -> Response:
+async def look(request: PageRequest) -> Response:
     """Show the policy of a queue."""
-    policy = asdict(await visit.backend.client.queues.policy(visit.queue))
-    return await _form(visit, policy, {name: _text(value) for name, value in policy.items()})
+    policy = asdict(await request.backend.client.queues.policy(request.queue))
+    return await _form(request, policy, {name: _text(value) for name, value in policy.items()})
 
 
-async def change(visit: Visit) -> Response:
+async def change(request: PageRequest) -> Response:
     """Change the settings that differ; nothing changes if one of them is wrong."""
-    fields = await visit.form()
-    client = visit.backend.client
-    policy = asdict(await client.queues.policy(visit.queue))
+    fields = await request.form()
+    client = request.backend.client
+    policy = asdict(await client.queues.policy(request.queue))
     try:
         changed = _changes(policy, fields)
         if changed:
-            await client.queues.set_policy(visit.queue, **changed)
+            await client.queues.set_policy(request.queue, **changed)
     except InvalidArgumentError as error:
         typed = {name: fields.get(f"setting-{name}", _text(value)) for name, value in policy.items()}
-        return await _form(visit, policy, typed, error)
-    return go(address("/queue/policy", queue=visit.queue, done="changed", n=len(changed)))
+        return await _form(request, policy, typed, error)
+    return go(address("/queue/policy", queue=request.queue, done="changed", n=len(changed)))
 
 
 async def _form(
-    visit: Visit,
+    request: PageRequest,
     policy: Mapping[str, Any],
     typed: Mapping[str, str],
     error: InvalidArgumentError | None = None,
 ) -> Response:
-    head, defaults = await head_of(visit), asdict(Policy())
-    is_done = visit.text("done") == "changed" and error is None
+    head, defaults = await head_of(request), asdict(Policy())
+    is_done = request.text("done") == "changed" and error is None
     return show_form(
-        visit,
+        request,
         "policy.html",
         error,
         head=head,
@@ -91,19 +91,19 @@ async def _form(
         groups=_groups(policy),
         folded=FOLDED,
         set_here={name: (value, defaults[name]) for name, value in policy.items() if value != defaults[name]},
-        schema=await visit.backend.client.queues.schema(head.queue),
+        schema=await request.backend.client.queues.schema(head.queue),
         typed=typed,
         words=SETTING_WORDS,
-        notice=f"Changed: {visit.number('n', 0)} settings." if is_done else None,
-        may_change=visit.may("manage", visit.queue),
+        notice=f"Changed: {request.number('n', 0)} settings." if is_done else None,
+        may_change=request.may("manage", request.queue),
     )
 
 
 def _groups(policy: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the names of the settings by their group."""
     grouped = {name for names in GROUPS.values() for name in names}
-    found = {title: [name for name in names if name in policy] for title, names in GROUPS.items()}
-    return found | {"Other": rest} if (rest := [name for name in policy if name not in grouped]) else found
+    groups = {title: [name for name in names if name in policy] for title, names in GROUPS.items()}
+    return groups | {"Other": rest} if (rest := [name for name in policy if name not in grouped]) else groups
 
 
 def _changes(policy: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def _value(name: str, typed: str, before: object) -> Any:
     if isinstance(before, str):
         return typed
     try:
-        found = json.loads(typed)
+        value = json.loads(typed)
     except (ValueError, RecursionError):
         return typed  # a string such as "7 days": the database validates it
-    if isinstance(found, dict | list) and name != "group_shares":
+    if isinstance(value, dict | list) and name != "group_shares":
         raise InvalidArgumentError(f"{name} is one value")
-    return found
+    return value
 
 
 def _text(value: object) -> str:

@@ -9,12 +9,12 @@ from typing import Final
 from starlette.responses import Response
 
 from spanmq.model import REASONS
-from spanmq_service.dashboard.attention import Problem, problems_of
+from spanmq_service.dashboard.attention import QueueProblem, problems_of
 from spanmq_service.dashboard.failing import SECTION, causes
 from spanmq_service.dashboard.figures import span_of, spans_for
 from spanmq_service.dashboard.page import Page, show
-from spanmq_service.dashboard.standing import Standing, standing_of
-from spanmq_service.dashboard.visit import RefusedError, Visit
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
+from spanmq_service.dashboard.queue_state import QueueState, queue_states
 
 FIRST: Final = "attention"
 NOTICES: Final = {"dropped": "Dropped: the queue and its messages are gone."}
@@ -24,87 +24,87 @@ ATTENTION: Final = 10
 # Queues whose causes of failures are read.
 WORST: Final = 20
 # The sort keys of the table, and whether the largest value comes first.
-ORDERS: Final[dict[str, tuple[Callable[[Standing], float | str], bool]]] = {
-    "queue": (lambda each: each.queue.lower(), False),
-    "backlog": (lambda each: each.backlog or 0, True),
-    "in_flight": (lambda each: each.in_flight or 0, True),
-    "age": (lambda each: each.oldest_ready_seconds or 0.0, True),
-    "sent": (lambda each: each.sent_rate, True),
-    "settled": (lambda each: each.settled_rate, True),
-    "failed": (lambda each: each.failed_rate, True),
-    "dead": (lambda each: each.dead_letters, True),
+ORDERS: Final[dict[str, tuple[Callable[[QueueState], float | str], bool]]] = {
+    "queue": (lambda state: state.queue.lower(), False),
+    "backlog": (lambda state: state.backlog or 0, True),
+    "in_flight": (lambda state: state.in_flight or 0, True),
+    "age": (lambda state: state.oldest_ready_seconds or 0.0, True),
+    "sent": (lambda state: state.sent_rate, True),
+    "settled": (lambda state: state.settled_rate, True),
+    "failed": (lambda state: state.failed_rate, True),
+    "dead": (lambda state: state.dead_letters, True),
 }
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show what needs attention, every queue that the caller may look at, and their total figures."""
-    order, sought = visit.text("order", FIRST), visit.text("find").strip()
+    order, sought = request.text("order", FIRST), request.text("find").strip()
     if order not in (FIRST, *ORDERS):
         raise RefusedError(400, "No such order", f"Queues can be ordered by {', '.join((FIRST, *ORDERS))}.")
     latest, failing, problems = await asyncio.gather(
-        standing_of(visit.backend), causes(visit, limit=WORST), problems_of(visit)
+        queue_states(request.backend), causes(request, limit=WORST), problems_of(request)
     )
-    found = visit.seen(latest)
-    span, spans = span_of(visit), spans_for(len(found))
-    rows = _ordered((each for each in found if sought.lower() in each.queue.lower()), order, problems)
+    states = request.seen(latest)
+    span, spans = span_of(request), spans_for(len(states))
+    rows = _ordered((state for state in states if sought.lower() in state.queue.lower()), order, problems)
     pages = max((len(rows) + SHOWN - 1) // SHOWN, 1)
-    page = min(max(visit.number("page", 1), 1), pages)
+    page = min(max(request.number("page", 1), 1), pages)
     shown = rows[(page - 1) * SHOWN : page * SHOWN]
     # Counted are the queues of the page, and those whose messages no sample has.
-    names = {each.queue for each in shown} | {
-        each.queue for each in found if each.sampled_at is None and each.sent_total
+    names = {state.queue for state in shown} | {
+        state.queue for state in states if state.sampled_at is None and state.sent_total
     }
-    counted = {each.queue: each for each in await standing_of(visit.backend, sorted(names))}
-    found = [counted.get(each.queue, each) for each in found]
-    urgent = _ordered((each for each in found if each.queue in problems), FIRST, problems)
+    counted = {state.queue: state for state in await queue_states(request.backend, sorted(names))}
+    states = [counted.get(state.queue, state) for state in states]
+    urgent = _ordered((state for state in states if state.queue in problems), FIRST, problems)
     return show(
-        visit,
+        request,
         "queues.html",
-        rows=_ordered((counted.get(each.queue, each) for each in shown), order, problems),
+        rows=_ordered((counted.get(state.queue, state) for state in shown), order, problems),
         n_found=len(rows),
         page=page,
         pages=pages,
         problems=problems,
         urgent=urgent[:ATTENTION],
         n_urgent=len(urgent),
-        all=found,
+        all=states,
         order=order,
         find=sought,
         # A longer span has no charts.
         span=span if span in spans else spans[-1],
         spans=spans,
-        total=_total(found),
+        total=_total(states),
         failing=failing,
         failing_shown=SECTION,
-        notice=visit.notice(NOTICES),
-        may_create=visit.caller is not None and "manage" in visit.caller.verbs,
+        notice=request.notice(NOTICES),
+        may_create=request.caller is not None and "manage" in request.caller.verbs,
     )
 
 
 def _ordered(
-    standings: Iterable[Standing], order: str, problems: Mapping[str, list[Problem]]
-) -> list[Standing]:
+    states: Iterable[QueueState], order: str, problems: Mapping[str, list[QueueProblem]]
+) -> list[QueueState]:
     """Return queues in an order of the table."""
     if order == FIRST:
-        return sorted(standings, key=lambda each: _urgency(each, problems))
+        return sorted(states, key=lambda state: _urgency(state, problems))
     key, is_descending = ORDERS[order]
-    return sorted(standings, key=key, reverse=is_descending)
+    return sorted(states, key=key, reverse=is_descending)
 
 
-def _urgency(standing: Standing, problems: Mapping[str, list[Problem]]) -> tuple[int, int, str]:
+def _urgency(state: QueueState, problems: Mapping[str, list[QueueProblem]]) -> tuple[int, int, str]:
     """Return what sorts the most urgent first, then those with the most messages."""
-    rank = min((each.rank for each in problems.get(standing.queue, ())), default=len(REASONS))
-    return rank, -(standing.backlog or 0), standing.queue.lower()
+    rank = min((problem.rank for problem in problems.get(state.queue, ())), default=len(REASONS))
+    return rank, -(state.backlog or 0), state.queue.lower()
 
 
-def _total(found: list[Standing]) -> dict[str, float]:
+def _total(states: list[QueueState]) -> dict[str, float]:
     return {
-        "backlog": sum(each.backlog or 0 for each in found),
-        "in_flight": sum(each.in_flight or 0 for each in found),
-        "dead_letters": sum(each.dead_letters for each in found),
-        "sent_rate": sum(each.sent_rate for each in found),
-        "settled_rate": sum(each.settled_rate for each in found),
-        "failed_rate": sum(each.failed_rate for each in found),
+        "backlog": sum(state.backlog or 0 for state in states),
+        "in_flight": sum(state.in_flight or 0 for state in states),
+        "dead_letters": sum(state.dead_letters for state in states),
+        "sent_rate": sum(state.sent_rate for state in states),
+        "settled_rate": sum(state.settled_rate for state in states),
+        "failed_rate": sum(state.failed_rate for state in states),
     }
 
 

@@ -8,62 +8,62 @@ from starlette.responses import Response
 from spanmq.client.calls import UNCHANGED
 from spanmq.errors import InvalidArgumentError, NotPossibleError
 from spanmq.model import DeadLetter
-from spanmq_service.dashboard import typed
+from spanmq_service.dashboard import form_values
+from spanmq_service.dashboard.formatting import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
 from spanmq_service.dashboard.page import Page, go, show_form
-from spanmq_service.dashboard.visit import RefusedError, Visit
-from spanmq_service.dashboard.wording import LONG, PAGE_BYTES_MAX, address, bytes_cut, pretty, text
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
 
 
-async def ask(visit: Visit) -> Response:
+async def ask(request: PageRequest) -> Response:
     """Show the form with the body as it is."""
-    letter = await _waiting(visit)
-    return _form(visit, letter, {"body": _shown(visit, letter)})
+    letter = await _waiting(request)
+    return _form(request, letter, {"body": _shown(request, letter)})
 
 
-async def repair(visit: Visit) -> Response:
+async def repair(request: PageRequest) -> Response:
     """Put the letter back with the body that was typed."""
-    fields = await visit.form()
-    letter = await _waiting(visit)
-    given = fields.get("body", "").replace("\r\n", "\n").strip()
+    fields = await request.form()
+    letter = await _waiting(request)
+    text = fields.get("body", "").replace("\r\n", "\n").strip()
     try:
         # An unchanged body stays as it is stored, also if it is encrypted.
-        is_touched = not given or given != _shown(visit, letter)
-        message_id = await visit.backend.client.dead_letters.edit(
-            visit.queue,
+        is_touched = not text or text != _shown(request, letter)
+        message_id = await request.backend.client.dead_letters.edit(
+            request.queue,
             letter.message_id,
-            body=typed.body(given) if is_touched else UNCHANGED,
-            delay=typed.number(fields.get("delay", ""), "delay"),
+            body=form_values.body(text) if is_touched else UNCHANGED,
+            delay=form_values.number(fields.get("delay", ""), "delay"),
         )
     except (InvalidArgumentError, NotPossibleError) as error:
-        return _form(visit, letter, fields, error.message)
-    if not visit.may("look", visit.queue):
-        return go(address("/queue/dead-letters/redrive", queue=visit.queue))
-    return go(address("/message", queue=visit.queue, id=message_id))
+        return _form(request, letter, fields, error.message)
+    if not request.may("look", request.queue):
+        return go(address("/queue/dead-letters/redrive", queue=request.queue))
+    return go(address("/message", queue=request.queue, id=message_id))
 
 
-async def _waiting(visit: Visit) -> DeadLetter:
+async def _waiting(request: PageRequest) -> DeadLetter:
     """Return the dead letter that the URL names; raises 404 if it does not exist."""
-    message_id = visit.number("id", -1)
-    found = await visit.backend.client.dead_letters.show(
-        visit.queue, max(message_id, 0), body_bytes_max=PAGE_BYTES_MAX
+    message_id = request.number("id", -1)
+    letters = await request.backend.client.dead_letters.show(
+        request.queue, max(message_id, 0), body_bytes_max=PAGE_BYTES_MAX
     )
-    for each in found:
-        if each.message_id == message_id and each.redriven_at is None:
-            return each
+    for letter in letters:
+        if letter.message_id == message_id and letter.redriven_at is None:
+            return letter
     raise RefusedError(404, "No such dead letter", "It was redriven or discarded, or it never existed.")
 
 
-def _shown(visit: Visit, letter: DeadLetter) -> str:
+def _shown(request: PageRequest, letter: DeadLetter) -> str:
     # A caller with the right to manage but not to look types a new body.
-    return pretty(letter.body) if visit.may("look", visit.queue) else ""
+    return pretty(letter.body) if request.may("look", request.queue) else ""
 
 
 def _form(
-    visit: Visit, letter: DeadLetter, fields: Mapping[str, str], problem: str | None = None
+    request: PageRequest, letter: DeadLetter, fields: Mapping[str, str], problem: str | None = None
 ) -> Response:
     if bytes_cut(letter.body) is not None or len(text(letter.body)) > LONG:
         raise RefusedError(413, "Too long for a form", "Repair it with spanmq dead-letter edit.")
-    return show_form(visit, "repair.html", problem, queue=visit.queue, letter=letter, fields=fields)
+    return show_form(request, "repair.html", problem, queue=request.queue, letter=letter, fields=fields)
 
 
 PAGES: Final = (

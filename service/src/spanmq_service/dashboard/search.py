@@ -12,11 +12,11 @@ from starlette.responses import Response
 
 from spanmq.errors import QueueNotFoundError
 from spanmq.model import DeadLetter, Message
+from spanmq_service.dashboard.formatting import ROW_BYTES_MAX, task_of, text
 from spanmq_service.dashboard.messages import CHUNK, failing_among, row_of
 from spanmq_service.dashboard.page import Page, show
-from spanmq_service.dashboard.standing import Standing, standing_of
-from spanmq_service.dashboard.visit import Visit
-from spanmq_service.dashboard.wording import ROW_BYTES_MAX, task_of, text
+from spanmq_service.dashboard.page_request import PageRequest
+from spanmq_service.dashboard.queue_state import QueueState, queue_states
 
 # A page ends after SHOWN messages or SECONDS, and shows OF_EACH of a queue; the next one goes on with the next queue.
 SHOWN: Final = 100
@@ -50,25 +50,25 @@ class Hit:
     def has(self, sought: str) -> bool:
         """Return whether the body, the headers, the group or the error contains a text, without regard to case."""
         parts = (text(self.body), text(self.headers) if self.headers else "", self.group or "", self.error)
-        return any(sought in each.lower() for each in parts)
+        return any(sought in part.lower() for part in parts)
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show the messages that match, of queues that the visitor may look at, by the names of these queues."""
-    sought, after = visit.text("find").strip(), visit.text("after")
-    queues = sorted(visit.seen(await standing_of(visit.backend)), key=lambda each: each.queue)
-    queues = [each for each in queues if each.queue > after]
+    sought, after = request.text("find").strip(), request.text("after")
+    queues = sorted(request.seen(await queue_states(request.backend)), key=lambda queue: queue.queue)
+    queues = [queue for queue in queues if queue.queue > after]
     hits, fuller, n_searched, until = list[Hit](), list[str](), 0, monotonic() + SECONDS
     while sought and n_searched < len(queues) and len(hits) < SHOWN and monotonic() < until:
         part = queues[n_searched : n_searched + AT_ONCE]
-        found = await asyncio.gather(*[_search(visit, each, sought, until) for each in part])
-        for queue, of_queue in zip(part, found, strict=True):
+        hits_of_queues = await asyncio.gather(*[_search(request, queue, sought, until) for queue in part])
+        for queue, of_queue in zip(part, hits_of_queues, strict=True):
             hits += of_queue[:OF_EACH]
             fuller += [queue.queue] if len(of_queue) > OF_EACH else []
         n_searched += len(part)
     left = len(queues) - n_searched
     return show(
-        visit,
+        request,
         "search.html",
         find=sought,
         hits=hits,
@@ -83,45 +83,45 @@ async def answer(visit: Visit) -> Response:
     )
 
 
-async def _search(visit: Visit, queue: Standing, sought: str, until: float) -> list[Hit]:
+async def _search(request: PageRequest, queue: QueueState, sought: str, until: float) -> list[Hit]:
     """Return the messages of a queue that match: that with this id first, then the newest first."""
     hits: dict[int, Hit] = {}
     # A queue that is dropped meanwhile has none.
     with suppress(QueueNotFoundError):
         if sought.isdecimal() and sought.isascii() and int(sought) <= min(queue.sent_total, ID_MAX):
-            for each in await _by_id(visit, queue.queue, int(sought)):
-                hits.setdefault(each.message_id, each)
-        for each in await _by_text(visit, queue.queue, sought.lower(), until):
-            hits.setdefault(each.message_id, each)
+            for hit in await _by_id(request, queue.queue, int(sought)):
+                hits.setdefault(hit.message_id, hit)
+        for hit in await _by_text(request, queue.queue, sought.lower(), until):
+            hits.setdefault(hit.message_id, hit)
     return [*hits.values()]
 
 
-async def _by_id(visit: Visit, queue: str, message_id: int) -> list[Hit]:
-    client = visit.backend.client
+async def _by_id(request: PageRequest, queue: str, message_id: int) -> list[Hit]:
+    client = request.backend.client
     state = await client.inspect.state(queue, message_id)
     if state == "unknown":
         return []
     before = max(message_id - 1, 0)
     messages = await client.peek(queue, 1, after=before, body_bytes_max=ROW_BYTES_MAX)
-    found = [each for each in await _unsettled(visit, queue, messages) if each.message_id == message_id]
-    if not found and state == "dead":
+    hits = [hit for hit in await _unsettled(request, queue, messages) if hit.message_id == message_id]
+    if not hits and state == "dead":
         letters = await client.dead_letters.show(queue, message_id, body_bytes_max=ROW_BYTES_MAX)
-        found = [_dead(queue, each) for each in letters[-1:]]
-    elif not found:
+        hits = [_dead(queue, letter) for letter in letters[-1:]]
+    elif not hits:
         archived = await client.inspect.archive(queue, 1, after=before, body_bytes_max=ROW_BYTES_MAX)
-        found = [_done(queue, each) for each in archived if each.message_id == message_id]
-    return found or [Hit(queue, message_id, state)]
+        hits = [_done(queue, message) for message in archived if message.message_id == message_id]
+    return hits or [Hit(queue, message_id, state)]
 
 
-async def _by_text(visit: Visit, queue: str, sought: str, until: float) -> list[Hit]:
-    client, limit = visit.backend.client, CHUNK
+async def _by_text(request: PageRequest, queue: str, sought: str, until: float) -> list[Hit]:
+    client, limit = request.backend.client, CHUNK
     hits = list[Hit]()
     after, n_read = 0, 0
     while n_read < SCANNED and monotonic() < until:
         messages = await client.peek(
             queue, limit, after=after, body_bytes_max=ROW_BYTES_MAX, newest_first=True
         )
-        hits += await _unsettled(visit, queue, messages)
+        hits += await _unsettled(request, queue, messages)
         n_read += limit
         if len(messages) < limit:
             break
@@ -130,17 +130,17 @@ async def _by_text(visit: Visit, queue: str, sought: str, until: float) -> list[
         letters = await client.dead_letters.list(
             queue, limit=limit, body_bytes_max=ROW_BYTES_MAX, newest_first=True
         )
-        hits += [_dead(queue, each) for each in letters]
+        hits += [_dead(queue, letter) for letter in letters]
     if monotonic() < until:
         archived = await client.inspect.archive(queue, limit, body_bytes_max=ROW_BYTES_MAX, newest_first=True)
-        hits += [_done(queue, each) for each in archived]
-    return [each for each in hits if each.has(sought)]
+        hits += [_done(queue, message) for message in archived]
+    return [hit for hit in hits if hit.has(sought)]
 
 
-async def _unsettled(visit: Visit, queue: str, messages: Sequence[Message]) -> list[Hit]:
-    failing = await failing_among(visit, queue, messages)
-    found = [row_of(each, failing.get(each.message_id)) for each in messages]
-    return [_hit(queue, each.message, each.state, each.error) for each in found]
+async def _unsettled(request: PageRequest, queue: str, messages: Sequence[Message]) -> list[Hit]:
+    failing = await failing_among(request, queue, messages)
+    rows = [row_of(message, failing.get(message.message_id)) for message in messages]
+    return [_hit(queue, row.message, row.state, row.error) for row in rows]
 
 
 def _done(queue: str, message: Message) -> Hit:

@@ -11,7 +11,7 @@ from spanmq_service.dashboard.failing import causes
 from spanmq_service.dashboard.figures import PICTURE_HEADERS, Span
 from spanmq_service.dashboard.listing import Keys, listing_of
 from spanmq_service.dashboard.page import Page, show
-from spanmq_service.dashboard.visit import RefusedError, Visit
+from spanmq_service.dashboard.page_request import PageRequest, RefusedError
 
 SHOWN: Final = 500
 CAUSES: Final = 50
@@ -23,72 +23,72 @@ SPANS: Final = (
 )
 DEFAULT: Final = SPANS[1]
 KEYS: Final[Keys[TaskKind]] = {
-    "task": (lambda each: each.kind, False),
-    "queue": (lambda each: each.queue.lower(), False),
-    "done": (lambda each: each.done, True),
-    "failed": (lambda each: each.failed, True),
-    "rate": (lambda each: each.failed / max(each.done + each.failed, 1), True),
-    "p50": (lambda each: each.p50, True),
-    "p95": (lambda each: each.p95, True),
+    "task": (lambda task: task.kind, False),
+    "queue": (lambda task: task.queue.lower(), False),
+    "done": (lambda task: task.done, True),
+    "failed": (lambda task: task.failed, True),
+    "rate": (lambda task: task.failed / max(task.done + task.failed, 1), True),
+    "p50": (lambda task: task.p50, True),
+    "p95": (lambda task: task.p95, True),
 }
 
 
-async def answer(visit: Visit) -> Response:
+async def answer(request: PageRequest) -> Response:
     """Show the kinds of tasks in queues that the visitor may look at, those with the most failures first."""
-    span = _span(visit)
-    found = visit.seen(await visit.backend.client.health.task_kinds(seconds=span.seconds))
-    found.sort(key=lambda each: (-each.failed, -each.done))
+    span = _span(request)
+    kinds = request.seen(await request.backend.client.health.task_kinds(seconds=span.seconds))
+    kinds.sort(key=lambda task: (-task.failed, -task.done))
     listing = listing_of(
-        visit, "/tasks", found, KEYS, lambda each: f"{each.kind} {each.queue}", span=span.name
+        request, "/tasks", kinds, KEYS, lambda task: f"{task.kind} {task.queue}", span=span.name
     )
     return show(
-        visit,
+        request,
         "tasks.html",
         listing=listing,
         kinds=listing.rows[:SHOWN],
         n_found=len(listing.rows),
         span=span,
         spans=SPANS,
-        failing=[each for each in await causes(visit) if each.task is not None],
+        failing=[cause for cause in await causes(request) if cause.task is not None],
         failing_shown=CAUSES,
     )
 
 
-async def one(visit: Visit) -> Response:
+async def one(request: PageRequest) -> Response:
     """Show how often a kind of task of a queue was done and failed, how long it took, and what it fails of now."""
-    span, kind, client = _span(visit), visit.text("task"), visit.backend.client
-    steps = await client.health.task_statistics(visit.queue, kind, seconds=span.seconds, step=span.step)
-    kinds = await client.health.task_kinds(visit.queue, seconds=span.seconds)
+    span, kind, client = _span(request), request.text("task"), request.backend.client
+    steps = await client.health.task_statistics(request.queue, kind, seconds=span.seconds, step=span.step)
+    kinds = await client.health.task_kinds(request.queue, seconds=span.seconds)
     return show(
-        visit,
+        request,
         "task.html",
-        queue=visit.queue,
+        queue=request.queue,
         task=kind,
-        total=next((each for each in kinds if each.kind == kind), None),
+        total=next((task for task in kinds if task.kind == kind), None),
         span=span,
         spans=SPANS,
-        steps=[each for each in reversed(steps) if each.done or each.failed],
-        failing=[each for each in await causes(visit, visit.queue) if each.task == kind],
+        steps=[step for step in reversed(steps) if step.done or step.failed],
+        failing=[cause for cause in await causes(request, request.queue) if cause.task == kind],
         failing_shown=CAUSES,
     )
 
 
-async def chart(visit: Visit) -> Response:
+async def chart(request: PageRequest) -> Response:
     """Draw one of the charts of a kind of task."""
-    span, wanted = _span(visit), visit.text("of")
-    if wanted not in TASK_CHARTS:
+    span, name = _span(request), request.text("of")
+    if name not in TASK_CHARTS:
         raise RefusedError(400, "No such chart", f"There are {', '.join(TASK_CHARTS)}.")
-    steps = await visit.backend.client.health.task_statistics(
-        visit.queue, visit.text("task"), seconds=span.seconds, step=span.step
+    steps = await request.backend.client.health.task_statistics(
+        request.queue, request.text("task"), seconds=span.seconds, step=span.step
     )
-    shape: Shape = "narrow" if visit.text("shape") == "narrow" else "wide"
-    picture = await asyncio.to_thread(draw, TASK_CHARTS[wanted], steps, span.step, shape)
+    shape: Shape = "narrow" if request.text("shape") == "narrow" else "wide"
+    picture = await asyncio.to_thread(draw, TASK_CHARTS[name], steps, span.step, shape)
     return Response(picture, 200, PICTURE_HEADERS, "image/svg+xml")
 
 
-def _span(visit: Visit) -> Span:
-    name = visit.text("span")
-    return next((each for each in SPANS if each.name == name), DEFAULT)
+def _span(request: PageRequest) -> Span:
+    name = request.text("span")
+    return next((span for span in SPANS if span.name == name), DEFAULT)
 
 
 PAGES: Final = (

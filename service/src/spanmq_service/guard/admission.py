@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from functools import lru_cache
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -14,6 +12,7 @@ from starlette.types import Scope
 
 from spanmq.client.calls import forget
 from spanmq_service.http.failure import Refusal
+from spanmq_service.http.request_origin import address_of
 
 UNSIGNED_BYTES_MAX: Final = 64 * 1024 * 1024
 # All bodies of one token that are being received or answered.
@@ -44,7 +43,7 @@ class Budget:
         """Count a request; raises 503 if it can't be counted."""
         if (
             not self._can_end
-            and len(self._admissions_of.get(admission.who, ())) >= (self._requests_max + 1) // 2
+            and len(self._admissions_of.get(admission.owner, ())) >= (self._requests_max + 1) // 2
         ):
             raise overloaded()
         if self.count >= self._requests_max:
@@ -52,7 +51,7 @@ class Budget:
                 raise overloaded()
             self._end_longest()
         self.count += 1
-        self._admissions_of.setdefault(admission.who, OrderedDict())[admission] = None
+        self._admissions_of.setdefault(admission.owner, OrderedDict())[admission] = None
 
     def grow(self, admission: Admission, size: int) -> None:
         """Count bytes that a request has sent; raises 503 if it has to end itself."""
@@ -66,27 +65,27 @@ class Budget:
         """Release what a request took."""
         self.count -= 1
         self._bytes -= admission.size
-        admissions = self._admissions_of[admission.who]
+        admissions = self._admissions_of[admission.owner]
         del admissions[admission]
         if not admissions:
-            del self._admissions_of[admission.who]
+            del self._admissions_of[admission.owner]
 
     def _end_longest(self) -> None:
         most = max(self._admissions_of.values(), key=len)
         next(iter(most)).expel()
 
 
-class Turns:
-    """Turns of callers: each has a number of them at once, and its further requests wait, in order."""
+class ConcurrencyLimit:
+    """A number of requests of each caller at once; its further requests wait, in order."""
 
     def __init__(self, of_one: int) -> None:
         self._of_one = of_one
         self._of_callers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def take(
+    async def acquire(
         self, caller: str, gone: Callable[[], Awaitable[object]] | None = None
     ) -> asyncio.Semaphore:
-        """Wait for a turn, and return what releases it; raises 400 when `gone` returns before."""
+        """Wait for a slot, and return what releases it; raises 400 when `gone` returns before."""
         own = self._of_callers.get(caller)
         if own is None:
             own = self._of_callers[caller] = asyncio.Semaphore(self._of_one)
@@ -139,9 +138,9 @@ class Admission:
         "is_exempt",
         "is_expelled",
         "on_expelled",
+        "owner",
         "size",
-        "turn",
-        "who",
+        "slot",
     )
 
     def __init__(self, arrivals: Arrivals, scope: Scope, *, is_exempt: bool, body_bytes_max: int) -> None:
@@ -153,11 +152,11 @@ class Admission:
         self.is_exempt = is_exempt
         self.body_bytes_max = body_bytes_max
         # The address, with the access key that the request claims to be signed with.
-        self.who = address_of(scope)
+        self.owner = address_of(scope)
         self.caller: str | None = None
         # The bytes of all bodies by their callers, once this one's is known.
         self.bytes_of_callers: Counter[str] | None = None
-        self.turn: asyncio.Semaphore | None = None
+        self.slot: asyncio.Semaphore | None = None
         self.is_expelled = False
         # Ends the wait for the client.
         self.on_expelled: Callable[[], None] = nothing
@@ -165,7 +164,7 @@ class Admission:
     def expect_signed(self, access_key_id: str, body_bytes_max: int) -> None:
         """Count the request by an access key that exists, and its address, from now on."""
         self._has_signature = True
-        self.who = f"{access_key_id} {self.who}"
+        self.owner = f"{access_key_id} {self.owner}"
         self.body_bytes_max = body_bytes_max
 
     def wait_for_body(self) -> None:
@@ -221,11 +220,11 @@ def nothing() -> None:
     """Do nothing."""
 
 
-def end_turn(admission: Admission | None) -> None:
-    """Release the turn of a request, if it has one."""
-    if admission is not None and admission.turn is not None:
-        admission.turn.release()
-        admission.turn = None
+def release_slot(admission: Admission | None) -> None:
+    """Release the slot of a request, if it has one."""
+    if admission is not None and admission.slot is not None:
+        admission.slot.release()
+        admission.slot = None
 
 
 def too_large(most: int) -> Refusal:
@@ -236,22 +235,3 @@ def too_large(most: int) -> Refusal:
 def overloaded() -> Refusal:
     """Return the refusal of a request that exceeds the service's capacity."""
     return Refusal(503, "overloaded", "the service is overloaded", retry_after=1)
-
-
-def address_of(scope: Scope) -> str:
-    """Return the address of a request; for IPv6 the network, within which a client may choose addresses."""
-    client = scope.get("client")
-    return "" if client is None else _network(client[0])
-
-
-@lru_cache(maxsize=1024)
-def _network(host: str) -> str:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))

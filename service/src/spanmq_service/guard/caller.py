@@ -57,7 +57,7 @@ class Caller:
 
     def seen(self, records: Iterable[OfQueue]) -> list[OfQueue]:
         """Return the records of queues that the caller may look at."""
-        return [each for each in records if self.may("look", each.queue)]
+        return [record for record in records if self.may("look", record.queue)]
 
 
 IDENTITY: Final = "spanmq.identity"

@@ -15,10 +15,10 @@ from starlette.types import Scope
 from spanmq.client import AsyncClient
 from spanmq.client.calls import PREFIX, Argument, Call, Rows, argument, first, flag, hash_of, made, new_secret
 from spanmq.model import AccessKey, Token
-from spanmq_service.guard.admission import address_of
 from spanmq_service.guard.caller import EVERYBODY, Caller
 from spanmq_service.guard.gate import Gate
 from spanmq_service.http.failure import Refusal
+from spanmq_service.http.request_origin import address_of
 from spanmq_service.settings import Settings
 
 # Wrong secrets that an address may send at once, and how many of them are forgiven in a second.
@@ -40,10 +40,10 @@ class Credentials:
         self._client = client
         self._gate = gate
         # Lookups of secrets that may be wrong leave half of the pool to other queries.
-        self._guesses = Guesses(max(1, settings.pool_size // 2))
-        self._tokens: Remembered[Caller | None] = Remembered(settings.token_cache, _expiry_of)
-        self._sessions: Remembered[Caller | None] = Remembered(settings.token_cache, _expiry_of)
-        self._keys: Remembered[AccessKey | None] = Remembered(settings.token_cache, _expiry_of)
+        self._attempts = LoginAttempts(max(1, settings.pool_size // 2))
+        self._tokens: TtlCache[Caller | None] = TtlCache(settings.token_cache, _expiry_of)
+        self._sessions: TtlCache[Caller | None] = TtlCache(settings.token_cache, _expiry_of)
+        self._keys: TtlCache[AccessKey | None] = TtlCache(settings.token_cache, _expiry_of)
         self.are_needed = settings.with_tokens
 
     def forget(self) -> None:
@@ -65,7 +65,7 @@ class Credentials:
         caller = None if key is None else await self._caller_of(self._sessions, key, scope, *asked)
         if caller is not None:
             self._gate.count(scope, caller)
-            await self._gate.take_turn(scope, caller)
+            await self._gate.acquire(scope, caller)
         return caller
 
     async def open_session(self, secret: str, seconds: float, scope: Scope) -> str | None:
@@ -81,7 +81,7 @@ class Credentials:
             argument.seconds("seconds", seconds),
         )
         ask = partial(self._ask, "open_session", *arguments)
-        return None if await self._guesses.look_up(scope, secret_hash, ask) is None else key
+        return None if await self._attempts.look_up(scope, secret_hash, ask) is None else key
 
     async def close_session(self, key: str) -> None:
         """End a session; takes effect in this process at once."""
@@ -93,7 +93,7 @@ class Credentials:
         """Return the access key with that id, or None if it is not valid; raises 429 after many wrong ids."""
         ask = partial(self._find_key, access_key_id)
         return await self._keys.get(
-            access_key_id, lambda: self._guesses.look_up(scope, f"key {access_key_id}", ask)
+            access_key_id, lambda: self._attempts.look_up(scope, f"key {access_key_id}", ask)
         )
 
     async def own_key(self, access_key_id: str) -> AccessKey | None:
@@ -101,7 +101,7 @@ class Credentials:
         return await self._keys.get(access_key_id, partial(self._find_key, access_key_id))
 
     async def _caller_of(
-        self, known: Remembered[Caller | None], secret: str, scope: Scope, function: str, name: str
+        self, known: TtlCache[Caller | None], secret: str, scope: Scope, function: str, name: str
     ) -> Caller | None:
         if not secret.startswith(PREFIX):
             return None
@@ -114,15 +114,15 @@ class Credentials:
                 return None
             return Caller(token.name, tuple(token.queues), frozenset(token.verbs), token.expires_at)
 
-        return await known.get(key, lambda: self._guesses.look_up(scope, key, ask))
+        return await known.get(key, lambda: self._attempts.look_up(scope, key, ask))
 
     async def _ask(self, function: str, *arguments: Argument) -> Token | None:
         return await self._client.admin.run(Call(function, arguments, first(Token), native=True))
 
     async def _find_key(self, access_key_id: str) -> AccessKey | None:
         def read(rows: Rows) -> AccessKey | None:
-            found = made(AccessKey, [row | {"access_key_id": access_key_id} for row in rows.records()])
-            return found[0] if found else None
+            keys = made(AccessKey, [row | {"access_key_id": access_key_id} for row in rows.records()])
+            return keys[0] if keys else None
 
         arguments = (argument.text("access_key_id", access_key_id),)
         return await self._client.admin.run(Call("find_access_key", arguments, read, native=True))
@@ -133,7 +133,7 @@ def _expiry_of(known: Caller | AccessKey | None) -> datetime | None:
     return None if known is None else known.expires_at
 
 
-class Guesses:
+class LoginAttempts:
     """Counts wrong secrets by address; looks up unproven ones `at_once` at a time.
 
     A secret that is wrong repeatedly counts once, so that a client with an expired token harms no other. A
@@ -141,7 +141,7 @@ class Guesses:
     """
 
     def __init__(self, at_once: int) -> None:
-        self._turns = asyncio.Semaphore(at_once)
+        self._lookups = asyncio.Semaphore(at_once)
         # Wrong secrets by address, and when each was counted.
         self._wrong_of: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._wrong: OrderedDict[str, None] = OrderedDict()
@@ -150,34 +150,34 @@ class Guesses:
     async def look_up(
         self, scope: Scope, secret: str, ask: Callable[[], Awaitable[Owner | None]]
     ) -> Owner | None:
-        """Return what `ask` returns for a secret's hash; raises 429 if its address has guessed too often."""
+        """Return what `ask` returns for a secret's hash; raises 429 after too many wrong ones from its address."""
         if self._right.get(secret, 0.0) > monotonic():
             return self._learn(secret, await ask())
         address = address_of(scope)
         is_new = secret not in self._wrong
         if is_new:
-            # Counted before the answer, so that concurrent guesses count together.
+            # Counted before the answer, so that concurrent attempts count together.
             self._count(address)
-        found = None
+        owner = None
         try:
-            async with self._turns:
-                found = await ask()
+            async with self._lookups:
+                owner = await ask()
         except BaseException:
             if is_new:
                 self._add(address, -1)
             raise
-        if found is not None and is_new:
+        if owner is not None and is_new:
             self._add(address, -1)
-        return self._learn(secret, found)
+        return self._learn(secret, owner)
 
-    def _learn(self, secret: str, found: Owner | None) -> Owner | None:
-        if found is None:
+    def _learn(self, secret: str, owner: Owner | None) -> Owner | None:
+        if owner is None:
             self._right.pop(secret, None)
             _keep(self._wrong, secret, None)
         else:
             self._wrong.pop(secret, None)
             _keep(self._right, secret, monotonic() + RIGHT_SECONDS)
-        return found
+        return owner
 
     def _count(self, address: str) -> None:
         if self._level(address) > WRONG_MAX - 1:
@@ -209,7 +209,7 @@ def _keep(known: OrderedDict[str, Value], key: str, value: Value) -> None:
         known.popitem(last=False)
 
 
-class Remembered(Generic[Answer]):
+class TtlCache(Generic[Answer]):
     """Caches answers for some seconds; beyond a number of answers the oldest are discarded.
 
     `expiry` returns when an answer expires; it is not cached for longer.

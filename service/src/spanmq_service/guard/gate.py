@@ -21,10 +21,10 @@ from spanmq_service.guard.admission import (
     ANSWER_BYTES_FREE,
     Admission,
     Arrivals,
-    Turns,
-    end_turn,
+    ConcurrencyLimit,
     nothing,
     overloaded,
+    release_slot,
     too_large,
 )
 from spanmq_service.guard.caller import Caller
@@ -57,7 +57,7 @@ class Gate:
         self._of_callers: Counter[str] = Counter()
         self._waiting_callers: Counter[str] = Counter()
         self._arrivals = Arrivals(settings.anonymous_max)
-        self._turns = Turns(max(1, settings.pool_size // 2))
+        self._limit = ConcurrencyLimit(max(1, settings.pool_size // 2))
         self._body_bytes: Counter[str] = Counter()
 
     @property
@@ -103,25 +103,25 @@ class Gate:
                 access_key_id, min(UNSIGNED_BODY_BYTES_MAX, self._settings.body_bytes_max)
             )
 
-    async def take_turn(
+    async def acquire(
         self, scope: Scope, caller: Caller, gone: Callable[[], Awaitable[object]] | None = None
     ) -> None:
         """Wait until fewer than half as many requests of the caller are processed as the pool has connections.
 
-        The turn lasts until the answer has left: what one token causes leaves connections, and memory, to others.
+        The slot is held until the answer has left: what one token causes leaves connections, and memory, to others.
         Raises 400 if the client hangs up before, when `gone` returns.
         """
         admission: Admission | None = scope.get(ADMISSION)
-        if admission is not None and admission.turn is None and self._settings.with_tokens:
-            admission.turn = await self._turns.take(caller.name, gone)
+        if admission is not None and admission.slot is None and self._settings.with_tokens:
+            admission.slot = await self._limit.acquire(caller.name, gone)
 
     @contextmanager
-    def aside(self, scope: Scope, caller: Caller) -> Iterator[None]:
+    def as_waiting(self, scope: Scope, caller: Caller) -> Iterator[None]:
         """Count a request as waiting for a message instead of as being answered; waiting has its own limit.
 
-        It has no turn from now on.
+        Its slot is released.
         """
-        end_turn(scope.get(ADMISSION))
+        release_slot(scope.get(ADMISSION))
         if self.waiting >= self._settings.waiting_max:
             raise Refusal(503, "too_many_waiting", "too many requests wait for messages", retry_after=5)
         if self._waiting_callers[caller.name] >= self._settings.waiting_per_token_max:
@@ -175,7 +175,7 @@ class Gate:
             await app(scope, receive, send)
         finally:
             admission.end_wait()
-            end_turn(admission)
+            release_slot(admission)
             if (name := admission.caller) is not None:
                 self._of_callers[name] -= 1
                 if not self._of_callers[name]:
@@ -235,9 +235,9 @@ class Answering:
     async def _forward(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            given = list(message.get("headers", ()))
-            names = {name.lower() for name, _ in given}
-            message["headers"] = given + [each for each in HEADERS if each[0] not in names]
+            headers = list(message.get("headers", ()))
+            names = {name.lower() for name, _ in headers}
+            message["headers"] = headers + [header for header in HEADERS if header[0] not in names]
             if self._scope["scheme"] == "https" and not is_named_here(_host_of(self._scope)):
                 message["headers"].append(HSTS)
             if not self._body.is_read and b"connection" not in names:

@@ -63,7 +63,7 @@ def _argument(name: str, kind: Any, default: Any, path: str) -> Argument:
         return Argument(header.name, kind, default, "header")
     if f"{{{name}}}" in path:
         return Argument(name, kind, default, "path")
-    is_body = BODY in marks or any(_is_struct(each) for each in (kind, *get_args(kind)))
+    is_body = BODY in marks or any(_is_struct(part) for part in (kind, *get_args(kind)))
     return Argument(name, kind, default, "body" if is_body else "query")
 
 
@@ -75,19 +75,21 @@ class Arguments:
     """Reads the arguments of a function."""
 
     def __init__(self, arguments: Mapping[str, Argument]) -> None:
-        bodies = {name: each for name, each in arguments.items() if each.place == "body"}
+        bodies = {name: argument for name, argument in arguments.items() if argument.place == "body"}
         assert len(bodies) <= 1, bodies
-        self._values = {name: each for name, each in arguments.items() if name not in bodies}
+        self._values = {name: argument for name, argument in arguments.items() if name not in bodies}
         self._kind = msgspec.defstruct(
             "Values",
             [
-                (name, each.kind) if each.is_required else (name, each.kind, each.default)
-                for name, each in self._values.items()
+                (name, argument.kind) if argument.is_required else (name, argument.kind, argument.default)
+                for name, argument in self._values.items()
             ],
             kw_only=True,
         )
-        self._query = [name for name, each in self._values.items() if each.place == "query"]
-        self._headers = {name: each.name for name, each in self._values.items() if each.place == "header"}
+        self._query = [name for name, argument in self._values.items() if argument.place == "query"]
+        self._headers = {
+            name: argument.name for name, argument in self._values.items() if argument.place == "header"
+        }
         self._body_name: str | None = next(iter(bodies), None)
         self._body: Argument | None = next(iter(bodies.values()), None)
         self._json = None if self._body is None else RequestJson(self._body.kind)
@@ -104,18 +106,18 @@ class Arguments:
         return values
 
     def _read_values(self, request: Request) -> dict[str, Any]:
-        found = dict(request.path_params)
+        values = dict(request.path_params)
         if self._query:
             query = request.query_params
-            found |= {name: query[name] for name in self._query if name in query}
+            values |= {name: query[name] for name in self._query if name in query}
         for name, header in self._headers.items():
             texts = set(request.headers.getlist(header))
             if len(texts) > 1:
                 raise invalid_request(f"header.{header.lower()}: given with two values")
             if texts:
-                found[name] = texts.pop()
+                values[name] = texts.pop()
         try:
-            return msgspec.structs.asdict(msgspec.convert(found, self._kind, strict=False))
+            return msgspec.structs.asdict(msgspec.convert(values, self._kind, strict=False))
         except msgspec.ValidationError as error:
             raise invalid_request(self._with_place(problem_of(error, ""))) from error
 

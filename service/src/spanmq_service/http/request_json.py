@@ -66,7 +66,7 @@ def problem_of(error: msgspec.DecodeError, place: str) -> str:
     problem, path = _parts_of(error)
     problem = problem.replace("Object ", "").replace("required field", "the required member")
     problem = problem.replace("contains unknown field", "contains the unknown member")
-    problem = _TYPES.sub(lambda types: " or ".join([_WORDS[each] for each in types[1].split(" | ")]), problem)
+    problem = _TYPES.sub(lambda types: " or ".join([_WORDS[word] for word in types[1].split(" | ")]), problem)
     problem = _WHOLE.sub(r"\1", problem)
     # An unknown member may have any name.
     return f"{place}{path}: {problem[0].lower()}{problem[1:]}"[:PROBLEM_MAX]
@@ -74,9 +74,9 @@ def problem_of(error: msgspec.DecodeError, place: str) -> str:
 
 def _parts_of(error: msgspec.DecodeError) -> tuple[str, str]:
     """Return what is wrong, and the path of the value in the JSON."""
-    found = _PATH.fullmatch(str(error))
-    assert found is not None
-    return found["problem"], found["path"] or ""
+    match = _PATH.fullmatch(str(error))
+    assert match is not None
+    return match["problem"], match["path"] or ""
 
 
 def moment(text: str) -> datetime:
@@ -134,12 +134,12 @@ def _shape_of(kind: Any) -> tuple[Any, _Value | None]:
     """Return the type that msgspec decodes at once, and what makes a value of it, None if it is one."""
     inner, constraints, is_optional = _unwrapped(kind)
     if VERBATIM in constraints:
-        return msgspec.Raw, lambda given, _: ValidJson(bytes(given))
+        return msgspec.Raw, lambda raw, _: ValidJson(bytes(raw))
     members = _members_of(kind)
     if all(member in SCALARS or get_origin(member) is Literal for member in members):
         return kind, None
     if all(member in SCALARS or member is datetime for member in members):
-        return _timeless(kind), lambda given, _: moment(given) if isinstance(given, str) else given
+        return _timeless(kind), lambda value, _: moment(value) if isinstance(value, str) else value
     nested: tuple[Any, _Value | None] | None = None
     if _is_struct(inner):
         nested = _struct_of(inner)
@@ -148,7 +148,7 @@ def _shape_of(kind: Any) -> tuple[Any, _Value | None]:
     if nested is not None:
         return _optional(*nested) if is_optional else nested
     decode = msgspec.json.Decoder(kind, float_hook=_number).decode
-    return msgspec.Raw, lambda given, rest: rest.read(given, decode)
+    return msgspec.Raw, lambda raw, rest: rest.read(raw, decode)
 
 
 def _struct_of(kind: type[msgspec.Struct]) -> tuple[Any, _Value | None]:
@@ -163,8 +163,8 @@ def _struct_of(kind: type[msgspec.Struct]) -> tuple[Any, _Value | None]:
     ]
     shape = msgspec.defstruct(kind.__name__, members, forbid_unknown_fields=True, kw_only=True, gc=False)
 
-    def value_of(given: Any, rest: _Rest) -> msgspec.Struct:
-        values = {name: value for name in shapes if (value := getattr(given, name)) is not msgspec.UNSET}
+    def value_of(decoded: Any, rest: _Rest) -> msgspec.Struct:
+        values = {name: value for name in shapes if (value := getattr(decoded, name)) is not msgspec.UNSET}
         for name, read_member in read.items():
             if name in values:
                 values[name] = _within(f".{name}", read_member, values[name], rest)
@@ -175,7 +175,7 @@ def _struct_of(kind: type[msgspec.Struct]) -> tuple[Any, _Value | None]:
 
 def _array_of(kind: type[msgspec.Struct], constraints: tuple[Any, ...]) -> tuple[Any, _Value]:
     """Return what reads a list of at most so many: msgspec itself counts those of a list at its end."""
-    [limits] = [each for each in constraints if isinstance(each, msgspec.Meta)]
+    [limits] = [constraint for constraint in constraints if isinstance(constraint, msgspec.Meta)]
     shape, read = _struct_of(kind)
     array = msgspec.defstruct(
         f"{kind.__name__}s",
@@ -185,13 +185,13 @@ def _array_of(kind: type[msgspec.Struct], constraints: tuple[Any, ...]) -> tuple
         gc=False,
     )
 
-    def value_of(given: Any, rest: _Rest) -> list[Any]:
-        elements = [each for each in msgspec.structs.astuple(given) if each is not msgspec.UNSET]
+    def value_of(decoded: Any, rest: _Rest) -> list[Any]:
+        elements = [element for element in msgspec.structs.astuple(decoded) if element is not msgspec.UNSET]
         if len(elements) < (limits.min_length or 0):
             raise msgspec.ValidationError(f"Expected `array` of length >= {limits.min_length}")
         if read is None:
             return elements
-        return [_within(f"[{place}]", read, each, rest) for place, each in enumerate(elements)]
+        return [_within(f"[{place}]", read, element, rest) for place, element in enumerate(elements)]
 
     return array, value_of
 
@@ -199,13 +199,13 @@ def _array_of(kind: type[msgspec.Struct], constraints: tuple[Any, ...]) -> tuple
 def _optional(shape: Any, read: _Value | None) -> tuple[Any, _Value | None]:
     if read is None:
         return shape | None, None
-    return shape | None, lambda given, rest: None if given is None else read(given, rest)
+    return shape | None, lambda value, rest: None if value is None else read(value, rest)
 
 
-def _within(place: str, read: _Value, given: Any, rest: _Rest) -> Any:
+def _within(place: str, read: _Value, value: Any, rest: _Rest) -> Any:
     """Return what `read` does, with errors that say in which place of its parent the value is."""
     try:
-        return read(given, rest)
+        return read(value, rest)
     except msgspec.DecodeError as error:
         problem, path = _parts_of(error)
         raise msgspec.ValidationError(f"{problem} - at `${place}{path}`") from error
@@ -220,7 +220,7 @@ def _unwrapped(kind: Any) -> tuple[Any, tuple[Any, ...], bool]:
     constraints: tuple[Any, ...] = ()
     if get_origin(kind) is Annotated:
         kind, constraints = kind.__origin__, kind.__metadata__
-    others = [each for each in get_args(kind) if each is not NoneType] if _is_union(kind) else []
+    others = [member for member in get_args(kind) if member is not NoneType] if _is_union(kind) else []
     if len(others) != 1:
         return kind, constraints, False
     inner, more, _ = _unwrapped(others[0])
@@ -235,11 +235,11 @@ def _members_of(kind: Any) -> list[Any]:
     """Return the types of a union, without their constraints."""
     if get_origin(kind) is Annotated:
         return _members_of(kind.__origin__)
-    return [member for each in get_args(kind) for member in _members_of(each)] if _is_union(kind) else [kind]
+    return [member for part in get_args(kind) for member in _members_of(part)] if _is_union(kind) else [kind]
 
 
 def _timeless(kind: Any) -> Any:
     """Return a type with strings in place of times."""
     if _is_union(kind):
-        return Union[tuple(_timeless(each) for each in get_args(kind))]  # noqa: UP007, of any number of types
+        return Union[tuple(_timeless(part) for part in get_args(kind))]  # noqa: UP007, of any number of types
     return str if _members_of(kind) == [datetime] else kind

@@ -1,9 +1,11 @@
-"""Checks whether a request comes from this machine, and whether from a page of another site."""
+"""Where a request comes from: its address, whether that is this machine, and whether a page of another site sent it."""
 
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
+
+from starlette.types import Scope
 
 
 def is_from_elsewhere(headers: Mapping[str, str]) -> bool:
@@ -38,3 +40,22 @@ def is_named_here(host: str | None) -> bool:
         return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address of a request; for IPv6 the network, within which a client may choose addresses."""
+    client = scope.get("client")
+    return "" if client is None else _network(client[0])
+
+
+@lru_cache(maxsize=1024)
+def _network(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))

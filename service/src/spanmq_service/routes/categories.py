@@ -10,11 +10,11 @@ from spanmq_service.backend import Backend
 from spanmq_service.http.json_text import reply
 from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
-    Given,
     MayManage,
     MayManageAll,
     Named,
     QueueName,
+    RequestModel,
     answer,
 )
 from spanmq_service.routes.table import Table
@@ -26,7 +26,7 @@ Category = Annotated[str, Meta(min_length=1, max_length=20)]
 Settings = Annotated[dict[str, Any] | None, Meta(description="null: as the queue's policy says")]
 
 
-class Rule(Given, kw_only=True):
+class Rule(RequestModel, kw_only=True):
     """Errors that match belong to this category."""
 
     category: Annotated[str, Meta(max_length=20)]
@@ -35,7 +35,7 @@ class Rule(Given, kw_only=True):
     place: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 100
 
 
-class Meaning(Given, kw_only=True):
+class Meaning(RequestModel, kw_only=True):
     """The settings of a category."""
 
     settings: Settings
@@ -58,7 +58,7 @@ Meant = answer("CategoryPolicyAnswer", policy=CategorySettings)
 @routes.put("/category-rules/{name}", answer=Named)
 async def set_category_rule(name: RuleName, rule: Rule, backend: Backend, caller: MayManageAll) -> Response:
     """Create or change a rule for all queues."""
-    async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
+    async with backend.costly_searches.acting(caller, rule.error, rule.error_class) as client:
         await client.dead_letters.categories.set_rule(name, **asdict(rule))
     return reply(name=name)
 
@@ -68,7 +68,7 @@ async def set_category_rule_of_queue(
     queue: QueueName, name: RuleName, rule: Rule, backend: Backend, caller: MayManage
 ) -> Response:
     """Create or change a rule of a queue."""
-    async with backend.patterns.acting(caller, rule.error, rule.error_class) as client:
+    async with backend.costly_searches.acting(caller, rule.error, rule.error_class) as client:
         await client.dead_letters.categories.set_rule(name, queue=queue, **asdict(rule))
     return reply(name=name)
 
@@ -86,8 +86,8 @@ async def set_category_policy_of_queue(
     queue: QueueName, category: Category, meaning: Meaning, backend: Backend, _: MayManage
 ) -> Response:
     """Change what a category means in a queue."""
-    found = await backend.client.dead_letters.categories.set_policy(category, meaning.settings, queue=queue)
-    return reply(policy=found)
+    policy = await backend.client.dead_letters.categories.set_policy(category, meaning.settings, queue=queue)
+    return reply(policy=policy)
 
 
 add_doors(routes, "category")

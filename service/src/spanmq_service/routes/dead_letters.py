@@ -13,12 +13,12 @@ from spanmq_service.http.json_text import reply
 from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
     Body,
-    Given,
     MayLook,
     MayManage,
     Moment,
     QueueName,
     Removed,
+    RequestModel,
     Seconds,
     answer,
 )
@@ -29,7 +29,7 @@ routes = Table("dead letters")
 Rate = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class Filters(Given, kw_only=True):
+class Filters(RequestModel, kw_only=True):
     """Selects dead letters; a filter that is missing matches any.
 
     `error` is a regular expression, `where` a JSON path that the body meets.
@@ -80,7 +80,7 @@ class Discard(Filters):
     dry_run: bool = False
 
 
-class Repaired(Given, kw_only=True):
+class Repaired(RequestModel, kw_only=True):
     """Seconds until the message is visible (default: the policy's `redrive_delay`), and its new body or headers."""
 
     body: Body = UNSET
@@ -97,9 +97,9 @@ async def dead_letters(
 ) -> Response:
     """List dead letters, in the order in which they were added; the next page begins after the last id."""
     filters = asdict(sought or Sought())
-    async with backend.patterns.searching(caller, filters) as client:
-        found = await client.dead_letters.list(queue, **filters)
-    return reply(dead_letters=found)
+    async with backend.costly_searches.searching(caller, filters) as client:
+        letters = await client.dead_letters.list(queue, **filters)
+    return reply(dead_letters=letters)
 
 
 @routes.post(
@@ -117,7 +117,7 @@ async def redrive(
     which = which or Redrive()
     settings = asdict(which)
     caller.check_choice(queue, settings, is_shown=which.patch is not None and which.dry_run)
-    return reply(results=await backend.patterns.redrive(caller, queue, **settings))
+    return reply(results=await backend.costly_searches.redrive(caller, queue, **settings))
 
 
 @routes.post(
@@ -153,7 +153,7 @@ async def purge_dead_letters(
     """
     settings = asdict(which or Discard())
     caller.check_choice(queue, settings)
-    return reply(removed=await backend.patterns.discard(caller, queue, **settings))
+    return reply(removed=await backend.costly_searches.discard(caller, queue, **settings))
 
 
 add_doors(routes, "dead-letter")

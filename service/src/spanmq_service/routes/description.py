@@ -51,7 +51,7 @@ class _Schemas:
     def __init__(self, operations: Iterable[Operation]) -> None:
         kinds: list[Any] = [Failed]
         for operation in operations:
-            kinds += [_exact(operation.answer), *(each.kind for each in operation.arguments.values())]
+            kinds += [_exact(operation.answer), *(argument.kind for argument in operation.arguments.values())]
         made, self.components = msgspec.json.schema_components(
             kinds, ref_template="#/components/schemas/{name}"
         )
@@ -70,7 +70,7 @@ def _exact(kind: Any) -> Any:
     if kind is datetime:
         return Annotated[datetime, msgspec.Meta(tz=True)]
     if get_origin(kind) in (Union, UnionType):
-        return Union[tuple(_exact(each) for each in get_args(kind))]  # noqa: UP007, of any number of types
+        return Union[tuple(_exact(part) for part in get_args(kind))]  # noqa: UP007, of any number of types
     if get_origin(kind) is list:
         return list[_exact(get_args(kind)[0])]  # type: ignore[misc]
     if not isinstance(kind, type) or not (is_dataclass(kind) or issubclass(kind, msgspec.Struct)):
@@ -87,7 +87,7 @@ def _exact(kind: Any) -> Any:
 
 def _defaults_of(kind: Any) -> list[tuple[str, Any]]:
     members = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)
-    return [(each.name, each.default) for each in members]
+    return [(member.name, member.default) for member in members]
 
 
 def _described(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
@@ -99,9 +99,9 @@ def _described(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         "operationId": re.sub(r"\W", "_", f"{operation.name}{operation.path}_{operation.method.lower()}"),
         "responses": _responses(operation, schemas),
     }
-    if parameters := [_parameter(each, schemas) for each in arguments if each.place != "body"]:
+    if parameters := [_parameter(argument, schemas) for argument in arguments if argument.place != "body"]:
         described["parameters"] = parameters
-    for body in (each for each in arguments if each.place == "body"):
+    for body in (argument for argument in arguments if argument.place == "body"):
         content = {JSON: {"schema": schemas.of(body.kind)}}
         described["requestBody"] = {"content": content, **({"required": True} if body.is_required else {})}
     if operation.scope is not None:

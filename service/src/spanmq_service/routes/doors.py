@@ -18,7 +18,7 @@ from spanmq_service.backend import Backend
 from spanmq_service.guard.access import Scope
 from spanmq_service.guard.caller import Caller
 from spanmq_service.http.json_text import messages_of, reply
-from spanmq_service.routes.parts import KINDS, WORDS, Given, ReceivedMessages, answer
+from spanmq_service.routes.parts import KINDS, WORDS, ReceivedMessages, RequestModel, answer
 from spanmq_service.routes.table import Call, Table
 
 # The name of the parameter that is the body of a request.
@@ -32,48 +32,62 @@ def add_doors(table: Table, *nouns: str) -> None:
             for route in door.routes:
                 method, path = route.route.split(" ")
                 kind = _answer_of(door, route)
-                table.add(method, path, answer=kind, errors=route.errors, tag=route.tag)(
-                    _call_of(door, route)
+                add = table.add(
+                    method, path, answer=kind, status=route.status, errors=route.errors, tag=route.tag
                 )
+                add(_call_of(door, route))
+
+
+def doors_of(tag: str, *nouns: str) -> Table:
+    """Return a table of the routes of the doors of these nouns alone."""
+    table = Table(tag)
+    add_doors(table, *nouns)
+    return table
 
 
 def _call_of(door: Door, route: Http) -> Call:
     """Return a function whose parameters are what it takes of a request."""
     taken = _taken(door, route)
     in_body = {
-        shown: each for shown, each in taken.items() if route.body[0] and f"{{{shown}}}" not in route.route
+        shown: parameter
+        for shown, parameter in taken.items()
+        if route.body[0] and f"{{{shown}}}" not in route.route
     }
-    kinds = {shown: _kind_of(route, shown, each) for shown, each in taken.items()}
-    body = _struct(*route.body, tuple((shown, kinds[shown], each.default) for shown, each in in_body.items()))
+    kinds = {shown: _kind_of(route, shown, parameter) for shown, parameter in taken.items()}
+    body = _struct(
+        *route.body, tuple((shown, kinds[shown], parameter.default) for shown, parameter in in_body.items())
+    )
     _, result = _names_of(route)
     is_of_messages = result_of(_method_of(door)) == list[Message]
-    is_about_queues = any(each.name == "queues" for each in parameters_of(_method_of(door)))
+    is_about_queues = any(parameter.name == "queues" for parameter in parameters_of(_method_of(door)))
 
     async def call(backend: Backend, caller: Caller, **values: Any) -> Response:
         if in_body:
             values |= asdict(values.pop(BODY) or body())
-        given = {each.name: values[shown] for shown, each in taken.items()}
+        arguments = {parameter.name: values[shown] for shown, parameter in taken.items()}
         if route.of == "filtered" and is_about_queues:
-            given["queues"] = await backend.queues_of(caller)
-        found = await bound(backend.client, door.method)(**given)
+            arguments["queues"] = await backend.queues_of(caller)
+        value = await bound(backend.client, door.method)(**arguments)
         if is_of_messages:
-            return messages_of(found)
-        if route.of == "filtered" and not is_about_queues and isinstance(found, list):
-            found = caller.seen(found)
+            return messages_of(value)
+        if route.of == "filtered" and not is_about_queues and isinstance(value, list):
+            value = caller.seen(value)
         echo = {name: values[name] for name in route.echo}
-        return reply(**{**echo, **({result: found} if result else {}), **route.also})
+        return reply(route.status, **{**echo, **({result: value} if result else {}), **route.also})
 
     parameters = [
-        _parameter(shown, kinds[shown], each.default) for shown, each in taken.items() if shown not in in_body
+        _parameter(shown, kinds[shown], parameter.default)
+        for shown, parameter in taken.items()
+        if shown not in in_body
     ]
-    if any(each.is_required for each in in_body.values()):
+    if any(parameter.is_required for parameter in in_body.values()):
         parameters.append(_parameter(BODY, body))
     elif in_body:
         parameters.append(_parameter(BODY, body | None, None))
     parameters += [_parameter("backend", Backend), _parameter("caller", Annotated[Caller, _scope_of(route)])]
     call.__name__, call.__doc__ = route.name, _words_of(door, route)
     call.__dict__["__signature__"] = inspect.Signature(parameters)
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
 
 
@@ -86,12 +100,12 @@ def _taken(door: Door, route: Http) -> dict[str, Parameter]:
     hidden = {*route.without, *(() if "{queue}" in route.route else ("queue",))}
     if route.of == "filtered":
         hidden.add("queues")
-    parameters = [each for each in parameters_of(_method_of(door)) if each.name not in hidden]
-    taken = {route.names.get(each.name, each.name): each for each in parameters}
+    parameters = [parameter for parameter in parameters_of(_method_of(door)) if parameter.name not in hidden]
+    taken = {route.names.get(parameter.name, parameter.name): parameter for parameter in parameters}
     # What is in the path is never missing.
     return {
-        shown: replace(each, default=REQUIRED) if f"{{{shown}}}" in route.route else each
-        for shown, each in taken.items()
+        shown: replace(parameter, default=REQUIRED) if f"{{{shown}}}" in route.route else parameter
+        for shown, parameter in taken.items()
     }
 
 
@@ -114,7 +128,7 @@ def _struct(name: str, about: str, members: tuple[tuple[str, Any, Any], ...]) ->
     fields = [
         (shown, kind) if default is REQUIRED else (shown, kind, default) for shown, kind, default in members
     ]
-    return defstruct(name, fields, bases=(Given,), namespace={"__doc__": about}, kw_only=True)
+    return defstruct(name, fields, bases=(RequestModel,), namespace={"__doc__": about}, kw_only=True)
 
 
 def _names_of(route: Http) -> tuple[str, str]:
@@ -147,6 +161,6 @@ def _words_of(door: Door, route: Http) -> str:
         return route.about
     method, taken = _method_of(door), _taken(door, route)
     first, *rest = words_of(method, queue="one" if "{queue}" in route.route else "all")
-    others = [f"`{each.name}`" for each in parameters_of(method) if each.name not in taken]
-    more = [each for each in rest if not any(name in each for name in others)]
+    others = [f"`{parameter.name}`" for parameter in parameters_of(method) if parameter.name not in taken]
+    more = [sentence for sentence in rest if not any(name in sentence for name in others)]
     return f"{first}\n\n{' '.join(more)}".rstrip()

@@ -37,7 +37,7 @@ MayLookAtAll = Annotated[Caller, Scope("look", "everything")]
 MayManageAll = Annotated[Caller, Scope("manage", "everything")]
 
 
-class Given(Struct, forbid_unknown_fields=True):
+class RequestModel(Struct, forbid_unknown_fields=True):
     """The body of a request.
 
     Unknown members are errors, because a misspelt option would otherwise be ignored; so are values of other
@@ -87,6 +87,7 @@ WORDS: Final[Mapping[str, Any]] = {
     "before": Id,
     "body": Body,
     "body_bytes_max": BodyBytesMax,
+    "category": Annotated[str, Meta(max_length=20)],
     "budget": Annotated[int, Meta(ge=1, le=1_000)],
     "connections": Annotated[int, Meta(ge=1, le=2**31 - 1)],
     "keep_for": Seconds,
@@ -105,6 +106,7 @@ WORDS: Final[Mapping[str, Any]] = {
     "seconds": Annotated[float, Meta(gt=0, le=3e9)],
     "settled": Id,
     "step": Annotated[float, Meta(ge=1, le=3e9)],
+    "task": Annotated[str, Meta(max_length=500)],
     "topic": Name,
     "worker": Annotated[str, Meta(min_length=1, max_length=1_000)],
 }

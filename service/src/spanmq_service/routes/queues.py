@@ -34,10 +34,10 @@ routes = Table("queues")
 def _schema_of_change() -> dict[str, Any]:
     """Return the schema of a policy's change. Its values are checked by the database, which names their ranges."""
     settings = schema_components([Policy])[1]["Policy"]["properties"]
-    for name, each in settings.items():
-        del each["default"]
-        each["anyOf"] = each.pop("anyOf", [{"type": each.pop("type", None)}, {"type": "null"}])
-        each["description"] = SETTING_WORDS[name]
+    for name, schema in settings.items():
+        del schema["default"]
+        schema["anyOf"] = schema.pop("anyOf", [{"type": schema.pop("type", None)}, {"type": "null"}])
+        schema["description"] = SETTING_WORDS[name]
     return {"properties": settings, "additionalProperties": False}
 
 
@@ -47,8 +47,8 @@ PolicyAnswer = answer("PolicyAnswer", policy=Policy)
 @routes.get("/queues", answer=answer("Queues", queues=list[Queue]))
 async def list_queues(backend: Backend, caller: SeesSome) -> Response:
     """List the queues that the token may look at."""
-    found = await backend.client.queues.list()
-    return reply(queues=[queue for queue in found if caller.may("look", queue.name)])
+    queues = await backend.client.queues.list()
+    return reply(queues=[queue for queue in queues if caller.may("look", queue.name)])
 
 
 @routes.patch("/queues/{queue}/policy", answer=PolicyAnswer, errors=(409,))
@@ -90,8 +90,8 @@ async def drop_schema(queue: QueueName, backend: Backend, _: MayManage) -> Respo
     return _schema_reply(QueueSchema(None, is_checked=False))
 
 
-def _schema_reply(found: QueueSchema) -> Response:
-    return reply(schema=found.schema, is_checked=found.is_checked)
+def _schema_reply(schema: QueueSchema) -> Response:
+    return reply(schema=schema.schema, is_checked=schema.is_checked)
 
 
 @routes.get("/metrics", answer=answer("AllQueueCounts", metrics=list[QueueMetrics]))
@@ -100,11 +100,11 @@ async def metrics_all(backend: Backend, caller: SeesSome) -> Response:
     queues = await backend.queues_of(caller)
     if queues is None:
         return reply(metrics=await backend.client.queues.metrics_all())
-    found = []
+    metrics = []
     for queue in queues:
         with suppress(QueueNotFoundError):  # dropped since
-            found.append(await backend.client.queues.metrics(queue))
-    return reply(metrics=found)
+            metrics.append(await backend.client.queues.metrics(queue))
+    return reply(metrics=metrics)
 
 
 add_doors(routes, "queue", "policy", "doctor", "version", "maintain")

@@ -20,10 +20,10 @@ from spanmq_service.http.failure import invalid
 from spanmq_service.http.json_text import JsonText, message_text, messages_text
 from spanmq_service.receipt import Receipt
 from spanmq_service.routes.parts import (
-    Given,
     MayReceive,
     QueueName,
     ReceivedMessages,
+    RequestModel,
     Seconds,
     Text,
 )
@@ -40,7 +40,7 @@ ReceiptText = Annotated[str, Meta(max_length=200)]
 MaySettle = Annotated[Caller, Scope("receive", "request")]
 
 
-class Wanted(Given, kw_only=True):
+class Wanted(RequestModel, kw_only=True):
     """The number of messages, the duration of their lease, and how long to wait for the first."""
 
     quantity: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
@@ -49,7 +49,7 @@ class Wanted(Given, kw_only=True):
     wait: Seconds = 0.0
 
 
-class Held(Given, kw_only=True):
+class Held(RequestModel, kw_only=True):
     """The receipts of messages."""
 
     receipts: Annotated[list[ReceiptText], Meta(min_length=1, max_length=BATCH_MAX)]
@@ -108,30 +108,30 @@ async def receive(
     request: Request,
     backend: Backend,
     caller: MayReceive,
-    wanted: Wanted | None = None,
+    options: Wanted | None = None,
 ) -> Response:
     """Receive messages under a lease, waiting up to `wait` seconds for the first (ReceiveMessage)."""
-    wanted = wanted or Wanted()
+    options = options or Wanted()
 
     async def take() -> list[Message]:
         return await fitting(
-            partial(backend.client.receive, queue, lease=wanted.lease, slots=wanted.slots), wanted.quantity
+            partial(backend.client.receive, queue, lease=options.lease, slots=options.slots), options.quantity
         )
 
-    if wanted.wait > backend.settings.wait_max:
-        raise invalid(f"wait may be {backend.settings.wait_max:g} seconds at most, got {wanted.wait:g}")
+    if options.wait > backend.settings.wait_max:
+        raise invalid(f"wait may be {backend.settings.wait_max:g} seconds at most, got {options.wait:g}")
     messages: list[Message] = await take()
-    if not messages and wanted.wait:
-        with backend.gate.aside(request.scope, caller):
+    if not messages and options.wait:
+        with backend.gate.as_waiting(request.scope, caller):
             messages = await backend.waiting.wait(
                 queue,
                 in_own_trace(take),
-                wanted.wait,
+                options.wait,
                 hung_up(request),
                 permit=still_may(request, "receive", queue),
             )
     with backend.waiting.claimed(messages):
-        await backend.gate.take_turn(request.scope, caller)
+        await backend.gate.acquire(request.scope, caller)
         return messages_text(await written(backend, messages, message_text))
 
 
@@ -171,12 +171,12 @@ async def release(held: Held, backend: Backend, caller: MaySettle) -> Response:
 @routes.post("/extend", answer=Outcomes, errors=(404,))
 async def extend(held: Extended, backend: Backend, caller: MaySettle) -> Response:
     """Extend leases: all messages that were received together with these are held longer, too."""
-    read = _read(caller, held.receipts)
+    parsed = _read(caller, held.receipts)
     outcomes: dict[tuple[str, int], str] = {}
-    for queue, lease_id in sorted({(each.queue, each.lease_id) for each in read}):
+    for queue, lease_id in sorted({(message.queue, message.lease_id) for message in parsed}):
         kept = await backend.client.extend(queue, lease_id, held.seconds)
         outcomes[queue, lease_id] = "extended" if kept else "stale"
-    results = [outcomes[each.queue, each.lease_id] for each in read]
+    results = [outcomes[message.queue, message.lease_id] for message in parsed]
     return _outcomes(held.receipts, results)
 
 
@@ -210,10 +210,10 @@ async def _settle(
     client: AsyncClient, caller: Caller, receipts: list[str], how: Callable[[AsyncClient], Settle]
 ) -> Response:
     """Settle the messages of the receipts in one transaction."""
-    read = _read(caller, receipts)
+    parsed = _read(caller, receipts)
     leases: dict[tuple[str, int], list[int]] = {}
-    for each in read:
-        leases.setdefault((each.queue, each.lease_id), []).append(each.message_id)
+    for message in parsed:
+        leases.setdefault((message.queue, message.lease_id), []).append(message.message_id)
     outcomes: dict[tuple[str, int, int], str] = {}
 
     async def settle(settle_lease: Settle) -> None:
@@ -227,7 +227,9 @@ async def _settle(
     else:
         async with client.transaction() as joined:
             await settle(how(joined))
-    results = [outcomes.get((each.queue, each.lease_id, each.message_id), "stale") for each in read]
+    results = [
+        outcomes.get((message.queue, message.lease_id, message.message_id), "stale") for message in parsed
+    ]
     return _outcomes(receipts, results)
 
 
@@ -240,10 +242,10 @@ def _outcomes(receipts: list[str], outcomes: list[str]) -> Response:
 
 def _read(caller: Caller, receipts: list[str]) -> list[Receipt]:
     """Parse all receipts before any is settled, and check that the caller may settle them."""
-    read = [receipt.read(text) for text in receipts]
-    for queue in {each.queue for each in read}:
+    parsed = [receipt.read(text) for text in receipts]
+    for queue in {message.queue for message in parsed}:
         caller.check("receive", queue)
-    return read
+    return parsed
 
 
 async def fitting(take: Callable[[int], Awaitable[T]], quantity: int) -> T:

@@ -20,9 +20,9 @@ from spanmq_service.routes.parts import (
     Body,
     BodyBytesMax,
     Existed,
-    Given,
     Name,
     Named,
+    RequestModel,
     SeesSome,
     Text,
     answer,
@@ -36,7 +36,7 @@ LISTED_BODY_BYTES_MAX = 10_000
 ManagesSome = Annotated[Caller, Scope("manage", "request")]
 
 
-class Recurring(Given, kw_only=True):
+class Recurring(RequestModel, kw_only=True):
     """The times, the queue and the content of a recurring message."""
 
     queue: Annotated[str, Meta(min_length=1, max_length=47)]

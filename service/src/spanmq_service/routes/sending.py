@@ -23,9 +23,9 @@ from spanmq_service.http.json_text import JsonText, reply
 from spanmq_service.routes.parts import (
     Body,
     Delay,
-    Given,
     MaySend,
     QueueName,
+    RequestModel,
     Seconds,
     Text,
 )
@@ -49,7 +49,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-class NewMessage(Given, kw_only=True):
+class NewMessage(RequestModel, kw_only=True):
     """A message to send."""
 
     body: Body
@@ -76,7 +76,7 @@ class SingleMessage(NewMessage):
     on_duplicate: OnDuplicate = "keep"
 
 
-class NewMessages(Given, kw_only=True):
+class NewMessages(RequestModel, kw_only=True):
     """Messages to send, all or none."""
 
     messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=BATCH_MAX)]
@@ -151,7 +151,7 @@ async def send_batch(
     known_by = _known_by(caller, batch, batch.messages, idempotency_key)
     # Neighbours with equal options are sent together, so that ids are assigned in the order of the request.
     numbered = list(zip(batch.messages, known_by.ids, strict=True))
-    runs = [list(run) for _, run in groupby(numbered, key=lambda each: each[0].alike)]
+    runs = [list(run) for _, run in groupby(numbered, key=lambda pair: pair[0].alike)]
     with _refused_if_reused():
         if len(runs) == 1:
             ids = await _send_alike(backend.client, queue, runs[0], known_by, batch.ordered)
@@ -170,7 +170,7 @@ async def _send_alike(
     first = run[0][0]
     messages = [message for message, _ in run]
     dedup_ids = [dedup_id for _, dedup_id in run]
-    is_known = any(each is not None for each in dedup_ids)
+    is_known = any(dedup_id is not None for dedup_id in dedup_ids)
     ids: list[int] = await client.send_batch(
         queue,
         [message.body for message in messages],
@@ -191,28 +191,28 @@ async def _send_alike(
 
 
 def _known_by(
-    caller: Caller, given: SingleMessage | NewMessages, messages: Sequence[NewMessage], key: str | None
+    caller: Caller, request: SingleMessage | NewMessages, messages: Sequence[NewMessage], key: str | None
 ) -> KnownBy:
     if key is None:
         ids = [message.dedup_id for message in messages]
-        if given.dedup_until is not None and not any(ids):
+        if request.dedup_until is not None and not any(ids):
             raise invalid("dedup_until needs a dedup_id")
-        return KnownBy(ids, given.dedup_for, until=given.dedup_until, on_duplicate=given.on_duplicate)
+        return KnownBy(ids, request.dedup_for, until=request.dedup_until, on_duplicate=request.on_duplicate)
     if any(message.dedup_id is not None for message in messages):
         raise invalid("an Idempotency-Key and a dedup_id cannot be used together")
-    if given.dedup_until is not None or given.on_duplicate != "keep":
+    if request.dedup_until is not None or request.on_duplicate != "keep":
         raise invalid("an Idempotency-Key cannot be used together with dedup_until or on_duplicate")
     # Separate from the ids that senders choose and from other tokens' keys; one for each message of a batch.
     # Hashed, because a name and a key together may exceed the length of an id.
     whose = sha256(json.dumps([caller.name, key]).encode()).hexdigest()
     keys = [f"idempotency-key {number} {whose}" for number in range(len(messages))]
-    return KnownBy(keys, IDEMPOTENT_SECONDS, _fingerprint(given))
+    return KnownBy(keys, IDEMPOTENT_SECONDS, _fingerprint(request))
 
 
-def _fingerprint(given: SingleMessage | NewMessages) -> str:
+def _fingerprint(request: SingleMessage | NewMessages) -> str:
     """Return a hash of the content of a request, which depends on the layout of large bodies only."""
     try:
-        text = json.dumps(given, default=_members, sort_keys=True)
+        text = json.dumps(request, default=_members, sort_keys=True)
     except RecursionError as error:
         raise invalid("the body is nested too deeply") from error
     return sha256(text.encode()).hexdigest()

@@ -41,7 +41,7 @@ class Operation:
         self.status = status
         self._call = call
         injected = _injected_of(call)
-        self.scope = next((each for each in injected.values() if isinstance(each, Scope)), None)
+        self.scope = next((mark for mark in injected.values() if isinstance(mark, Scope)), None)
         self._backends = [name for name, kind in injected.items() if kind is Backend]
         self._requests = [name for name, kind in injected.items() if kind is Request]
         self._callers = [name for name, kind in injected.items() if kind is self.scope]
@@ -64,9 +64,9 @@ class Operation:
         caller, body = None, b""
         if self.scope is not None:
             caller = await self.scope(request)
-            # A body that arrives slowly takes no turn.
+            # A body that arrives slowly takes no slot.
             body = await whole_body(request)
-            await backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
+            await backend.gate.acquire(request.scope, caller, partial(hung_up, request))
         values = self._arguments.read(request, body)
         for name in self._backends:
             values[name] = backend
@@ -77,7 +77,7 @@ class Operation:
         return await self._call(**values)
 
     def _usual_errors(self) -> Iterator[int]:
-        places = {each.place for each in self.arguments.values()}
+        places = {argument.place for argument in self.arguments.values()}
         yield 500
         if self.scope is not None:
             yield from (401, 403, 421, 429, 501, 503)

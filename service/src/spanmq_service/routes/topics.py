@@ -17,12 +17,12 @@ from spanmq_service.http.json_text import reply
 from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
     Body,
-    Given,
     Id,
     MayLook,
     MayManage,
     Moment,
     QueueName,
+    RequestModel,
     Seconds,
     SeesSome,
     Text,
@@ -38,7 +38,7 @@ Topic = Annotated[str, Meta(min_length=1, max_length=255)]
 SubscriptionName = Annotated[str, Meta(min_length=1, max_length=47)]
 
 
-class TopicMessage(Given, kw_only=True):
+class TopicMessage(RequestModel, kw_only=True):
     """A message for a topic."""
 
     body: Body
@@ -46,30 +46,11 @@ class TopicMessage(Given, kw_only=True):
     group: Text | None = None
 
 
-class SingleTopicMessage(TopicMessage):
-    """One message for a topic."""
-
-    delay: Seconds | None = None
-
-
-class TopicMessages(Given, kw_only=True):
+class TopicMessages(RequestModel, kw_only=True):
     """Messages for a topic, all or none."""
 
     messages: Annotated[list[TopicMessage], Meta(min_length=1, max_length=1_000)]
     delay: Seconds | None = None
-
-
-@routes.post(
-    "/topics/{topic}/messages",
-    status=201,
-    answer=answer("TopicSent", queues=int),
-    errors=(404, 409),
-)
-async def send_topic(
-    topic: Topic, message: SingleTopicMessage, backend: Backend, _: MaySendToAll
-) -> Response:
-    """Send a message to every queue with a pattern that matches."""
-    return reply(201, queues=await backend.client.topics.send(topic, **asdict(message)))
 
 
 @routes.post(
@@ -90,7 +71,7 @@ async def send_batch_topic(topic: Topic, batch: TopicMessages, backend: Backend,
     return reply(201, results=sent)
 
 
-class Subscribed(Given, kw_only=True):
+class Subscribed(RequestModel, kw_only=True):
     """With `waiting`, the queue also gets unsettled messages; with `since` or `since_id`, those from there on."""
 
     waiting: bool = False
@@ -105,14 +86,20 @@ Subscriptions = answer("Subscriptions", subscriptions=list[Subscription])
 async def list_all_subscriptions(backend: Backend, caller: SeesSome) -> Response:
     """List the subscriptions of queues that the token may look at."""
     seen = caller.seen(await backend.client.subscriptions.list())
-    return reply(subscriptions=[each for each in seen if caller.may("look", each.subscription)])
+    return reply(
+        subscriptions=[subscription for subscription in seen if caller.may("look", subscription.subscription)]
+    )
 
 
 @subscriptions.get("/queues/{queue}/subscriptions", answer=Subscriptions)
 async def list_subscriptions(queue: QueueName, backend: Backend, caller: MayLook) -> Response:
     """List the subscriptions of a queue that the token may look at."""
-    found = await backend.client.subscriptions.list(queue)
-    return reply(subscriptions=[each for each in found if caller.may("look", each.subscription)])
+    listed = await backend.client.subscriptions.list(queue)
+    return reply(
+        subscriptions=[
+            subscription for subscription in listed if caller.may("look", subscription.subscription)
+        ]
+    )
 
 
 @subscriptions.put(
@@ -125,12 +112,12 @@ async def create_subscription(
     name: SubscriptionName,
     backend: Backend,
     caller: MayManage,
-    given: Subscribed | None = None,
+    options: Subscribed | None = None,
 ) -> Response:
     """Create a subscription: from now on the queue gets every message of this one; requires `manage` on both."""
     caller.check("manage", name)
-    given = given or Subscribed()
-    await backend.client.subscriptions.create(name, queue, **asdict(given))
+    options = options or Subscribed()
+    await backend.client.subscriptions.create(name, queue, **asdict(options))
     return reply(queue=queue, subscription=name)
 
 

@@ -10,7 +10,7 @@ from spanmq.errors import QueueNotFoundError
 from spanmq.model import folded
 from spanmq_service.backend import Backend
 from spanmq_service.guard.caller import Caller, Verb, caller_of_key
-from spanmq_service.guard.credentials import Remembered
+from spanmq_service.guard.credentials import TtlCache
 from spanmq_service.http.failure import Refusal
 from spanmq_service.sqs import store
 from spanmq_service.sqs.queue import ACCOUNT, QueueView, arn_of, queue_of_name
@@ -22,7 +22,7 @@ class Call:
     """An action with its values."""
 
     backend: Backend
-    queues: Remembered[store.SqsQueue]
+    queues: TtlCache[store.SqsQueue]
     request: Request
     caller: Caller
     region: str

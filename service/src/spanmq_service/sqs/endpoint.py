@@ -21,10 +21,10 @@ from spanmq.model import AccessKey
 from spanmq_service.backend import Backend
 from spanmq_service.guard.access import check_is_ours, hung_up, whole_body
 from spanmq_service.guard.caller import EVERYBODY, Caller, caller_of_key
-from spanmq_service.guard.credentials import Remembered
+from spanmq_service.guard.credentials import TtlCache
 from spanmq_service.http.failure import STATUS_OF, Refusal, kind_of
 from spanmq_service.http.request_json import RequestJson
-from spanmq_service.sqs import message_actions, moves, query, queue_actions, shape, signature
+from spanmq_service.sqs import message_actions, moves, protocol, queue_actions, signature
 from spanmq_service.sqs.call import Call
 from spanmq_service.sqs.refusal import SqsError, no_queue
 from spanmq_service.sqs.signature import Signature
@@ -87,7 +87,7 @@ class Endpoint:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         # By name in lower case.
-        self._queues: Remembered[SqsQueue] = Remembered(backend.settings.token_cache, lambda _: None)
+        self._queues: TtlCache[SqsQueue] = TtlCache(backend.settings.token_cache, lambda _: None)
         backend.caches.append(self._queues)
 
     def routes(self) -> list[Route]:
@@ -107,12 +107,12 @@ class Endpoint:
             signed = await self._look_up(request)
             body = await whole_body(request)
             caller, region = self._identify(request, body, signed)
-            await self._backend.gate.take_turn(request.scope, caller, partial(hung_up, request))
+            await self._backend.gate.acquire(request.scope, caller, partial(hung_up, request))
             action, values = _read(request, body, is_json=is_json)
-            if "queue" in request.path_params and shape.takes(action, "QueueUrl"):
+            if "queue" in request.path_params and protocol.takes(action, "QueueUrl"):
                 values.setdefault("QueueUrl", _raw_path(request))
             call = Call(self._backend, self._queues, request, caller, region, values)
-            shape.check(action, values)
+            protocol.check(action, values)
             result = await ACTIONS[action](call)
         except (SqsError, errors.SpanmqError, Refusal) as error:
             if isinstance(error, errors.QueueNotFoundError):
@@ -122,7 +122,7 @@ class Endpoint:
         if is_json:
             return Response(json.dumps(result, default=_blob), media_type=JSON_TYPE, headers=_id(request_id))
         return Response(
-            query.render(action, result, request_id), media_type="text/xml", headers=_id(request_id)
+            protocol.render(action, result, request_id), media_type="text/xml", headers=_id(request_id)
         )
 
     async def _look_up(self, request: Request) -> tuple[Signature, AccessKey] | None:
@@ -130,21 +130,21 @@ class Endpoint:
         if not self._backend.settings.with_tokens:
             check_is_ours(request)
             return None
-        given = signature.read(request.headers)
-        key = await self._backend.credentials.find_key(given.access_key_id, request.scope)
+        claimed = signature.read(request.headers)
+        key = await self._backend.credentials.find_key(claimed.access_key_id, request.scope)
         if key is None or key.secret is None:
             raise SqsError("InvalidClientTokenId", "The key is unknown, expired or revoked.", status=403)
-        self._backend.gate.expect_signed(request.scope, given.access_key_id)
-        return given, key
+        self._backend.gate.expect_signed(request.scope, claimed.access_key_id)
+        return claimed, key
 
     def _identify(
         self, request: Request, body: bytes, signed: tuple[Signature, AccessKey] | None
     ) -> tuple[Caller, str]:
         if signed is None:
             return EVERYBODY, "us-east-1"
-        given, key = signed
+        claimed, key = signed
         signature.check(
-            given,
+            claimed,
             key.secret or "",
             method=request.method,
             url=str(request.url.replace(path=_raw_path(request))),
@@ -153,7 +153,7 @@ class Endpoint:
         )
         caller = caller_of_key(key)
         self._backend.gate.count(request.scope, caller)
-        return caller, given.region
+        return caller, claimed.region
 
 
 class _SignedLink(Route):
@@ -207,7 +207,7 @@ def _read(request: Request, body: bytes, *, is_json: bool) -> tuple[str, Values]
         raise SqsError("MalformedQueryString", f"The parameter {twice[:80]!r} occurs twice.")
     action = form.get("Action", "")
     _check_action(action)
-    return action, query.parse(action, form)
+    return action, protocol.parse(action, form)
 
 
 def _check_action(action: str) -> None:
@@ -259,7 +259,7 @@ def _fault(fault: SqsError, request_id: str, *, is_json: bool) -> Response:
     if is_json:
         body = json.dumps({"__type": f"com.amazonaws.sqs#{fault.json_code}", "message": fault.message})
         return Response(body, fault.status, headers, JSON_TYPE)
-    return Response(query.render_fault(fault, request_id), fault.status, headers, "text/xml")
+    return Response(protocol.render_fault(fault, request_id), fault.status, headers, "text/xml")
 
 
 def _id(request_id: str) -> dict[str, str]:

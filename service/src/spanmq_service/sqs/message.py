@@ -1,5 +1,7 @@
 """A message as SQS sees it: its body is a JSON string in the queue, its attributes are headers.
 
+Its receipt handle is a receipt, which in a FIFO queue also says when the visibility timeout ends.
+
 Senders that do not use SQS write headers and bodies freely. So everything read here is checked, and a value
 that SQS cannot represent is left out or escaped: a message never makes a receive fail.
 """
@@ -8,15 +10,18 @@ import base64
 import hashlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID, uuid5
 
 from spanmq.codec import RawJson
-from spanmq.model import Message
-from spanmq_service.sqs.handle import handle_of
-from spanmq_service.sqs.queue import ACCOUNT
+from spanmq.errors import InvalidArgumentError
+from spanmq.model import Message, folded
+from spanmq_service import receipt
+from spanmq_service.receipt import Receipt
+from spanmq_service.sqs.queue import ACCOUNT, QueueView
 from spanmq_service.sqs.refusal import SqsError, bad_value, unsupported
 from spanmq_service.sqs.store import SqsOrigin
 
@@ -68,19 +73,19 @@ def check_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> int:
         kind = value.get("DataType", "")
         if not _DATA_TYPE.fullmatch(kind):
             raise bad_value(f"The message attribute {name!r} has an invalid DataType.")
-        given = {key for key, each in value.items() if each is not None} - {"DataType"}
-        wanted = "BinaryValue" if kind.startswith("Binary") else "StringValue"
-        if not value.get(wanted):
+        names = {key for key, content in value.items() if content is not None} - {"DataType"}
+        value_name = "BinaryValue" if kind.startswith("Binary") else "StringValue"
+        if not value.get(value_name):
             raise bad_value(
                 f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind.split('.')[0]}'."
             )
-        if given != {wanted}:
-            raise bad_value(f"The message attribute {name!r} must have a {wanted} only.")
-        if kind.startswith("Number") and not _NUMBER.fullmatch(value[wanted]):
+        if names != {value_name}:
+            raise bad_value(f"The message attribute {name!r} must have a {value_name} only.")
+        if kind.startswith("Number") and not _NUMBER.fullmatch(value[value_name]):
             raise bad_value(f"The message attribute {name!r} is not a number.")
-        if wanted == "StringValue" and FORBIDDEN.search(value[wanted]):
+        if value_name == "StringValue" and FORBIDDEN.search(value[value_name]):
             raise bad_value(f"Invalid characters found in the value of the message attribute {name!r}.")
-        content = value[wanted] if wanted == "BinaryValue" else value[wanted].encode()
+        content = value[value_name] if value_name == "BinaryValue" else value[value_name].encode()
         size += len(name.encode()) + len(kind.encode()) + len(content)
     return size
 
@@ -128,7 +133,7 @@ def text_of(message: Message) -> str:
     if isinstance(loaded, str) and not FORBIDDEN.search(loaded):
         return loaded
     # In JSON text these characters can only be within a string.
-    return FORBIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return FORBIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def is_moved(message: Message) -> bool:
@@ -209,9 +214,13 @@ def sequence_number(message_id: int) -> str:
     return f"1{message_id:019d}"
 
 
-def _wants(wanted: Iterable[str], name: str) -> bool:
-    for each in wanted:
-        if each in ("All", ".*") or each == name or (each.endswith(".*") and name.startswith(each[:-2])):
+def _wants(patterns: Iterable[str], name: str) -> bool:
+    for pattern in patterns:
+        if (
+            pattern in ("All", ".*")
+            or pattern == name
+            or (pattern.endswith(".*") and name.startswith(pattern[:-2]))
+        ):
             return True
     return False
 
@@ -257,3 +266,36 @@ def digest_of_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str | N
 
 def _sized(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
+
+
+def handle_of(message: Message) -> str:
+    """Return the handle of a message that was received."""
+    handle = receipt.write(message.queue, message.message_id, message.lease_id or 0)
+    if message.queue.endswith(".fifo"):
+        handle += f".{int(message.leased_until.timestamp() * 1000):x}"
+    return handle
+
+
+def read_handle(queue: QueueView, handle: str) -> Receipt:
+    """Return the receipt of a handle; raises an SqsError for a handle that is not one of this queue."""
+    try:
+        held = receipt.read(handle.partition(".")[0] if queue.is_fifo else handle)
+    except InvalidArgumentError as error:
+        raise _bad_handle(handle) from error
+    if folded(held.queue) != folded(queue.name):
+        raise _bad_handle(handle)
+    return held
+
+
+def may_have_expired(handle: str) -> bool:
+    """Return whether the visibility timeout of a FIFO queue's handle is over, unless it was changed later."""
+    try:
+        return int(handle.partition(".")[2], 16) <= time.time() * 1000
+    except ValueError:
+        return True
+
+
+def _bad_handle(handle: str) -> SqsError:
+    return SqsError(
+        "ReceiptHandleIsInvalid", f'The input receipt handle "{handle[:200]}" is not a valid receipt handle.'
+    )

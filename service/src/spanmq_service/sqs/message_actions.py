@@ -20,7 +20,6 @@ from spanmq_service.guard.access import hung_up
 from spanmq_service.routes.receiving import fitting, written
 from spanmq_service.sqs import store
 from spanmq_service.sqs.call import Call
-from spanmq_service.sqs.handle import may_have_expired, read_handle
 from spanmq_service.sqs.message import (
     SYSTEM_ATTRIBUTES,
     check_attributes,
@@ -31,11 +30,13 @@ from spanmq_service.sqs.message import (
     id_of,
     is_fifo_id,
     is_moved,
+    may_have_expired,
+    read_handle,
     received,
     sequence_number,
     size_of,
 )
-from spanmq_service.sqs.queue import QueueView, Redrive
+from spanmq_service.sqs.queue import QueueView, RedrivePolicy
 from spanmq_service.sqs.refusal import SqsError, bad_parameter, bad_value, no_parameter
 from spanmq_service.sqs.store import SqsOrigin
 from spanmq_service.waiting import in_own_trace
@@ -117,7 +118,7 @@ async def receive_message(call: Call) -> Values:
 
     messages = await take()
     if not messages and wait and not call.backend.is_stopping:
-        with call.backend.gate.aside(call.request.scope, call.caller):
+        with call.backend.gate.as_waiting(call.request.scope, call.caller):
             gone = hung_up(call.request)
             messages = await call.backend.waiting.wait(
                 queue.name,
@@ -130,7 +131,7 @@ async def receive_message(call: Call) -> Values:
         messages = _by_group(messages)
     names = call.values.get("MessageAttributeNames", [])
     with call.backend.waiting.claimed(messages):
-        await call.backend.gate.take_turn(call.request.scope, call.caller)
+        await call.backend.gate.acquire(call.request.scope, call.caller)
         origins = await _origins(call, queue, messages)
 
         def show(message: Message) -> Values:
@@ -239,21 +240,21 @@ def _sent(queue: QueueView, values: Values, message_id: int) -> Values:
 def _dedup_id(
     call: Call, queue: QueueView, values: Values, missing: Callable[[str], SqsError] = no_parameter
 ) -> str | None:
-    given: str | None = values.get("MessageDeduplicationId")
-    if given is not None and not is_fifo_id(given):
-        raise bad_parameter("MessageDeduplicationId", given, _fifo_rule("MessageDeduplicationId"))
+    dedup_id: str | None = values.get("MessageDeduplicationId")
+    if dedup_id is not None and not is_fifo_id(dedup_id):
+        raise bad_parameter("MessageDeduplicationId", dedup_id, _fifo_rule("MessageDeduplicationId"))
     if not queue.is_fifo:
-        if given is not None:
+        if dedup_id is not None:
             raise bad_parameter(
                 "MessageDeduplicationId",
-                given,
+                dedup_id,
                 "The request include parameter that is not valid for this queue type.",
             )
         return None
     if not values.get("MessageGroupId"):
         raise missing("The request must contain the parameter MessageGroupId.")
-    if given is not None:
-        return given
+    if dedup_id is not None:
+        return dedup_id
     if queue.choice("ContentBasedDeduplication") != "true":
         raise bad_value(
             "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId"
@@ -295,13 +296,13 @@ async def _take(call: Call, queue: QueueView, quantity: int, hidden: float) -> l
     """
     client, redrive, moved = call.backend.client, queue.redrive, 0
     while True:
-        found = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
+        messages = await client.receive(queue.name, quantity, lease=hidden, slots=quantity)
         if redrive is None:
-            return found
+            return messages
         most = redrive.receives_max
-        gone = await _moved(call, [message for message in found if message.attempt > most], redrive)
+        gone = await _moved(call, [message for message in messages if message.attempt > most], redrive)
         moved += len(gone)
-        messages = [message for message in found if message.message_id not in gone]
+        messages = [message for message in messages if message.message_id not in gone]
         if messages or not gone or moved >= MOVED_MAX:
             return messages
 
@@ -312,7 +313,7 @@ def _by_group(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=lambda message: groups.index(message.group))
 
 
-async def _moved(call: Call, spent: list[Message], redrive: Redrive) -> set[int]:
+async def _moved(call: Call, spent: list[Message], redrive: RedrivePolicy) -> set[int]:
     """Move messages to the dead-letter queue, all or none, and return the ids of those that were moved."""
     if not spent:
         return set()
@@ -354,17 +355,17 @@ def _visibility(queue: QueueView, values: Values) -> tuple[int, int]:
 
 
 async def _hide(
-    call: Call, queue: QueueView, wanted: tuple[int, int], entries: list[Values]
+    call: Call, queue: QueueView, lease_and_seconds: tuple[int, int], entries: list[Values]
 ) -> list[Outcome]:
     """Change the visibility of messages of one lease."""
-    lease_id, seconds = wanted
+    lease_id, seconds = lease_and_seconds
     ids = [read_handle(queue, entry["ReceiptHandle"]).message_id for entry in entries]
     client = call.backend.client
     if seconds:
         settled = await client.admin.hold(Leased(queue.name, lease_id, ids), float(seconds))
     else:
         settled = await client.nack(Leased(queue.name, lease_id, ids), retry_in=0.0)
-    stale = {each.message_id for each in settled if each.outcome == "stale"}
+    stale = {result.message_id for result in settled if result.outcome == "stale"}
     return [
         bad_parameter(
             "ReceiptHandle",
@@ -391,9 +392,9 @@ async def _delete(call: Call, queue: QueueView, lease_id: int, entries: list[Val
     }
     live = [message_id for message_id in ids if message_id not in expired]
     settled = await call.backend.client.ack(Leased(queue.name, lease_id, live)) if live else []
-    for each in settled:
-        if each.outcome == "stale" and await _is_left(call, queue, each.message_id, *IN_QUEUE):
-            expired.add(each.message_id)
+    for result in settled:
+        if result.outcome == "stale" and await _is_left(call, queue, result.message_id, *IN_QUEUE):
+            expired.add(result.message_id)
     return [
         bad_parameter("ReceiptHandle", handle, "The receipt handle has expired.")
         if message_id in expired

@@ -38,7 +38,9 @@ async def start_message_move_task(call: Call) -> dict[str, Any]:
     if rate is not None and not 1 <= rate <= RATE_MAX:
         raise bad_value(f"MaxNumberOfMessagesPerSecond must be 1 to {RATE_MAX}.")
     queues = [QueueView(known) for known in await store.list_queues(call.backend.client)]
-    names = [each.name for each in queues if each.redrive is not None and each.redrive.queue == source.name]
+    names = [
+        queue.name for queue in queues if queue.redrive is not None and queue.redrive.queue == source.name
+    ]
     if not names:
         raise bad_value("The source is not the dead-letter queue of any queue.")
     destination_arn = call.values.get("DestinationArn")
@@ -85,7 +87,7 @@ async def list_message_move_tasks(call: Call) -> dict[str, Any]:
     if not 1 <= most <= LISTED_MAX:
         raise bad_value(f"MaxResults must be 1 to {LISTED_MAX}.")
     moves = await store.list_moves(call.backend.client, source.name, most)
-    return {"Results": [_shown(each) for each in moves]}
+    return {"Results": [_shown(move) for move in moves]}
 
 
 def _shown(move: SqsMove) -> dict[str, Any]:
@@ -197,8 +199,8 @@ async def _targets(client: AsyncClient, move: SqsMove, messages: list[Message]) 
         return dict.fromkeys((message.message_id for message in messages), move.destination)
     ids = [message.message_id for message in messages]
     sources = {
-        each.message_id: queue_of_name(each.source)
-        for each in await store.list_moved(client, move.source, ids)
+        origin.message_id: queue_of_name(origin.source)
+        for origin in await store.list_moved(client, move.source, ids)
     }
     if sources.keys() != set(ids):
         raise QueueNotFoundError("a message was sent to the dead-letter queue itself")

@@ -47,7 +47,7 @@ SOURCES_MAX: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Redrive:
+class RedrivePolicy:
     """The dead-letter queue of messages that were received too often."""
 
     queue: str
@@ -91,7 +91,7 @@ class QueueView:
         return text if text in CHOICES[name] else CHOICES[name][0]
 
     @property
-    def redrive(self) -> Redrive | None:
+    def redrive(self) -> RedrivePolicy | None:
         """Return the RedrivePolicy; None if it is not valid."""
         text = self.known.attributes.get("RedrivePolicy")
         try:
@@ -130,10 +130,10 @@ def queue_of_name(name: str) -> str:
 
 def name_of_arn(arn: str) -> str:
     """Return the queue of an ARN, of any region."""
-    found = _ARN.fullmatch(arn)
-    if found is None:
+    match = _ARN.fullmatch(arn)
+    if match is None:
         raise bad_value(f"{arn[:100]!r} is not an ARN of a queue of this service.")
-    return found["queue"]
+    return match["queue"]
 
 
 def arn_of(queue: str, region: str) -> str:
@@ -141,7 +141,7 @@ def arn_of(queue: str, region: str) -> str:
     return f"arn:aws:sqs:{region}:{ACCOUNT}:{queue}"
 
 
-def read_redrive(text: str) -> Redrive:
+def read_redrive(text: str) -> RedrivePolicy:
     """Parse a RedrivePolicy; raises an SqsError for an invalid one."""
     policy = _object("RedrivePolicy", text)
     count, target = policy.get("maxReceiveCount"), policy.get("deadLetterTargetArn")
@@ -152,7 +152,7 @@ def read_redrive(text: str) -> Redrive:
         raise bad_attribute("RedrivePolicy", "it must have deadLetterTargetArn and maxReceiveCount only")
     if not 1 <= count <= RECEIVES_MAX:
         raise bad_attribute("RedrivePolicy", "maxReceiveCount must be 1 to 1000")
-    return Redrive(queue_of_name(name_of_arn(target)), count)
+    return RedrivePolicy(queue_of_name(name_of_arn(target)), count)
 
 
 def allows_redrive(text: str | None, source: str) -> bool:

@@ -84,12 +84,12 @@ async def list_queues(call: Call) -> dict[str, Any]:
     """List the queues that the caller may look at."""
     prefix = call.values.get("QueueNamePrefix", "")
     queues = [QueueView(known) for known in await store.list_queues(call.backend.client)]
-    found = sorted(
+    names = sorted(
         queue.sqs_name
         for queue in queues
         if queue.sqs_name.startswith(prefix) and call.caller.may("look", queue.name)
     )
-    page = _page(call, "QueueUrls", found)
+    page = _page(call, "QueueUrls", names)
     return page if page["QueueUrls"] else {}
 
 
@@ -110,7 +110,7 @@ async def purge_queue(call: Call) -> dict[str, Any]:
 
 async def get_queue_attributes(call: Call) -> dict[str, Any]:
     """Return the requested attributes."""
-    wanted = call.values.get("AttributeNames", [])
+    names = call.values.get("AttributeNames", [])
     queue = await call.queue("look")
     shown = {**queue.settable(), "QueueArn": call.arn_of(queue.sqs_name)}
     shown["CreatedTimestamp"] = str(int(queue.known.created_at.timestamp()))
@@ -118,11 +118,11 @@ async def get_queue_attributes(call: Call) -> dict[str, Any]:
     known = {*shown, *COUNTED, *TOLD, "All", "Policy", "RedrivePolicy", "RedriveAllowPolicy"}
     known |= {"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "FifoQueue", "ContentBasedDeduplication"}
     known |= {"DeduplicationScope", "FifoThroughputLimit"}
-    if unknown := [name for name in wanted if name not in known]:
+    if unknown := [name for name in names if name not in known]:
         raise SqsError("InvalidAttributeName", f"Unknown Attribute {unknown[0][:80]}.")
-    if "All" in wanted or set(wanted) & COUNTED.keys():
+    if "All" in names or set(names) & COUNTED.keys():
         shown |= await _counts(call, queue)
-    shown = {k: v for k, v in shown.items() if "All" in wanted or k in wanted}
+    shown = {k: v for k, v in shown.items() if "All" in names or k in names}
     return {"Attributes": shown} if shown else {}
 
 
@@ -168,14 +168,14 @@ async def list_dead_letter_source_queues(call: Call) -> dict[str, Any]:
     """List the queues of which this is the dead-letter queue."""
     target = await call.queue("look")
     views = [QueueView(known) for known in await store.list_queues(call.backend.client)]
-    found = [
-        each.sqs_name
-        for each in views
-        if (redrive := each.redrive) is not None
+    names = [
+        view.sqs_name
+        for view in views
+        if (redrive := view.redrive) is not None
         and redrive.queue == target.name
-        and call.caller.may("look", each.name)
+        and call.caller.may("look", view.name)
     ]
-    return _page(call, "queueUrls", found)
+    return _page(call, "queueUrls", names)
 
 
 def _policy(name: str, kept: dict[str, str | None], *, is_new: bool) -> dict[str, Any]:
@@ -226,19 +226,19 @@ async def _counts(call: Call, queue: QueueView) -> dict[str, str]:
     for latest in await client.health.latest([queue.name]):
         if latest.sampled_at is not None:
             hidden = max(latest.backlog - latest.visible - latest.in_flight, 0)
-            found = {"visible": latest.visible, "in_flight": latest.in_flight, "delayed": hidden}
-            return {name: str(found[field]) for name, field in COUNTED.items()}
+            counts = {"visible": latest.visible, "in_flight": latest.in_flight, "delayed": hidden}
+            return {name: str(counts[field]) for name, field in COUNTED.items()}
     for health in await client.health.now([queue.name]):  # it has no sample: maintenance has not run
         return {name: str(getattr(health, field)) for name, field in COUNTED.items()}
     return {}
 
 
-def _page(call: Call, name: str, found: list[str]) -> dict[str, Any]:
+def _page(call: Call, name: str, names: list[str]) -> dict[str, Any]:
     """Return a page of queues; its token is the name of the last one."""
     after, most = call.values.get("NextToken"), call.values.get("MaxResults")
     if most is not None and not 1 <= most <= PAGE_MAX:
         raise bad_parameter("MaxResults", most, f"Must be >= 1 and <= {PAGE_MAX}, if provided.")
-    rest = [queue for queue in found if after is None or queue > after]
+    rest = [queue for queue in names if after is None or queue > after]
     shown = rest[: most or PAGE_MAX]
     more = {"NextToken": shown[-1]} if most is not None and len(rest) > len(shown) else {}
     return {name: [call.url_of(queue) for queue in shown], **more}

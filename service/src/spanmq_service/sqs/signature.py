@@ -36,9 +36,9 @@ class Signature:
 
 def read(headers: Mapping[str, str], now: datetime | None = None) -> Signature:
     """Parse the signature of a request; raises an SqsError if it is missing, expired or from the future."""
-    found = _HEADER.fullmatch(headers.get("authorization", "").strip())
+    match = _HEADER.fullmatch(headers.get("authorization", "").strip())
     at = headers.get("x-amz-date", "")
-    if found is None:
+    if match is None:
         raise SqsError("MissingAuthenticationToken", "The request has no Signature V4.", status=403)
     try:
         moment = datetime.strptime(at, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -46,20 +46,20 @@ def read(headers: Mapping[str, str], now: datetime | None = None) -> Signature:
         raise SqsError(
             "IncompleteSignature", "X-Amz-Date is missing or not a valid time.", status=403
         ) from error
-    if at[:8] != found["date"] or abs((now or datetime.now(UTC)) - moment) > SKEW:
+    if at[:8] != match["date"] or abs((now or datetime.now(UTC)) - moment) > SKEW:
         raise SqsError(
             "InvalidSignatureException",
             "The signature has expired, or its time is in the future.",
             status=403,
         )
-    signed = tuple(found["signed"].split(";"))
-    if "host" not in signed or found["service"] != "sqs":
+    signed = tuple(match["signed"].split(";"))
+    if "host" not in signed or match["service"] != "sqs":
         raise SqsError("InvalidSignatureException", "Host must be signed, for the service sqs.", status=403)
     # X-Amz-Target names the action: if it were not signed, it could turn a signed request into another one.
     for name in headers:
         if name.lower().startswith("x-amz-") and name.lower() not in signed:
             raise SqsError("InvalidSignatureException", f"The header {name[:80]} must be signed.", status=403)
-    return Signature(found["key"], found["region"], found["service"], at, signed, found["signature"])
+    return Signature(match["key"], match["region"], match["service"], at, signed, match["signature"])
 
 
 def check(
@@ -74,8 +74,8 @@ def check(
     request.context["timestamp"] = signature.at
     author = SigV4Auth(Credentials(signature.access_key_id, secret), signature.service, signature.region)
     canonical = author.canonical_request(request)
-    wanted = author.signature(author.string_to_sign(request, canonical), request)
-    if not hmac.compare_digest(wanted, signature.value):
+    expected = author.signature(author.string_to_sign(request, canonical), request)
+    if not hmac.compare_digest(expected, signature.value):
         raise SqsError(
             "InvalidSignatureException",
             "The request signature does not match: check the secret access key and the endpoint.",

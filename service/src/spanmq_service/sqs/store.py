@@ -75,8 +75,8 @@ async def list_queues(client: AsyncClient, queue: str | None = None) -> list[Sqs
 
     def read(rows: Rows) -> list[SqsQueue]:
         return [
-            replace(each, attributes=_object(each.attributes), tags=_object(each.tags))
-            for each in listed(SqsQueue, queue="queue_name")(rows)
+            replace(queue, attributes=_object(queue.attributes), tags=_object(queue.tags))
+            for queue in listed(SqsQueue, queue="queue_name")(rows)
         ]
 
     return await client.admin.run(optional_queue_call(queue, "list_sqs_queues", read))
@@ -188,12 +188,12 @@ async def move_messages(
     # The last receive found that the message had been received too often: no receiver got it.
     received = {message.message_id: message.attempt - 1 for message in messages}
     moved: list[int] = []
-    for each in by_lease(messages):
-        ids = [each.message_ids] if isinstance(each.message_ids, int) else list(each.message_ids)
+    for group in by_lease(messages):
+        ids = [group.message_ids] if isinstance(group.message_ids, int) else list(group.message_ids)
         arguments = (
-            argument.queue_name("source", each.queue),
+            argument.queue_name("source", group.queue),
             argument.queue_name("destination", destination),
-            argument.bigint("lease_id", each.lease_id),
+            argument.bigint("lease_id", group.lease_id),
             argument.bigints("msg_ids", ids),
             argument.jsons("messages", [bodies[message_id] for message_id in ids]),
             argument.bigints("received", [received[message_id] for message_id in ids]),
@@ -201,7 +201,7 @@ async def move_messages(
             *optional(argument.text, "task", task),
         )
         moved += await client.admin.run(
-            Call("move_sqs_messages", arguments, numbers, each.queue, native=True)
+            Call("move_sqs_messages", arguments, numbers, group.queue, native=True)
         )
     return moved
 

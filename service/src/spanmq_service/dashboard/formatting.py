@@ -1,4 +1,4 @@
-"""Formats of numbers, times and texts on pages."""
+"""Formats of numbers, times and parameters on pages."""
 
 import json
 import re
@@ -54,8 +54,8 @@ def moment(value: datetime | None) -> str:
 def typed_moment(value: str) -> str:
     """Return a time that was typed, as times are written; unchanged if it is not one."""
     try:
-        found = datetime.fromisoformat(value)
-        return moment(found if found.tzinfo is not None else found.replace(tzinfo=UTC))
+        parsed = datetime.fromisoformat(value)
+        return moment(parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC))
     except (ValueError, OverflowError):
         return value
 
@@ -104,8 +104,8 @@ def bytes_cut(value: object) -> int | None:
     """Return the size of a body that was not loaded; None for a loaded one."""
     if not isinstance(value, RawJson):
         return None
-    found = _CUT.fullmatch(str(value))
-    return None if found is None else int(found[1])
+    match = _CUT.fullmatch(str(value))
+    return None if match is None else int(match[1])
 
 
 def short(value: object) -> str:
@@ -139,8 +139,8 @@ def address(path: str, **query: object) -> str:
 
 def full_address(path: str, **query: object) -> str:
     """Return a URL with its query; None is left out, and an empty value is not."""
-    given = {name: str(value) for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    parameters = {name: str(value) for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {

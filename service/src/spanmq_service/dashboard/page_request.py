@@ -37,10 +37,10 @@ _CSRF_TOKEN: Final = re.compile(r"[\w-]{43}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """A request, its caller, and the two cookies: the session's key and the browser's token."""
+class PageRequest:
+    """A request of HTTP, its caller, and the two cookies: the session's key and the browser's token."""
 
-    request: Request
+    http: Request
     backend: Backend
     caller: Caller | None
     key: str | None
@@ -75,16 +75,16 @@ class Visit:
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string parameter of the URL."""
-        return self.request.query_params.get(name, default).replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return self.http.query_params.get(name, default).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
     def number(self, name: str, default: int, *, most: int = 2**63 - 1) -> int:
         """Return an integer parameter of the URL."""
-        given = self.request.query_params.get(name)
-        if given is None:
+        text = self.http.query_params.get(name)
+        if text is None:
             return default
-        if not re.fullmatch(r"\d{1,19}", given, re.ASCII) or int(given) > most:
+        if not re.fullmatch(r"\d{1,19}", text, re.ASCII) or int(text) > most:
             raise RefusedError(400, "No such number", f"{name} must be a number up to {most}.")
-        return int(given)
+        return int(text)
 
     def notice(self, notices: Mapping[str, str]) -> str | None:
         """Return the result of a form: the URL contains its key and a number, not the text."""
@@ -102,9 +102,9 @@ class Visit:
         return self._chosen(REFRESH, REFRESHES)
 
     def _chosen(self, name: str, choices: Mapping[str, str]) -> str:
-        is_safe = self.request.url.scheme == "https"
-        given = self.request.cookies.get(cookie_name(name, is_safe=is_safe), "")
-        return given if given in choices else next(iter(choices))
+        is_safe = self.http.url.scheme == "https"
+        choice = self.http.cookies.get(cookie_name(name, is_safe=is_safe), "")
+        return choice if choice in choices else next(iter(choices))
 
     @property
     def form_token(self) -> str:
@@ -114,23 +114,23 @@ class Visit:
 
     async def form(self) -> Mapping[str, str]:
         """Return the fields of a form; raises 403 unless it was sent by one of these pages."""
-        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = self.http.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise RefusedError(
                 415, "The body is not a form", "Forms come as application/x-www-form-urlencoded."
             )
-        body = await self.request.body()
+        body = await self.http.body()
         try:
-            found = parse_qsl(
+            pairs = parse_qsl(
                 body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
             )
         except ValueError as error:
             raise RefusedError(400, "The body is not a form", "The form can't be read.") from error
-        fields = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") for name, value in found}
-        given = fields.pop("form_token", "")
+        fields = {name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") for name, value in pairs}
+        token = fields.pop("form_token", "")
         # Without the headers Origin and Sec-Fetch-Site only the form token is checked.
-        is_ours = hmac.compare_digest(given.encode(), self.form_token.encode())
-        if is_from_elsewhere(self.request.headers) or not is_ours:
+        is_ours = hmac.compare_digest(token.encode(), self.form_token.encode())
+        if is_from_elsewhere(self.http.headers) or not is_ours:
             words = "The form is too old, or belongs to another page. Load the page again."
             raise RefusedError(403, "Sent from elsewhere", words)
         return fields
@@ -139,7 +139,7 @@ class Visit:
         self, response: Response, name: str, value: str | None, *, seconds: int | None = None
     ) -> None:
         """Set a cookie, which no script sees and no other site sends; None takes it away."""
-        is_safe = self.request.url.scheme == "https"
+        is_safe = self.http.url.scheme == "https"
         response.set_cookie(
             cookie_name(name, is_safe=is_safe),
             value or "",
@@ -156,13 +156,13 @@ def cookie_name(name: str, *, is_safe: bool) -> str:
     return f"__Host-{name}" if is_safe else name
 
 
-async def visit_of(request: Request, backend: Backend) -> Visit:
-    """Return the visit of a request."""
+async def page_request_of(request: Request, backend: Backend) -> PageRequest:
+    """Return a request with its caller and its cookies."""
     is_safe = request.url.scheme == "https"
     key = request.cookies.get(cookie_name(SESSION, is_safe=is_safe)) or None
     csrf_token = request.cookies.get(cookie_name(CSRF_COOKIE, is_safe=is_safe), "")
     caller = await backend.credentials.caller_of_session(key, request.scope)
-    return Visit(
+    return PageRequest(
         request,
         backend,
         caller,

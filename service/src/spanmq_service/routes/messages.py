@@ -11,13 +11,12 @@ from starlette.responses import Response
 
 from spanmq.codec import Unopened
 from spanmq.errors import InvalidBodyError
-from spanmq.model import FailingCause, FailingMessage, Settled, obstacle
+from spanmq.model import FailingCause, Settled, obstacle
 from spanmq_service.backend import Backend
 from spanmq_service.guard.caller import Caller
 from spanmq_service.http.json_text import messages_of, reply
 from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
-    Given,
     Id,
     Limit,
     MayLook,
@@ -25,6 +24,7 @@ from spanmq_service.routes.parts import (
     MayReceive,
     QueueName,
     ReceivedMessages,
+    RequestModel,
     SeesSome,
     answer,
 )
@@ -36,38 +36,25 @@ routes = Table("messages")
 MessageId = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Ids(Given, kw_only=True):
+class Ids(RequestModel, kw_only=True):
     """The ids of messages."""
 
     message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)]
 
 
-class Popped(Given, kw_only=True):
+class Popped(RequestModel, kw_only=True):
     """How many messages."""
 
     quantity: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 
-class FailingFilters(Given, kw_only=True):
-    """Selects failing messages by their cause; a filter that is missing matches any, "" those without."""
+class FailingActed(RequestModel, kw_only=True):
+    """Selects the failing messages to act on."""
 
     task: Annotated[str, Meta(max_length=500)] | None = None
     category: Annotated[str, Meta(max_length=20)] | None = None
     error_class: Annotated[str, Meta(max_length=500)] | None = None
     error: Annotated[str, Meta(max_length=10_000)] | None = None
-
-
-class FailingSought(FailingFilters):
-    """Selects failing messages, and the page of them: those after an id, in the order of the list."""
-
-    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    newest_first: bool = False
-
-
-class FailingActed(FailingFilters):
-    """Selects the failing messages to act on."""
-
     message_ids: Annotated[list[Id], Meta(min_length=1, max_length=1_000)] | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
 
@@ -85,29 +72,15 @@ async def state(queue: QueueName, message_id: MessageId, backend: Backend, _: Ma
 
     A pending one `waits_for` the first reason that `explain` returns for it, if any.
     """
-    found = await backend.client.inspect.state(queue, message_id)
-    held = obstacle(await backend.client.inspect.explain(queue, message_id)) if found == "pending" else None
-    return reply(message_id=message_id, state=found, waits_for=held.code if held else None)
+    current = await backend.client.inspect.state(queue, message_id)
+    held = obstacle(await backend.client.inspect.explain(queue, message_id)) if current == "pending" else None
+    return reply(message_id=message_id, state=current, waits_for=held.code if held else None)
 
 
 @routes.get("/failing", answer=FailingCauses)
 async def failing_everywhere(backend: Backend, caller: SeesSome, limit: Limit = 100) -> Response:
     """List the causes of failing messages, in all queues that the caller may look at."""
     return reply(causes=caller.seen(await backend.client.inspect.failing(limit=1_000))[:limit])
-
-
-@routes.post(
-    "/queues/{queue}/failing/search", answer=answer("FailingMessages", messages=list[FailingMessage])
-)
-async def failing_messages(
-    queue: QueueName, backend: Backend, _: MayLook, sought: FailingSought | None = None
-) -> Response:
-    """List messages that wait for another attempt, in order of their ids; the next page begins after the last.
-
-    `newest_first`: the newest one first.
-    """
-    filters: dict[str, Any] = asdict(sought or FailingSought())
-    return reply(messages=await backend.client.inspect.failing_messages(queue, **filters))
 
 
 @routes.post("/queues/{queue}/failing/retry", answer=answer("Retried", retried=int))
@@ -140,10 +113,10 @@ async def pop(
     request: Request,
     backend: Backend,
     _: MayReceive,
-    wanted: Popped | None = None,
+    options: Popped | None = None,
 ) -> Response:
     """Remove messages and return them, at most once: those of an answer that does not arrive are lost."""
-    return await fitting(partial(_pop, queue, request, backend), (wanted or Popped()).quantity)
+    return await fitting(partial(_pop, queue, request, backend), (options or Popped()).quantity)
 
 
 async def _pop(queue: str, request: Request, backend: Backend, quantity: int) -> Response:
@@ -183,8 +156,10 @@ async def archive(queue: QueueName, ids: Ids, backend: Backend, _: MayManage) ->
 
 def _by_id(ids: Ids, done: list[int], outcome: str) -> Response:
     existed = set(done)
-    outcomes = [(each, outcome if each in existed else "unknown") for each in ids.message_ids]
-    return reply(results=[{"message_id": each, "outcome": became} for each, became in outcomes])
+    outcomes = [
+        (message_id, outcome if message_id in existed else "unknown") for message_id in ids.message_ids
+    ]
+    return reply(results=[{"message_id": message_id, "outcome": became} for message_id, became in outcomes])
 
 
 add_doors(routes, "message", "why")

@@ -1,19 +1,52 @@
-"""The older protocol: numbered form fields in requests, XML in responses."""
+"""The actions of SQS as botocore describes them, and the older protocol: form fields in requests, XML in responses."""
 
 import base64
 import re
+from functools import cache
 from typing import Any, Final
 from xml.etree import ElementTree
 
-from botocore.model import ListShape, MapShape, Shape, StructureShape
+from botocore.loaders import Loader
+from botocore.model import ListShape, MapShape, ServiceModel, Shape, StructureShape
+from botocore.validate import ParamValidator
 
 from spanmq_service.sqs.message import FORBIDDEN
 from spanmq_service.sqs.refusal import SqsError
-from spanmq_service.sqs.shape import VERSION, model
 
+VERSION: Final = "2012-11-05"
 NAMESPACE: Final = f"http://queue.amazonaws.com/doc/{VERSION}/"
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 NOT_PARAMETERS: Final = ("Action", "Version", "Timestamp", "Expires", "AWSAccessKeyId")
+
+
+@cache
+def model() -> ServiceModel:
+    """Return the description; it is loaded once."""
+    return ServiceModel(Loader().load_service_model("sqs", "service-2"), "sqs")
+
+
+def actions() -> list[str]:
+    """Return the names of all actions of SQS."""
+    return list(model().operation_names)
+
+
+def takes(action: str, name: str) -> bool:
+    """Return whether an action has a parameter of that name."""
+    described = model().operation_model(action).input_shape
+    return described is not None and name in described.members
+
+
+def check(action: str, values: dict[str, Any]) -> None:
+    """Raise an SqsError for unknown or missing parameters, and for values of another type."""
+    shape = model().operation_model(action).input_shape
+    if shape is None:
+        return
+    report = ParamValidator().validate(values, shape)
+    if report.has_errors():
+        text = report.generate_report()
+        code = "MissingParameter" if text.startswith("Missing required") else "InvalidParameterValue"
+        # Without the values, which belong to messages.
+        raise SqsError(code, text.partition(", value:")[0][:300])
 
 
 def parse(action: str, form: dict[str, str]) -> dict[str, Any]:
@@ -97,8 +130,8 @@ def _scalar(shape: Shape, name: str, text: str) -> Any:
 
 def _numbers(name: str, fields: dict[str, str]) -> list[int]:
     """Return the indexes of the elements of a list or map, in order."""
-    found = {field[len(name) + 1 :].partition(".")[0] for field in fields if field.startswith(f"{name}.")}
-    return sorted(int(number) for number in found if _INDEX.fullmatch(number))
+    indexes = {field[len(name) + 1 :].partition(".")[0] for field in fields if field.startswith(f"{name}.")}
+    return sorted(int(number) for number in indexes if _INDEX.fullmatch(number))
 
 
 def _field(name: str, shape: Shape) -> str:
@@ -118,14 +151,14 @@ def _write(parent: ElementTree.Element, shape: StructureShape, values: dict[str,
             continue
         field = _field(name, member)
         if isinstance(member, ListShape):
-            for each in value:
-                _element(parent, field, member.member, each)
+            for content in value:
+                _element(parent, field, member.member, content)
         elif isinstance(member, MapShape):
             key_name = "Key" if field == "Tag" else "Name"
-            for key, each in value.items():
+            for key, content in value.items():
                 entry = ElementTree.SubElement(parent, field)
                 _element(entry, key_name, member.key, key)
-                _element(entry, "Value", member.value, each)
+                _element(entry, "Value", member.value, content)
         else:
             _element(parent, field, member, value)
 

@@ -18,7 +18,7 @@ Trial = Callable[["AsyncClient"], Awaitable[object]]
 _CANCELLED: Final = "57014"
 
 
-class Patterns:
+class CostlySearches:
     """Lends the client for calls with patterns: one token may use a quarter of the pool, all together half.
 
     Further calls wait, those of one token in order.
@@ -26,7 +26,7 @@ class Patterns:
 
     def __init__(self, client: AsyncClient, pool_size: int) -> None:
         self._client = client
-        self._turns = asyncio.Semaphore(max(1, pool_size // 2))
+        self._searches = asyncio.Semaphore(max(1, pool_size // 2))
         self._of_one = max(1, pool_size // 4)
         self._of_callers: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -41,7 +41,7 @@ class Patterns:
         if not (filters["error"] or filters["where"]):
             yield self._client
             return
-        async with self._turn(caller), self._limited("the search") as client:
+        async with self._slot(caller), self._limited("the search") as client:
             yield client
 
     @asynccontextmanager
@@ -56,7 +56,7 @@ class Patterns:
         if not tried and trial is None:
             yield self._client
             return
-        async with self._turn(caller):
+        async with self._slot(caller):
             for pattern in tried:
                 async with self._limited("the pattern") as client:
                     await client.dead_letters.list(error=pattern, limit=0)
@@ -90,12 +90,12 @@ class Patterns:
             return await act(client, settings)
 
     @asynccontextmanager
-    async def _turn(self, caller: Caller | None) -> AsyncIterator[None]:
+    async def _slot(self, caller: Caller | None) -> AsyncIterator[None]:
         name = "" if caller is None else caller.name
         own = self._of_callers.get(name)
         if own is None:
             own = self._of_callers[name] = asyncio.Semaphore(self._of_one)
-        async with own, self._turns:
+        async with own, self._searches:
             yield
 
     @asynccontextmanager

@@ -78,9 +78,9 @@ BY_HAND: Final = object()
 
 def door(name: str, method: str, *faces: object) -> Door:
     """Return a line of the table; its command is `BY_HAND`, or as a Shell says."""
-    shells = [each for each in faces if isinstance(each, Shell)]
+    shells = [face for face in faces if isinstance(face, Shell)]
     shell = None if BY_HAND in faces else (*shells, Shell())[0]
-    return Door(name, method, shell, tuple(each for each in faces if isinstance(each, Http)))
+    return Door(name, method, shell, tuple(face for face in faces if isinstance(face, Http)))
 
 
 # Columns of messages in a table; JSON has all fields.

@@ -83,7 +83,7 @@ class Backend(KeyValueStoreBackend):
             results: dict[int, Any] = self._session.client.results.get(self._queue, ids)
         except QueueNotFoundError:  # nothing was stored yet
             return []
-        return [results[each] for each in ids if each in results]
+        return [results[message_id] for message_id in ids if message_id in results]
 
 
 def _id_of(key: str, number: int) -> int:

@@ -275,7 +275,10 @@ class Transport(virtual.Transport):
     def queues_with_room(self) -> list[str]:
         """Return the stored queues of consumers that may hold more."""
         consumers = [
-            each for channel in [*self.channels] if channel.qos.room for each in [*channel.consumers.values()]
+            consumer
+            for channel in [*self.channels]
+            if channel.qos.room
+            for consumer in [*channel.consumers.values()]
         ]
         return [consumer.queue for consumer in consumers if consumer.queue not in self.cursors]
 

@@ -201,7 +201,7 @@ class Group(TyperGroup):
             )
 
     def _meant(self, word: str) -> list[str]:
-        if meant := [each for each in GUESSES.get(word, ()) if each in self.commands]:
+        if meant := [guess for guess in GUESSES.get(word, ()) if guess in self.commands]:
             return meant[:2]
         if word in VERBS:
             return [f"spanmq {word}"]
@@ -335,15 +335,15 @@ def _command(name: str, function: "Function") -> Any:
         help="\n".join(line for line in lines if line.strip() not in examples).rstrip(),
         # \b keeps the lines as they are.
         epilog="\n".join(
-            ["\b", "Examples:" if examples[1:] else "Example:", *(f"  {each}" for each in examples)]
+            ["\b", "Examples:" if examples[1:] else "Example:", *(f"  {example}" for example in examples)]
         ),
         context_settings=HELP | getattr(function, "context_settings", {}),
     )(function)
     return typer.main.get_command(alone)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"spanmq {__version__}")
         raise typer.Exit
 

@@ -55,7 +55,7 @@ def redrive(
     redriven = client.dead_letters.redrive(
         queue, patch=patch, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters
     )
-    n = sum(each.beside is None for each in redriven)
+    n = sum(letter.beside is None for letter in redriven)
     left = len(redriven) - n
     if not dry_run:
         return Listed(redriven, f"{number_of(left, 'dead letter')} left: see BESIDE") if left else redriven

@@ -66,16 +66,16 @@ def state(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
     """
     state = client.inspect.state(queue, message_id)
     held = obstacle(client.inspect.explain(queue, message_id)) if state == "pending" else None
-    found = {"message_id": message_id, "state": state, "waits_for": held.code if held else None}
+    record = {"message_id": message_id, "state": state, "waits_for": held.code if held else None}
     if held is not None:
-        return {**found, "because": held.sentence}
+        return {**record, "because": held.sentence}
     if state != "failed":
-        return found
+        return record
     failing = client.inspect.failing_messages(queue, after=message_id - 1, limit=1)
     if not failing or failing[0].message_id != message_id:  # tried again meanwhile
-        return found
+        return record
     error = ": ".join(filter(None, (failing[0].error_class, failing[0].error)))
-    return {**found, "retry_at": failing[0].retry_at, "attempts": failing[0].attempts, "because": error}
+    return {**record, "retry_at": failing[0].retry_at, "attempts": failing[0].attempts, "because": error}
 
 
 @message.verb(empty="no messages")
@@ -93,7 +93,7 @@ def delete(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
 
     $ spanmq message delete orders 17 18
     """
-    return [{"message_id": each} for each in client.delete(queue, message_ids)]
+    return [{"message_id": message_id} for message_id in client.delete(queue, message_ids)]
 
 
 @message.verb(empty="no such messages")
@@ -102,7 +102,7 @@ def archive(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
 
     $ spanmq message archive orders 17 18
     """
-    return [{"message_id": each} for each in client.archive(queue, message_ids)]
+    return [{"message_id": message_id} for message_id in client.archive(queue, message_ids)]
 
 
 @message.verb()

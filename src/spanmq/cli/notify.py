@@ -79,8 +79,10 @@ def notify(
             try:
                 sent = _look(opened, webhook, target, queue, warnings=warnings)
                 failures = 0
-                for each in sent:
-                    output.done(f"sent to {webhook.host}: {each.line}", host=webhook.host, **_record(each))
+                for notice in sent:
+                    output.done(
+                        f"sent to {webhook.host}: {notice.line}", host=webhook.host, **_record(notice)
+                    )
             except (*TEMPORARY, WebhookFailedError) as error:
                 # What is wrong at the start, such as a wrong DSN, ends the program; a webhook may be away.
                 if once or (is_first and not isinstance(error, WebhookFailedError)):
@@ -163,7 +165,7 @@ def _look(
 
 def _target(webhook: Webhook, queues: Sequence[str] | None, *, warnings: bool) -> str:
     """Return the name under which the database remembers what was announced."""
-    which = json.dumps([sorted(each.lower() for each in queues or ()), warnings])
+    which = json.dumps([sorted(queue.lower() for queue in queues or ()), warnings])
     return hashlib.sha256(f"{webhook.key} {which}".encode()).hexdigest()
 
 

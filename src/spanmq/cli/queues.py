@@ -81,7 +81,7 @@ def create(
     $ spanmq queue create orders
     $ spanmq queue create events --unlogged
     """
-    existed = folded(name) in {folded(each.name) for each in client.queues.list()}
+    existed = folded(name) in {folded(existing.name) for existing in client.queues.list()}
     client.queues.create(
         name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
@@ -98,7 +98,7 @@ def list_queues(client: "Client") -> Any:
     queues = client.queues.list()
     counts: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        exact = {each.queue: each for each in client.inspect.count([each.name for each in queues])}
+        exact = {count.queue: count for count in client.inspect.count([queue.name for queue in queues])}
         for latest in client.health.latest():
             now = exact.get(latest.queue)
             counted = now if now is not None and now.is_exact else latest
@@ -112,7 +112,7 @@ def list_queues(client: "Client") -> Any:
                 "workers": latest.workers,
                 "lacks_worker": latest.lacks_worker(counted.visible, counted.in_flight),
             }
-    return [fields(each) | counts.get(each.name, {}) for each in queues]
+    return [fields(queue) | counts.get(queue.name, {}) for queue in queues]
 
 
 @queue.verb(columns=METRICS_COLUMNS, empty="no queues")
@@ -131,7 +131,7 @@ def health(client: "Client", queues: SomeQueues = None) -> Any:
 
     $ spanmq queue health
     """
-    return [health_row(each) for each in client.health.now(queues or None)]
+    return [health_row(queue_health) for queue_health in client.health.now(queues or None)]
 
 
 @queue.verb(columns=ATTENTION_COLUMNS, empty="no queue needs attention")
@@ -142,10 +142,10 @@ def attention(client: "Client", queues: SomeQueues = None) -> Any:
 
     $ spanmq queue attention
     """
-    found = sorted(
-        client.health.attention(queues or None), key=lambda each: (each.level != "problem", each.rank)
+    reasons = sorted(
+        client.health.attention(queues or None), key=lambda reason: (reason.level != "problem", reason.rank)
     )
-    return [{**fields(each), "message": each.words} for each in found]
+    return [{**fields(reason), "message": reason.words} for reason in reasons]
 
 
 @queue.verb()
@@ -194,9 +194,9 @@ def schema(client: "Client", queue: QueueName) -> Done:
 
     $ spanmq queue schema orders
     """
-    found = client.queues.schema(queue)
-    text = json.dumps(found.schema, ensure_ascii=False, indent=2)
-    return Done(text, {"schema": found.schema, "is_checked": found.is_checked})
+    queue_schema = client.queues.schema(queue)
+    text = json.dumps(queue_schema.schema, ensure_ascii=False, indent=2)
+    return Done(text, {"schema": queue_schema.schema, "is_checked": queue_schema.is_checked})
 
 
 @queue.verb()
@@ -255,7 +255,7 @@ def _with_states(client: "Client", records: Sequence[Any], key: str) -> list[dic
     """Add what PGMQ's functions do not return: whether a queue is paused, and its open circuit breakers."""
     states: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        for each in client.inspect.count([getattr(each, key) for each in records], most=1):
-            state = {"is_paused": each.is_paused, "breaker_open_until": each.breaker_open_until}
-            states[each.queue] = state
-    return [fields(each) | states.get(getattr(each, key), {}) for each in records]
+        for count in client.inspect.count([getattr(record, key) for record in records], most=1):
+            state = {"is_paused": count.is_paused, "breaker_open_until": count.breaker_open_until}
+            states[count.queue] = state
+    return [fields(record) | states.get(getattr(record, key), {}) for record in records]

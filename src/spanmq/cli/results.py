@@ -22,7 +22,7 @@ def get_results(client: "Client", queue: QueueName, message_ids: MessageIds) -> 
     $ spanmq result get orders 17 18
     """
     results = client.results.list(queue, message_ids)
-    return [{**fields(each), "message_state": _message_state(client, each)} for each in results]
+    return [{**fields(result), "message_state": _message_state(client, result)} for result in results]
 
 
 def _message_state(client: "Client", result: "Result") -> str | None:

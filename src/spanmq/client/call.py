@@ -230,10 +230,10 @@ def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
     )
 
 
-def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
+def missing(flavour: Flavour | None, call: Call[Any]) -> SpanmqError:
     """Return the error that explains a missing function; `found` is None if the schema is not known."""
     function = call.function
-    if found == "upstream":
+    if flavour == "upstream":
         return NotSupportedByUpstreamError(
             f"this database holds upstream PGMQ, which has no {function}()",
             hint="`spanmq schema adopt` takes its queues over.",
@@ -242,7 +242,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             queue=call.queue,
         )
     # A native call is made only where spanmq has been detected.
-    if found == "spanmq" or (found is None and call.native):
+    if flavour == "spanmq" or (flavour is None and call.native):
         return SchemaVersionError(
             f"the schema in this database has no {call.qualified} with these arguments",
             hint="`spanmq schema upgrade` brings it to this client's release.",
@@ -250,7 +250,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             queue=call.queue,
         )
     return SchemaMissingError(
-        "this database holds neither spanmq nor PGMQ" if found else f"there is no {call.qualified} here",
+        "this database holds neither spanmq nor PGMQ" if flavour else f"there is no {call.qualified} here",
         hint="spanmq schema install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,

@@ -99,9 +99,9 @@ class DeadLetterAdmin(RowAdmin):
         """Return the selected dead letters to their queues, to be visible after the delay of each policy."""
         with _acting(request) as client:
             is_left = [
-                each.beside is not None
+                letter.beside is not None
                 for queue, ids in _by_queue(letters).items()
-                for each in client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids))
+                for letter in client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids))
             ]
         n = is_left.count(False)
         self.message_user(request, f"Redriven: {n} dead letters are in their queues again.", messages.SUCCESS)
@@ -152,6 +152,6 @@ def _acting(request: Any) -> Iterator[Client]:
 def _by_queue(letters: Iterable[DeadLetter]) -> dict[str, list[int]]:
     """Return the ids of dead letters by their queues."""
     ids: dict[str, list[int]] = {}
-    for each in letters:
-        ids.setdefault(each.queue, []).append(each.dead_letter_id)
+    for letter in letters:
+        ids.setdefault(letter.queue, []).append(letter.dead_letter_id)
     return ids

@@ -83,8 +83,8 @@ class EmbeddedServer:
         self._folder = folder
         self._holders_fd = holders_fd
         self._keep_data = keep_data
-        found = folder.postmaster()
-        self._socket = found.socket_folder if found else folder.path / "socket"
+        postmaster = folder.postmaster()
+        self._socket = postmaster.socket_folder if postmaster else folder.path / "socket"
         self.dsn = self.dsn_for("postgres")
         self.folder, self.log = folder.path, folder.log
         self._closed = False

@@ -13,8 +13,8 @@ def assert_visible(client: Client, queue: str, message_id: int) -> None:
     Raises AssertionError with what it waits for, and QueueNotFoundError.
     """
     reasons = client.inspect.explain(queue, message_id)
-    if not any(each.code == "visible" for each in reasons):
-        sentences = " ".join(each.sentence for each in reasons)
+    if not any(reason.code == "visible" for reason in reasons):
+        sentences = " ".join(reason.sentence for reason in reasons)
         raise AssertionError(f"message {message_id} of {queue} is not delivered: {sentences}")
 
 

@@ -89,7 +89,7 @@ async def _drain_opened(
     retries: list[tuple[Message, datetime]] = []
     count = 0
     try:
-        while messages := [each for queue in catalog.queues for each in await client.receive(queue)]:
+        while messages := [message for queue in catalog.queues for message in await client.receive(queue)]:
             for message in messages:
                 count += 1
                 if count > limit:
@@ -133,20 +133,20 @@ def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
 
     Raises TaskArgumentsError for a message that does not fit the task.
     """
-    found = []
+    matching = []
     for message in _peek(task.catalog):
         body = message.body if isinstance(message.body, dict) else {}
         if body.get("task") in (task.name, *task.aliases):
             values = task.arguments.read(body.get("args", {}))
             if all(name in values and values[name] == value for name, value in arguments.items()):
-                found.append(message)
-    return found
+                matching.append(message)
+    return matching
 
 
 def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
     """Return the messages of a `task` that wait, with these `arguments`, by name; raises AssertionError for none."""
-    if found := sent(task, **arguments):
-        return found
+    if messages := sent(task, **arguments):
+        return messages
     bodies = [message.body for message in _peek(task.catalog)]
     raise AssertionError(f"{task} was not sent with {arguments}; in the queues: {bodies}")
 
@@ -233,12 +233,12 @@ class Clock:
                 if wait.until <= now + moved:
                     client.signals.send(queue, wait.name, timed_out=True)
         until = self._now + time
-        for name, each in self._catalog.periodic.items():
-            times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
+        for name, periodic in self._catalog.periodic.items():
+            times, _ = cron.plan(periodic.cron, periodic.zone, self._now, self._now)
             for at in times:
                 if at <= until:
                     headers = {"x-spanmq-schedule": name, "x-spanmq-scheduled-at": at.isoformat()}
-                    client.send(each.task.queue, each.body(), headers=headers)
+                    client.send(periodic.task.queue, periodic.body(), headers=headers)
         self._now = until
 
 

@@ -35,8 +35,8 @@ class SessionLink:
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
         refuse_if_cancelled()
-        if call.native and not self._is_spanmq and (found := self.flavour(call)) != "spanmq":
-            raise missing(found, call)
+        if call.native and not self._is_spanmq and (flavour := self.flavour(call)) != "spanmq":
+            raise missing(flavour, call)
         try:
             values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
@@ -57,9 +57,9 @@ class SessionLink:
             values = self._driver.fetch(PROBE, {})
         except Exception as error:  # noqa: BLE001, every driver has its own
             raise_typed(error, call)
-        found = flavour_of(values)
-        self._is_spanmq = found == "spanmq"
-        return found
+        flavour = flavour_of(values)
+        self._is_spanmq = flavour == "spanmq"
+        return flavour
 
     def check_writable(self) -> None:
         """Raise ServerReadOnlyError unless the server takes writes."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from celery.backends.base import KeyValueStoreBackend
 from kombu.utils.encoding import bytes_to_str
 
-from spanmq.celery.session import Session
+from spanmq.celery.session import BrokerSession
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, QueueNotFoundError
 
 QUEUE: Final = "celery.results"
@@ -30,7 +30,7 @@ class Backend(KeyValueStoreBackend):
         super().__init__(app, url=url, **options)
         settings = app.conf.get("result_backend_transport_options") or {}
         self._queue = settings.get("queue", QUEUE)
-        self._session = Session(url, settings)
+        self._session = BrokerSession(url, settings)
         self._is_ready = False
 
     def as_uri(self, include_password: bool = False) -> str:

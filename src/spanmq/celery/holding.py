@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any, Final, Literal
 
 from spanmq.celery.broadcast import Cursor
-from spanmq.celery.session import Session
+from spanmq.celery.session import BrokerSession
 from spanmq.client.direct import KeptClient
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, SpanmqError
 from spanmq.model import Message
@@ -34,7 +34,7 @@ class Upkeep:
     def __init__(self, transport: Any, lease_seconds: float) -> None:
         self.lease_seconds = lease_seconds
         self._transport = transport
-        self._session: Session = transport.session
+        self._session: BrokerSession = transport.session
         self._pause = min(transport.polling_interval, lease_seconds / 6)
         self._extended_at = 0.0
         self._unsettled: list[tuple[Verb, list[Message]]] = []
@@ -133,7 +133,7 @@ class Upkeep:
             self._maintains = False  # left to others
 
 
-class Held:
+class ChannelQos:
     """What kombu calls the quality of service of a channel: its messages by delivery tag, and how many it may hold.
 
     A `prefetch_count` of 0 means no limit. Acks may come from any thread.

@@ -166,7 +166,7 @@ class Lazy(Mapping[str, Any]):
         return len(list(self._names()))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands that are made when they are used; those that are missing are of `extra`, if that is not installed."""
 
     def __init__(self, *, extra: str | None = None, **settings: Any) -> None:
@@ -208,7 +208,7 @@ class Group(TyperGroup):
         return [f"spanmq {' '.join(SYNONYMS[word])}"] if word in SYNONYMS else []
 
 
-class Program(Group):
+class Program(CommandGroup):
     """The program, whose errors end here: on stderr, as text or with --json as JSON."""
 
     def __init__(self, **settings: Any) -> None:
@@ -262,7 +262,7 @@ def _verb(name: str) -> Any:
     return _command(name, _functions("", module, "commands")[name])
 
 
-def _noun(noun: str) -> Group:
+def _noun(noun: str) -> CommandGroup:
     module, attribute, summary = NOUNS[noun]
     extra = _not_installed(module)
     # Without the distribution: what spanmq.doors describes.
@@ -271,7 +271,7 @@ def _noun(noun: str) -> Group:
         lambda: _functions(noun, by_hand, attribute),
         lambda name: _command(name, _functions(noun, by_hand, attribute)[name]),
     )
-    return Group(
+    return CommandGroup(
         name=noun,
         commands=commands,
         extra=extra,

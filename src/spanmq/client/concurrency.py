@@ -2,7 +2,7 @@
 
 - AsyncEvent, Event: set, clear, is_set, wait(timeout) -> bool
 - AsyncLock, Lock: (async) with
-- AsyncJob, Job: something that runs beside the caller until it returns
+- AsyncBackgroundTask, BackgroundTask: something that runs beside the caller until it returns
 - in_thread, in_place: run what blocks, beside the event loop or here
 """
 
@@ -13,7 +13,17 @@ from collections.abc import Awaitable, Callable
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
-__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "forget", "in_place", "in_thread"]
+__all__ = [
+    "AsyncBackgroundTask",
+    "AsyncEvent",
+    "AsyncLock",
+    "BackgroundTask",
+    "Event",
+    "Lock",
+    "forget",
+    "in_place",
+    "in_thread",
+]
 
 # A task that is still connecting to an unreachable server is abandoned after this time.
 JOIN_SECONDS: Final = 5.0
@@ -52,7 +62,7 @@ class AsyncEvent:
         return True
 
 
-class AsyncJob:
+class AsyncBackgroundTask:
     """A task."""
 
     __slots__ = ("_task",)
@@ -71,7 +81,7 @@ class AsyncJob:
             await asyncio.wait([self._task], timeout=JOIN_SECONDS)
 
 
-class Job:
+class BackgroundTask:
     """A daemon thread: a program that forgets to close its client can still end."""
 
     __slots__ = ("_thread",)

@@ -26,7 +26,7 @@ SOURCES: Final = {
 }
 
 
-class Source(BaseTable):  # type: ignore[misc]
+class SubqueryTable(BaseTable):  # type: ignore[misc]
     """A subquery in FROM."""
 
     def as_sql(self, _: Any, connection: Any) -> tuple[str, list[Any]]:
@@ -37,7 +37,7 @@ class Source(BaseTable):  # type: ignore[misc]
 class SourceQuery(Query):  # type: ignore[misc]
     """A query of a subquery."""
 
-    base_table_class = Source
+    base_table_class = SubqueryTable
 
 
 class RowAdmin(admin.ModelAdmin):  # type: ignore[misc]

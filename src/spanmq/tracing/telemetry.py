@@ -218,7 +218,7 @@ class Serving:
             self._span.set_status(Status(StatusCode.ERROR))
 
 
-class Handling:
+class Processing:
     """A single message continues the trace of its sender; several have a trace of their own, with a link
     each.
     """

@@ -23,7 +23,7 @@ from spanmq.client import functions
 from spanmq.client._async.connection import AsyncLink, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
-from spanmq.client.concurrency import AsyncEvent, AsyncJob
+from spanmq.client.concurrency import AsyncBackgroundTask, AsyncEvent
 from spanmq.client.connection import typed
 from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import Registration
@@ -168,7 +168,7 @@ class AsyncListener:
         self._announce_call = announce
         self._events: dict[str, set[AsyncAnnouncement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
-        self._job: AsyncJob | None = None
+        self._job: AsyncBackgroundTask | None = None
         self._wanted = AsyncEvent()
         self._stopped = AsyncEvent()
         self._warned = False
@@ -185,7 +185,7 @@ class AsyncListener:
         with self._lock:
             self._events.setdefault(name, set()).add(event)
             if self._job is None and not self._stopped.is_set():
-                self._job = AsyncJob(self._run, "spanmq listener")
+                self._job = AsyncBackgroundTask(self._run, "spanmq listener")
         self._wanted.set()
         try:
             yield event

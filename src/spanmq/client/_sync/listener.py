@@ -25,7 +25,7 @@ from spanmq.client import functions
 from spanmq.client._sync.connection import Link, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
-from spanmq.client.concurrency import Event, Job
+from spanmq.client.concurrency import BackgroundTask, Event
 from spanmq.client.connection import typed
 from spanmq.client.polling import Due, Polling
 from spanmq.client.registration import Registration
@@ -166,7 +166,7 @@ class Listener:
         self._announce_call = announce
         self._events: dict[str, set[Announcement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
-        self._job: Job | None = None
+        self._job: BackgroundTask | None = None
         self._wanted = Event()
         self._stopped = Event()
         self._warned = False
@@ -183,7 +183,7 @@ class Listener:
         with self._lock:
             self._events.setdefault(name, set()).add(event)
             if self._job is None and not self._stopped.is_set():
-                self._job = Job(self._run, "spanmq listener")
+                self._job = BackgroundTask(self._run, "spanmq listener")
         self._wanted.set()
         try:
             yield event

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from spanmq.celery.broadcast import Cursor
 from spanmq.celery.session import BrokerSession
-from spanmq.client.direct import KeptClient
+from spanmq.client.single_connection import KeptClient
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, SpanmqError
 from spanmq.model import Message
 

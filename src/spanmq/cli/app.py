@@ -45,14 +45,14 @@ NOUNS: Final = {
     "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
     "batch": ("", "", "Batches of tasks, and what they send at their end."),
     "task": ("", "", "Kinds of tasks: how many were done and failed, and how long they took."),
-    "result": ("results", "result", "Results of tasks."),
+    "result": ("messages", "result", "Results of tasks."),
     "schedule": ("", "", "Send messages at recurring times."),
     "signal": ("", "", "Signals for which messages wait."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
     "notification": ("", "", "Notify listeners of new messages."),
-    "policy": ("policies", "policy", "How a queue delivers: attempts, backoff, order, limits."),
-    "category": ("policies", "category", "Categories of failures: their rules, and their retries."),
+    "policy": ("queues", "policy", "How a queue delivers: attempts, backoff, order, limits."),
+    "category": ("dead_letters", "category", "Categories of failures: their rules, and their retries."),
     "grant": ("access", "grant", "Rights of database roles on queues."),
     "token": ("", "", "Tokens for callers of the HTTP service."),
     "key": ("access", "key", "Access keys for callers of the SQS protocol."),
@@ -233,7 +233,7 @@ class Program(CommandGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run one command."""
-        from spanmq.actor import ACTOR
+        from spanmq.client.call import ACTOR
 
         ACTOR.set(f"command, spanmq {self._command}")
         with reported(as_json=self._as_json):

@@ -104,7 +104,7 @@ def _make_ready(opened: Client) -> None:
 @contextmanager
 def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection in autocommit, for statements outside the client."""
-    from spanmq.client.direct import connect
+    from spanmq.client.single_connection import connect
 
     with address(dsn) as conninfo, connect(conninfo) as opened:
         yield opened

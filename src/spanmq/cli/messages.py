@@ -1,4 +1,4 @@
-"""The noun `message`."""
+"""The nouns `message` and `result`."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,7 @@ from spanmq.cli.option import (
     Wait,
     object_option,
 )
-from spanmq.cli.output import MESSAGE_COLUMNS, Output
+from spanmq.cli.output import MESSAGE_COLUMNS, Output, fields
 from spanmq.cli.settling import taken
 from spanmq.cli.verbs import Commands
 from spanmq.model import Leased
@@ -31,8 +31,10 @@ from spanmq.model.message import obstacle
 if TYPE_CHECKING:
     from spanmq.client import Client
     from spanmq.client.functions import Grouped
+    from spanmq.model.message import Result
 
 message = Commands()
+result = Commands()
 commands = Commands()
 message.verb(empty="no messages")(settling.reject)
 message.verb(empty="no messages")(settling.release)
@@ -188,3 +190,19 @@ def pop(queue: QueueName, quantity: Quantity = 1, dsn: Dsn = None, as_json: AsJs
     # A popped message exists nowhere else: the transaction commits only after it is printed.
     with client(dsn) as opened, held_back(), opened.transaction() as transaction:
         output.show(taken(opened, queue, transaction.pop(queue, quantity)), columns=MESSAGE_COLUMNS)
+
+
+@result.verb("get", columns=("queue", "message_id", "state", "message_state", "value", "error"))
+def get_results(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
+    """Show what became of messages: the stored result, the error of a dead letter, or that no result is kept.
+
+    For a message without a result, `message_state` is the state of the message, such as processing.
+
+    $ spanmq result get orders 17 18
+    """
+    results = client.results.list(queue, message_ids)
+    return [{**fields(result), "message_state": _message_state(client, result)} for result in results]
+
+
+def _message_state(client: "Client", result: "Result") -> str | None:
+    return client.inspect.state(result.queue, result.message_id) if result.state == "missing" else None

@@ -1,4 +1,4 @@
-"""The noun `queue`."""
+"""The nouns `queue` and `policy`."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from spanmq.cli.option import (
     FailingOptions,
     Limit,
     QueueName,
+    Settings,
     SomeQueue,
     SomeQueues,
     Yes,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from spanmq.model import QueueHealth
 
 queue = Commands()
+policy = Commands()
 queue.verb(columns=STACK_COLUMNS, empty="no handler runs")(running_workers.worker_stack)
 
 LIST_COLUMNS: Final = (
@@ -244,6 +246,15 @@ def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
         existed = client.queues.drop(queue)
     sentence = f"dropped queue {queue}" if existed else f"queue {queue} did not exist"
     return Done(sentence, {"queue": queue, "dropped": existed})
+
+
+@policy.verb("set")
+def set_policy(client: "Client", queue: QueueName, settings: Settings) -> Any:
+    """Change settings of a queue's policy and show it; null restores a default.
+
+    $ spanmq policy set orders max_attempts=5 ordered=true
+    """
+    return client.queues.set_policy(queue, **dict(settings))
 
 
 def health_row(health: "QueueHealth") -> dict[str, Any]:

@@ -9,14 +9,15 @@ as one literal is four times faster than psycopg's own list (4.8 ms against 19 m
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
 
-from spanmq.actor import ACTOR
 from spanmq.client.argument import Argument, queue_name
 from spanmq.client.rows import Rows, nothing
+from spanmq.error_hints import hint_for
 from spanmq.errors import (
     NotSupportedByUpstreamError,
     SchemaMissingError,
@@ -24,13 +25,15 @@ from spanmq.errors import (
     ServerReadOnlyError,
     SpanmqError,
 )
-from spanmq.hints import hint_for
 from spanmq.model import Flavour
 from spanmq.version import __version__
 
 logger = logging.getLogger("spanmq")
 
 Result = TypeVar("Result")
+
+# The user of a change beside the role, for the record of changes: the token of a request, or the command.
+ACTOR: Final[ContextVar[str | None]] = ContextVar("spanmq_actor", default=None)
 
 
 class Shape(Enum):

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
-from spanmq.actor import ACTOR
 from spanmq.client import Client
+from spanmq.client.call import ACTOR
 from spanmq.django.models import DeadLetter, Queue, Schedule
 from spanmq.errors import MissingPrivilegeError
 

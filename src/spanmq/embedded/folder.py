@@ -1,7 +1,7 @@
 """The folder of a private server: its content, the rights on it, and its initialization.
 
 start        `flock`ed while a process starts or leaves; also marks the folder as spanmq's
-holders      `flock`ed, shared, by each user of the server (keeper.py)
+holders      `flock`ed, shared, by each user of the server (supervisor.py)
 server       `flock`ed by the server's own processes as long as one of them lives
 data/        PostgreSQL's data folder; complete as soon as it has this name
 socket/      the unix socket; no other user may enter
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders, unusable
-from spanmq.embedded.keeper import command_of, is_of
+from spanmq.embedded.supervisor import command_of, is_of
 from spanmq.errors import EmbeddedError
 
 PORT = 5432  # a name only: with a socket folder of its own, no two servers meet

@@ -12,8 +12,8 @@ from itertools import count
 from typing import Any, Final
 
 from spanmq.client.call import PROBE, READ_ONLY, Call, Result, flavour_of, missing, refuse_read_only
+from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
-from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 

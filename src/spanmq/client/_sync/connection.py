@@ -46,7 +46,7 @@ from spanmq.client.connection import (
     register_loaders,
     typed,
 )
-from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.rows import Rows
 from spanmq.model import Flavour
 

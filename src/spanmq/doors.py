@@ -191,7 +191,8 @@ DOORS: Final = (
          Http("POST /maintain", "maintain", "Maintenance.steps",
               about="Run one bounded step of maintenance; the service also does this in the background.")),
     # Messages, and those that fail.
-    door("message peek", "Client.peek", BY_HAND,
+    door("message peek", "Client.peek",
+         Shell(columns=MESSAGE_COLUMNS, empty="no messages", example="orders --limit 100 --newest-first"),
          Http("GET /queues/{queue}/messages", "peek", "ReceivedMessages.messages")),
     door("message peek-archive", "Inspect.archive",
          Shell(columns=MESSAGE_COLUMNS, empty="the archive is empty", example="orders --after 4711"),

@@ -8,15 +8,12 @@ from spanmq.cli import settling
 from spanmq.cli.connect import client
 from spanmq.cli.interrupt import held_back
 from spanmq.cli.option import (
-    After,
     AsJson,
-    BodyBytesMax,
     DelayTime,
     Dsn,
     Lease,
     MessageId,
     MessageIds,
-    NewestFirst,
     Quantity,
     QueueName,
     Wait,
@@ -40,22 +37,6 @@ message.verb(empty="no messages")(settling.reject)
 message.verb(empty="no messages")(settling.release)
 
 LeaseId = Annotated[int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
-
-
-@message.verb(columns=MESSAGE_COLUMNS, empty="no messages")
-def peek(
-    client: "Client",
-    queue: QueueName,
-    quantity: Quantity = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
-    newest_first: NewestFirst = False,
-) -> Any:
-    """Show unsettled messages without receiving them.
-
-    $ spanmq message peek orders --limit 100 --newest-first
-    """
-    return client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first)
 
 
 @message.verb()

@@ -386,7 +386,7 @@ class AsyncClient:
         body_bytes_max: int | None = None,
         newest_first: bool = False,
     ) -> list[Message]:
-        """Return up to `quantity` messages of a `queue` with ids above `after`, in order, without receiving them.
+        """Return up to `quantity` unsettled messages of a `queue` with ids above `after`, in order; receive none.
 
         With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or
         headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises

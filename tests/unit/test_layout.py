@@ -91,7 +91,7 @@ RULES = {
         ours=("client.argument", "client.call", "client.rows", "codec", "errors", "model")
     ),
     "client.rows": Rule(ours=("codec", "errors", "model")),
-    "client.concurrency": Rule(ours=()),
+    "client.concurrency": Rule(packages=frozenset({"psycopg_pool"}), ours=()),
     "client.namespace": Rule(ours=()),
     "client.door": Rule(ours=("client.namespace",)),
     "client.polling": Rule(ours=()),

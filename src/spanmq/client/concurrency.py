@@ -3,6 +3,7 @@
 - AsyncEvent, Event: set, clear, is_set, wait(timeout) -> bool
 - AsyncLock, Lock: (async) with
 - AsyncBackgroundTask, BackgroundTask: something that runs beside the caller until it returns
+- AsyncEndingPool, EndingPool: a pool of connections
 - in_thread, in_place: run what blocks, beside the event loop or here
 """
 
@@ -10,14 +11,19 @@ import asyncio
 import threading
 from asyncio import Lock as AsyncLock
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
 __all__ = [
     "AsyncBackgroundTask",
+    "AsyncEndingPool",
     "AsyncEvent",
     "AsyncLock",
     "BackgroundTask",
+    "EndingPool",
     "Event",
     "Lock",
     "forget",
@@ -93,6 +99,42 @@ class BackgroundTask:
     def join(self) -> None:
         """Wait for its end, up to a time limit."""
         self._thread.join(JOIN_SECONDS)
+
+
+EndingPool = ConnectionPool
+
+
+class AsyncEndingPool(AsyncConnectionPool[Any]):
+    """A pool that is closed when its event loop ends its tasks, as `asyncio.run` does at its end: it waits for each.
+
+    A task of psycopg's pool that is cancelled while it connects or begins goes on to wait for work, for ever.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_ending = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+
+    async def open(self, wait: bool = False, timeout: float = 30.0) -> None:  # noqa: ASYNC109, psycopg's
+        """Open the pool, as psycopg's does."""
+        await super().open(wait, timeout)
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end_with_loop(), name="spanmq pool")
+
+    async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109, psycopg's
+        """Close the pool, as psycopg's does."""
+        self._is_ending.set()
+        await super().close(timeout)
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+
+    async def _end_with_loop(self) -> None:
+        try:
+            await self._is_ending.wait()
+        except asyncio.CancelledError:
+            with suppress(asyncio.CancelledError):  # of those tasks that have ended
+                await super().close()
+            raise
 
 
 def forget(future: asyncio.Future[Any]) -> None:

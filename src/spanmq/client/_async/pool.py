@@ -15,10 +15,9 @@ from psycopg.abc import PQGen
 from psycopg_pool import AsyncConnectionPool
 
 from spanmq import errors
-from spanmq.client.concurrency import in_thread
+from spanmq.client.concurrency import AsyncEndingPool, in_thread
 from spanmq.client.dsn import is_for_writing, unreadable
 from spanmq.client.password import Password, with_password
-from spanmq.client.pools import AsyncEndingPool
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
 
 # A pool doubles its pauses from a second until this time has passed: the longest is about half of it.

@@ -10,8 +10,8 @@ from spanmq.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from spanmq.client import AsyncClient, AsyncShardedQueue, Client, ShardedQueue
+    from spanmq.client.current_handler import cancelled, progress
     from spanmq.client.dsn import Timeouts
-    from spanmq.client.handled import cancelled, progress
     from spanmq.codec.body import RawJson
     from spanmq.errors import SpanmqError
     from spanmq.model import Leased, Message, Settled
@@ -54,8 +54,8 @@ _HOMES = {
     "Tasks": "tasks",
     "Timeouts": "client",
     "Worker": "worker",
-    "cancelled": "client.handled",
-    "progress": "client.handled",
+    "cancelled": "client.current_handler",
+    "progress": "client.current_handler",
 }
 
 

@@ -79,9 +79,9 @@ BY_HAND: Final = object()
 
 def door(name: str, method: str, *faces: object) -> Door:
     """Return a line of the table; its command is `BY_HAND`, or as a Shell says."""
-    shells = [each for each in faces if isinstance(each, Shell)]
+    shells = [face for face in faces if isinstance(face, Shell)]
     shell = None if BY_HAND in faces else (*shells, Shell())[0]
-    return Door(name, method, shell, tuple(each for each in faces if isinstance(each, Http)))
+    return Door(name, method, shell, tuple(face for face in faces if isinstance(face, Http)))
 
 
 # Columns of messages in a table; JSON has all fields.
@@ -200,7 +200,8 @@ DOORS: Final = (
          Http("POST /maintain", "maintain", "Maintenance.steps",
               about="Run one bounded step of maintenance; the service also does this in the background.")),
     # Messages, and those that fail.
-    door("message peek", "Client.peek", BY_HAND,
+    door("message peek", "Client.peek",
+         Shell(columns=MESSAGE_COLUMNS, empty="no messages", example="orders --limit 100 --newest-first"),
          Http("GET /queues/{queue}/messages", "peek", "ReceivedMessages.messages")),
     door("message peek-archive", "Inspect.archive",
          Shell(columns=MESSAGE_COLUMNS, empty="the archive is empty", example="orders --after 4711"),

@@ -7,7 +7,7 @@ is kept, its hint follows on a line of its own, and the driver's exception is re
 import re
 from typing import ClassVar, Final
 
-from spanmq import hints
+from spanmq import error_hints
 
 __all__ = [
     "AnswerTooLargeError",
@@ -488,17 +488,17 @@ def from_server(
             break
     if sqlstate == "40P01" or kind is QueueNotFoundError:
         hint = None  # the server's refers to its log, or is SQL
-    own = hints.hint_for(code or code_of(kind), sqlstate)
+    own = error_hints.hint_for(code or code_of(kind), sqlstate)
     error = kind(
         message,
-        hint=hints.in_python(hint) if hint else own,
+        hint=error_hints.in_python(hint) if hint else own,
         detail=detail,
         sqlstate=sqlstate,
         queue=queue,
         function=function,
         code=code,
     )
-    error.command_hint = hint and hints.as_commands(hint)
+    error.command_hint = hint and error_hints.as_commands(hint)
     return error
 
 
@@ -512,7 +512,7 @@ def refused(message: str) -> ConnectionFailedError:
     """Return the error for a connection that could not be made, from what the driver says."""
     # PgBouncer's words for the time limits, which a client passes at the start of a session.
     is_pooler = "unsupported startup parameter" in message
-    return ConnectionFailedError(message, hint=hints.POOLER if is_pooler else None)
+    return ConnectionFailedError(message, hint=error_hints.POOLER if is_pooler else None)
 
 
 def from_driver(
@@ -570,13 +570,13 @@ def lost(
     # The first line of a reason is enough: libpq adds what may have happened.
     why = ": ".join(filter(None, (sqlstate, (reason or "").partition("\n")[0])))
     begin = f"the connection was lost during {what}{where}{why and f' ({why})'}"
-    hint = hints.OF_ENDED_SESSION.get(sqlstate or "")
+    hint = error_hints.OF_ENDED_SESSION.get(sqlstate or "")
     if is_undone or sqlstate in BEFORE_STATEMENT:
         if function is None:
             begin = f"the connection was lost in the transaction{why and f' ({why})'}"
         return ConnectionFailedError(
             f"{begin}: nothing took effect",
-            hint=hint or hints.LOST_UNDONE,
+            hint=hint or error_hints.LOST_UNDONE,
             sqlstate=sqlstate,
             queue=queue,
             function=function,
@@ -584,7 +584,7 @@ def lost(
         )
     return ConnectionLostError(
         f"{begin}: whether it took effect is unknown",
-        hint=hints.LOST,
+        hint=error_hints.LOST,
         sqlstate=sqlstate,
         queue=queue,
         function=function,

@@ -21,8 +21,8 @@ from tests.client.sessions import (
 from tests.client.sessions_async import asyncpg_connection, connect_asyncpg, sqlalchemy_asyncpg_session
 
 from spanmq import errors
-from spanmq.actor import ACTOR
 from spanmq.client import AsyncClient, Client
+from spanmq.client.call import ACTOR
 
 
 def test_message_and_business_row_commit_together(database: str, client: Client) -> None:

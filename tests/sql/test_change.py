@@ -9,8 +9,8 @@ import pytest
 from tests.sql.queue import Connection, column, kill, one, rows, sqlstate_of
 from tests.sql.rights import ON_ALL, ON_QUEUES, RECORDED, ROLE, give, names
 
-from spanmq.actor import ACTOR
 from spanmq.client import Client
+from spanmq.client.call import ACTOR
 from spanmq.model import Change
 
 

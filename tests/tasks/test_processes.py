@@ -14,7 +14,7 @@ from tests.tasks.computing import tasks
 from tests.tasks.shop import working
 
 from spanmq import Client
-from spanmq.client.handled import HANDLED
+from spanmq.client.current_handler import CURRENT_HANDLER
 from spanmq.errors import InvalidArgumentError
 from spanmq.tasks import GIVEN, Tasks
 from spanmq.tasks.processes import Processes
@@ -135,7 +135,7 @@ async def test_call_that_is_cancelled_again_and_again_leaves_no_error_that_is_ne
     processes = Processes()
     for cancels in (1, 2, 3):
         begun = Begun()
-        HANDLED.set(begun)
+        CURRENT_HANDLER.set(begun)
         call = asyncio.create_task(processes.call(computing.hang, message, None))
         await begun.event.wait()
         for _ in range(cancels):

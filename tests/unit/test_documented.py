@@ -84,7 +84,6 @@ GATHERING = {
     "spanmq.client.calls",
     "spanmq.codec",
     "spanmq.client.concurrency",
-    "spanmq.client.pools",
     "spanmq.cli.parts",
     "spanmq_service.dashboard",
     "spanmq_lab.demo",

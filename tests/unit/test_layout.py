@@ -75,9 +75,8 @@ class Rule:
 # The first line that fits a module's name is its rule; a package's is its modules' too. A name is within spanmq, or
 # begins with the package of another distribution.
 RULES = {
-    "actor": Rule(ours=()),
-    "errors": Rule(ours=("hints",)),
-    "hints": Rule(ours=()),
+    "errors": Rule(ours=("error_hints",)),
+    "error_hints": Rule(ours=()),
     "version": Rule(ours=()),
     "doors": Rule(ours=()),
     "model.parse": Rule(packages_lazily=frozenset({"pydantic", "pydantic_core"}), ours=("errors", "model")),
@@ -87,14 +86,12 @@ RULES = {
     "schema": Rule(packages=frozenset({"psycopg"}), ours=("errors", "schema", "version")),
     # No I/O: what a call is, and how its rows are read.
     "client.argument": Rule(ours=("errors",)),
-    "client.call": Rule(
-        ours=("actor", "client.argument", "client.rows", "errors", "hints", "model", "version")
-    ),
+    "client.call": Rule(ours=("client.argument", "client.rows", "error_hints", "errors", "model", "version")),
     "client.functions": Rule(
         ours=("client.argument", "client.call", "client.rows", "codec", "errors", "model")
     ),
     "client.rows": Rule(ours=("codec", "errors", "model")),
-    "client.concurrency": Rule(ours=()),
+    "client.concurrency": Rule(packages=frozenset({"psycopg_pool"}), ours=()),
     "client.namespace": Rule(ours=()),
     "client.door": Rule(ours=("client.namespace",)),
     "client.polling": Rule(ours=()),
@@ -104,15 +101,14 @@ RULES = {
         packages_lazily=frozenset({"sqlalchemy", "django", "asyncpg"}), ours=("client", "errors", "model")
     ),
     "client.dsn": Rule(packages=DRIVER, ours=("client.password", "errors")),
-    "client.environment": Rule(ours=("embedded.ready",), not_ours_at_the_top=("*",)),
+    "client.environment": Rule(
+        packages_lazily=frozenset({"psycopg"}), ours=("embedded", "schema"), not_ours_at_the_top=("*",)
+    ),
     "client.installation": Rule(ours=("client._sync.pool", "client.dsn", "client.password", "schema")),
     "client.password": Rule(packages=frozenset({"psycopg"}), ours=("errors",)),
-    "client": Rule(
-        packages=DRIVER, ours=("actor", "client", "codec", "errors", "model", "schema", "tracing")
-    ),
-    "embedded.keeper": Rule(ours=()),  # also runs as a script, in a bare interpreter
-    "embedded.ready": Rule(packages=frozenset({"psycopg"}), ours=("embedded", "schema")),
-    "embedded": Rule(ours=("errors", "embedded"), not_ours=("embedded.ready",)),
+    "client": Rule(packages=DRIVER, ours=("client", "codec", "errors", "model", "schema", "tracing")),
+    "embedded.supervisor": Rule(ours=()),  # also runs as a script, in a bare interpreter
+    "embedded": Rule(ours=("errors", "embedded")),
     "tracing.telemetry": Rule(packages=frozenset({"opentelemetry"}), ours=("codec", "model", "version")),
     "tracing": Rule(ours=("codec", "model", "tracing")),
     "django": Rule(
@@ -198,7 +194,6 @@ SQL_EXEMPT = {
 # Where a connection may be made other than by the client, and why.
 CONNECTS = {
     "client": "makes those of all others",
-    "embedded.ready": "installs the schema before there is a client",
     "spanmq_lab.simulate.server": "measures a database of any kind",
     "spanmq_lab.cli.simulation": "asks whether a server answers",
     "testing": "makes and drops databases",
@@ -241,7 +236,7 @@ FILES = sorted(
 
 
 def name_of(path: Path) -> str:
-    """Name a module as its rule does: `embedded.keeper`, `spanmq_lab.demo`; `` is spanmq itself."""
+    """Name a module as its rule does: `embedded.supervisor`, `spanmq_lab.demo`; `` is spanmq itself."""
     [folder] = (folder for folder in PACKAGES.values() if path.is_relative_to(folder))
     parts = path.relative_to(folder).with_suffix("").parts
     return named(".".join(parts[:-1] if parts[-1] == "__init__" else parts)) or ""
@@ -408,7 +403,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("cli", "from spanmq import embedded"),
         ("client.drivers", "import sqlalchemy"),
         ("client.dsn", "def f():\n    from spanmq import embedded"),
-        ("client.environment", "from spanmq.embedded.ready import ready"),
+        ("client.environment", "from spanmq import embedded"),
         ("schema.release", "import spanmq"),
         ("schema.release", "from spanmq import __version__"),
         ("spanmq_service.waiting", "from spanmq.client._async.listener import AsyncAnnouncement"),

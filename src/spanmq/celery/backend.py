@@ -7,7 +7,7 @@ from typing import Any, Final
 from celery.backends.base import KeyValueStoreBackend
 from kombu.utils.encoding import bytes_to_str
 
-from spanmq.celery.session import Session
+from spanmq.celery.session import BrokerSession
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, QueueNotFoundError
 
 QUEUE: Final = "celery.results"
@@ -30,7 +30,7 @@ class Backend(KeyValueStoreBackend):
         super().__init__(app, url=url, **options)
         settings = app.conf.get("result_backend_transport_options") or {}
         self._queue = settings.get("queue", QUEUE)
-        self._session = Session(url, settings)
+        self._session = BrokerSession(url, settings)
         self._is_ready = False
 
     def as_uri(self, include_password: bool = False) -> str:
@@ -83,7 +83,7 @@ class Backend(KeyValueStoreBackend):
             results: dict[int, Any] = self._session.client.results.get(self._queue, ids)
         except QueueNotFoundError:  # nothing was stored yet
             return []
-        return [results[each] for each in ids if each in results]
+        return [results[message_id] for message_id in ids if message_id in results]
 
 
 def _id_of(key: str, number: int) -> int:

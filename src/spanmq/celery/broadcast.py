@@ -1,4 +1,4 @@
-"""Queues that end with their consumer: places in a log of what was sent to an exchange.
+"""Queues that end with their consumer: positions in a log of what was sent to an exchange.
 
 A queue of ours is shared and stays. So that a killed worker leaves nothing behind, a queue that AMQP deletes with its
 consumer (of remote control, of events, of a Broadcast) is not stored: its consumer peeks into one queue for each
@@ -34,17 +34,17 @@ def is_brief(queue: str, arguments: Any, *, exclusive: bool) -> bool:
 
 
 @dataclass(eq=False)
-class Place:
-    """A place in a log: all ids up to `after` were read, and later ones in `seen`, with the time of that."""
+class LogPosition:
+    """A position in a log: all ids up to `after` were read, and later ones in `seen`, with the time of that."""
 
     after: int
     seen: dict[int, float] = field(default_factory=dict)
     patterns: dict[str, re.Pattern[str]] = field(default_factory=dict)
 
     def news(self, messages: list[Message], now: float) -> list[Message]:
-        """Return those of the messages after the place that were not read before; `now` is a monotonic clock's.
+        """Return those of the messages after the position that were not read before; `now` is a monotonic clock's.
 
-        Ids have gaps while a sender has not committed: the place stays before a gap for a while.
+        Ids have gaps while a sender has not committed: the position stays before a gap for a while.
         """
         fresh = [message for message in messages if message.message_id not in self.seen]
         self.seen.update((message.message_id, now) for message in fresh)
@@ -56,7 +56,7 @@ class Place:
         return fresh
 
     def matches(self, message: Message) -> bool:
-        """Return whether a message was sent to a queue of this place, and has not expired."""
+        """Return whether a message was sent to a queue of this position, and has not expired."""
         properties = message.body["properties"]
         seconds = float(properties.get("expiration") or "inf") / 1000
         if seconds < (datetime.now(UTC) - message.enqueued_at).total_seconds():
@@ -69,7 +69,7 @@ class Cursor:
     """What the consumer of one such queue reads, from its first binding on."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, LogPosition] = {}
         self.waiting: deque[Message] = deque()
         self._looked_at = 0.0
 
@@ -81,23 +81,23 @@ class Cursor:
             client.queues.create(log)
             client.queues.set_policy(log, drop_expired=True)
             client.topics.bind(all_of_it, log)
-        if log not in self._places:
+        if log not in self._positions:
             newest = client.peek(log, 1, newest_first=True)
-            self._places[log] = Place(newest[0].message_id if newest else 0)
-        self._places[log].patterns[pattern] = expression_of(pattern)
+            self._positions[log] = LogPosition(newest[0].message_id if newest else 0)
+        self._positions[log].patterns[pattern] = expression_of(pattern)
 
     def unbind(self, exchange: str, pattern: str) -> None:
         """Read no more of what matches a pattern."""
-        if (place := self._places.get(exchange + LOG)) is not None:
-            place.patterns.pop(pattern, None)
+        if (position := self._positions.get(exchange + LOG)) is not None:
+            position.patterns.pop(pattern, None)
 
     def take(self, client: Client, quantity: int) -> list[Message]:
         """Return up to `quantity` messages."""
         is_due = not self.waiting and monotonic() >= self._looked_at + GAP_SECONDS
         if is_due:
             self._looked_at = monotonic()
-        for log, place in self._places.items() if is_due else ():
-            messages = client.peek(log, LOOK_MAX, after=place.after)
-            news = filter(place.matches, place.news(messages, monotonic()))
+        for log, position in self._positions.items() if is_due else ():
+            messages = client.peek(log, LOOK_MAX, after=position.after)
+            news = filter(position.matches, position.news(messages, monotonic()))
             self.waiting += sorted(news, key=lambda message: -options_of(message.body)["priority"])
         return [self.waiting.popleft() for _ in range(min(quantity, len(self.waiting)))]

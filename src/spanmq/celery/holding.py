@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Any, Final, Literal
 
 from spanmq.celery.broadcast import Cursor
-from spanmq.celery.session import Session
-from spanmq.client.direct import KeptClient
+from spanmq.celery.session import BrokerSession
+from spanmq.client.single_connection import KeptClient
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, SpanmqError
 from spanmq.model import Message
 
@@ -34,7 +34,7 @@ class Upkeep:
     def __init__(self, transport: Any, lease_seconds: float) -> None:
         self.lease_seconds = lease_seconds
         self._transport = transport
-        self._session: Session = transport.session
+        self._session: BrokerSession = transport.session
         self._pause = min(transport.polling_interval, lease_seconds / 6)
         self._extended_at = 0.0
         self._unsettled: list[tuple[Verb, list[Message]]] = []
@@ -73,7 +73,7 @@ class Upkeep:
             logger.warning("settling_delayed verb=%s messages=%d error=%r", verb, len(messages), str(error))
             self._unsettled.append((verb, messages))
             return
-        if stale := [each.message_id for each in outcomes if each.outcome == "stale"]:
+        if stale := [settlement.message_id for settlement in outcomes if settlement.outcome == "stale"]:
             logger.warning("lease_lost verb=%s queue=%s message_ids=%r", verb, messages[0].queue, stale)
 
     def _run(self) -> None:
@@ -112,11 +112,11 @@ class Upkeep:
         self._extended_at = monotonic()
         held = [channel.qos for channel in [*self._transport.channels]]
         messages = [message for _, unsettled in self._unsettled for message in unsettled]
-        messages += [message for each in held for message in each.stored()]
+        messages += [message for qos in held for message in qos.stored()]
         for queue, lease_id in {(message.queue, message.lease_id or 0) for message in messages}:
             is_held = self._session.client.extend(queue, lease_id, self.lease_seconds)
             # What was settled meanwhile is not lost.
-            if not is_held and (count := sum(each.forget(queue, lease_id) for each in held)):
+            if not is_held and (count := sum(qos.forget(queue, lease_id) for qos in held)):
                 logger.warning("lease_lost queue=%s messages=%d", queue, count)
 
     def _settle_again(self) -> None:
@@ -133,7 +133,7 @@ class Upkeep:
             self._maintains = False  # left to others
 
 
-class Held:
+class ChannelQos:
     """What kombu calls the quality of service of a channel: its messages by delivery tag, and how many it may hold.
 
     A `prefetch_count` of 0 means no limit. Acks may come from any thread.

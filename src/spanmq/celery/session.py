@@ -8,7 +8,7 @@ from spanmq.client import Client
 from spanmq.client.environment import default_dsn
 
 
-class Session:
+class BrokerSession:
     """A client for each process, because Celery's workers fork; it connects when it is first used.
 
     `url` is the broker's: after `spanmq://` it goes on as `postgresql://` does. With nothing after it the DSN is that

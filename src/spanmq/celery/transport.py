@@ -15,8 +15,8 @@ from kombu.utils.uuid import uuid
 
 from spanmq.celery.broadcast import LOG, LOG_SECONDS, Cursor, is_brief
 from spanmq.celery.envelope import enclosed, key_of, opened, options_of, pattern_of
-from spanmq.celery.holding import BATCH, Held, Upkeep
-from spanmq.celery.session import Session
+from spanmq.celery.holding import BATCH, ChannelQos, Upkeep
+from spanmq.celery.session import BrokerSession
 from spanmq.errors import TEMPORARY, MissingPrivilegeError, NotPossibleError, SpanmqError
 
 # Pauses between looks at queues without news, between looks at logs, and at logs of a connection that has only these.
@@ -40,13 +40,13 @@ class Consumer(NamedTuple):
 class Channel(virtual.Channel):
     """A channel: queues are ours, bindings are topics, and `qos` holds what is not acked."""
 
-    QoS = Held
+    QoS = ChannelQos
     supports_fanout = True
 
     def __init__(self, connection: Any, **options: Any) -> None:
         super().__init__(connection, **options)
         self.transport: Transport = connection
-        self.session: Session = connection.session
+        self.session: BrokerSession = connection.session
         self.consumers: dict[str, Consumer] = {}
         # Received, and not delivered to its consumer yet.
         self.arrived: deque[tuple[Consumer, virtual.Message]] = deque()
@@ -205,7 +205,7 @@ class Transport(virtual.Transport):
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         settings = client.transport_options
-        self.session = Session(client.hostname, settings)
+        self.session = BrokerSession(client.hostname, settings)
         lease_seconds = float(settings.get("visibility_timeout") or LEASE_SECONDS)
         self.upkeep = Upkeep(self, lease_seconds)
         # By the names of queues that end with their consumers.
@@ -275,7 +275,10 @@ class Transport(virtual.Transport):
     def queues_with_room(self) -> list[str]:
         """Return the stored queues of consumers that may hold more."""
         consumers = [
-            each for channel in [*self.channels] if channel.qos.room for each in [*channel.consumers.values()]
+            consumer
+            for channel in [*self.channels]
+            if channel.qos.room
+            for consumer in [*channel.consumers.values()]
         ]
         return [consumer.queue for consumer in consumers if consumer.queue not in self.cursors]
 

@@ -21,8 +21,8 @@ def grant_all(client: "Client", role: RoleName, verb: Annotated[list[str], VERB_
 
     $ spanmq grant all worker receive send maintain
     """
-    for each in verb:
-        client.admin.grants.all(role, each)
+    for right in verb:
+        client.admin.grants.all(role, right)
     return Done(f"{role} may {', '.join(verb)}: all queues", {"role": role, "queue": None, "verbs": verb})
 
 

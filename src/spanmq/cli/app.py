@@ -45,14 +45,14 @@ NOUNS: Final = {
     "dead-letter": ("dead_letters", "dead_letter", "List, redrive and discard what failed for good."),
     "batch": ("", "", "Batches of tasks, and what they send at their end."),
     "task": ("", "", "Kinds of tasks: how many were done and failed, and how long they took."),
-    "result": ("results", "result", "Results of tasks."),
+    "result": ("messages", "result", "Results of tasks."),
     "schedule": ("", "", "Send messages at recurring times."),
     "signal": ("", "", "Signals for which messages wait."),
     "topic": ("topics", "topic", "Send to every queue that is bound to a topic."),
     "subscription": ("topics", "subscription", "Queues that get every message of another queue."),
     "notification": ("", "", "Notify listeners of new messages."),
-    "policy": ("policies", "policy", "How a queue delivers: attempts, backoff, order, limits."),
-    "category": ("policies", "category", "Categories of failures: their rules, and their retries."),
+    "policy": ("queues", "policy", "How a queue delivers: attempts, backoff, order, limits."),
+    "category": ("dead_letters", "category", "Categories of failures: their rules, and their retries."),
     "grant": ("access", "grant", "Rights of database roles on queues."),
     "token": ("", "", "Tokens for callers of the HTTP service."),
     "key": ("access", "key", "Access keys for callers of the SQS protocol."),
@@ -166,7 +166,7 @@ class Lazy(Mapping[str, Any]):
         return len(list(self._names()))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands that are made when they are used; those that are missing are of `extra`, if that is not installed."""
 
     def __init__(self, *, extra: str | None = None, **settings: Any) -> None:
@@ -201,14 +201,14 @@ class Group(TyperGroup):
             )
 
     def _meant(self, word: str) -> list[str]:
-        if meant := [each for each in GUESSES.get(word, ()) if each in self.commands]:
+        if meant := [guess for guess in GUESSES.get(word, ()) if guess in self.commands]:
             return meant[:2]
         if word in VERBS:
             return [f"spanmq {word}"]
         return [f"spanmq {' '.join(SYNONYMS[word])}"] if word in SYNONYMS else []
 
 
-class Program(Group):
+class Program(CommandGroup):
     """The program, whose errors end here: on stderr, as text or with --json as JSON."""
 
     def __init__(self, **settings: Any) -> None:
@@ -233,7 +233,7 @@ class Program(Group):
 
     def invoke(self, ctx: Any) -> Any:
         """Run one command."""
-        from spanmq.actor import ACTOR
+        from spanmq.client.call import ACTOR
 
         ACTOR.set(f"command, spanmq {self._command}")
         with reported(as_json=self._as_json):
@@ -262,7 +262,7 @@ def _verb(name: str) -> Any:
     return _command(name, _functions("", module, "commands")[name])
 
 
-def _noun(noun: str) -> Group:
+def _noun(noun: str) -> CommandGroup:
     module, attribute, summary = NOUNS[noun]
     extra = _not_installed(module)
     # Without the distribution: what spanmq.doors describes.
@@ -271,7 +271,7 @@ def _noun(noun: str) -> Group:
         lambda: _functions(noun, by_hand, attribute),
         lambda name: _command(name, _functions(noun, by_hand, attribute)[name]),
     )
-    return Group(
+    return CommandGroup(
         name=noun,
         commands=commands,
         extra=extra,
@@ -335,15 +335,15 @@ def _command(name: str, function: "Function") -> Any:
         help="\n".join(line for line in lines if line.strip() not in examples).rstrip(),
         # \b keeps the lines as they are.
         epilog="\n".join(
-            ["\b", "Examples:" if examples[1:] else "Example:", *(f"  {each}" for each in examples)]
+            ["\b", "Examples:" if examples[1:] else "Example:", *(f"  {example}" for example in examples)]
         ),
         context_settings=HELP | getattr(function, "context_settings", {}),
     )(function)
     return typer.main.get_command(alone)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"spanmq {__version__}")
         raise typer.Exit
 

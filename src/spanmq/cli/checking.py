@@ -57,15 +57,15 @@ def check(
     program, _ = program_of(tasks, modules or [], takes_batches=False)
     if program is None:
         raise errors.InvalidArgumentError(f"{tasks} is a function: only tasks have signatures to check")
-    with address(dsn) as found:
-        checked = program.check(queue or None, dsn=found, limit=limit)
+    with address(dsn) as conninfo:
+        checked = program.check(queue or None, dsn=conninfo, limit=limit)
     output = Output(as_json=as_json)
     output.show(
-        checked if as_json else [_shown(each) for each in checked],
+        checked if as_json else [_shown(calls) for calls in checked],
         columns=COLUMNS,
         empty="nothing is queued for these tasks",
     )
-    if any(each.is_breaking for each in checked):
+    if any(calls.is_breaking for calls in checked):
         raise typer.Exit(FAILED)
 
 

@@ -65,9 +65,9 @@ def client(dsn: str | None, *, sealed: bool = False, is_brief: bool = False) -> 
     from spanmq.codec.encryption import Encryption
 
     with (
-        address(dsn) as found,
+        address(dsn) as conninfo,
         Client(
-            found,
+            conninfo,
             pool_size=2,
             decoder=RawJson,
             # A command may run for long, and its output may be read slowly: Ctrl-C ends it. Its waits for
@@ -88,11 +88,11 @@ def prepared_address(dsn: str | None = None) -> Iterator[str]:
     """Yield the DSN, or that of the embedded server, with the schema installed there."""
     from spanmq.client import Client
 
-    with address(dsn) as found:
+    with address(dsn) as conninfo:
         if dsn is None:
-            with Client(found, pool_size=2) as opened:
+            with Client(conninfo, pool_size=2) as opened:
                 _make_ready(opened)
-        yield found
+        yield conninfo
 
 
 def _make_ready(opened: Client) -> None:
@@ -104,7 +104,7 @@ def _make_ready(opened: Client) -> None:
 @contextmanager
 def connection(dsn: str | None) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection in autocommit, for statements outside the client."""
-    from spanmq.client.direct import connect
+    from spanmq.client.single_connection import connect
 
-    with address(dsn) as found, connect(found) as opened:
+    with address(dsn) as conninfo, connect(conninfo) as opened:
         yield opened

@@ -1,17 +1,20 @@
-"""The noun `dead-letter`."""
+"""The nouns `dead-letter` and `category`: what failed for good, and what follows from which kind of failure."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
 from spanmq.cli.option import (
+    CategoryName,
     DeadLetterOptions,
     DryRun,
+    ForQueue,
     Headers,
     Limit,
     MessageId,
     QueueName,
     Redriven,
+    SomeSettings,
     Yes,
     confirm,
     raw_json,
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from spanmq.client import Client
 
 dead_letter = Commands()
+category = Commands()
 
 
 Delay = Annotated[
@@ -55,7 +59,7 @@ def redrive(
     redriven = client.dead_letters.redrive(
         queue, patch=patch, limit=limit, rate=rate, delay=delay, dry_run=dry_run, **filters
     )
-    n = sum(each.beside is None for each in redriven)
+    n = sum(letter.beside is None for letter in redriven)
     left = len(redriven) - n
     if not dry_run:
         return Listed(redriven, f"{number_of(left, 'dead letter')} left: see BESIDE") if left else redriven
@@ -110,4 +114,22 @@ def discard(
         if dry_run
         else f"deleted {number_of(purged, 'dead letter')}",
         {"queue": queue, "purged": purged, "dry_run": dry_run},
+    )
+
+
+@category.verb("set-policy")
+def set_category_policy(
+    client: "Client", category: CategoryName, settings: SomeSettings = None, queue: ForQueue = None
+) -> Any:
+    """Change the policy of a category and show it.
+
+    With --queue and without settings, remove the queue's own.
+
+    $ spanmq category set-policy DEPENDENCY backoff_base=5 max_attempts=50
+    $ spanmq category set-policy BUSINESS --queue orders
+    """
+    if not settings and queue is None:
+        raise typer.BadParameter("pass settings, or a queue to remove its own settings")
+    return client.dead_letters.categories.set_policy(
+        category, dict(settings) if settings else None, queue=queue
     )

@@ -46,27 +46,34 @@ def _call_of(door: Door, shell: Shell) -> Callable[..., Any]:
         result = bound(client, door.method)(**arguments)
         return _done(shell, parameters, arguments, result) if shell.done else result
 
-    words = {each.name: _word_of(door, shell, each, method) for each in parameters}
+    words = {parameter.name: _word_of(door, shell, parameter, method) for parameter in parameters}
     example = f"$ spanmq {door.name} {_example_of(door, shell)}".rstrip()
     call.__doc__ = f"{_help_of(shell, method, words)}\n\n{example}"
     kind = Inspected.POSITIONAL_OR_KEYWORD
     options = [
-        Inspected(each.name, kind, default=each.default, annotation=words[each.name]) for each in parameters
+        Inspected(parameter.name, kind, default=parameter.default, annotation=words[parameter.name])
+        for parameter in parameters
     ]
     # What may be missing follows the rest.
-    options.sort(key=lambda each: each.default is not REQUIRED)
+    options.sort(key=lambda parameter: parameter.default is not REQUIRED)
     set_parameters(call, [Inspected("client", kind), *options])
     return call
 
 
-def _done(shell: Shell, parameters: Sequence[Parameter], given: Mapping[str, Any], result: Any) -> Done:
-    echo = [each.name for each in parameters if each.is_required] if shell.echo is None else shell.echo
+def _done(shell: Shell, parameters: Sequence[Parameter], arguments: Mapping[str, Any], result: Any) -> Done:
+    echo = (
+        [parameter.name for parameter in parameters if parameter.is_required]
+        if shell.echo is None
+        else shell.echo
+    )
     named = {shell.result: result} if shell.result else {}
     sentence = shell.done if isinstance(shell.done, str) else shell.done[0 if result else 1]
     values = {
-        name: Count(value) if type(value) is int else value for name, value in {**given, **named}.items()
+        name: Count(value) if type(value) is int else value for name, value in {**arguments, **named}.items()
     }
-    return Done(sentence.format(**values), {**{name: given[name] for name in echo}, **named, **shell.also})
+    return Done(
+        sentence.format(**values), {**{name: arguments[name] for name in echo}, **named, **shell.also}
+    )
 
 
 def _word_of(door: Door, shell: Shell, parameter: Parameter, method: Callable[..., Any]) -> Any:
@@ -75,7 +82,7 @@ def _word_of(door: Door, shell: Shell, parameter: Parameter, method: Callable[..
         if key in WORDS:
             return WORDS[key]
     is_argument = parameter.is_required and not parameter.is_named
-    described = (each for each in words_of(method) if f"`{parameter.name}`" in each)
+    described = (sentence for sentence in words_of(method) if f"`{parameter.name}`" in sentence)
     about = _in_shell(next(described, ""), {})
     kind = parameter.simple_kind
     if kind is datetime or kind is Any:
@@ -99,10 +106,10 @@ def _example_of(door: Door, shell: Shell) -> str:
     """Return the words of an example behind the name of the command."""
     if shell.example:
         return shell.example
-    parameters = [each for each in parameters_of(method_of(door.method)) if not each.is_named]
+    parameters = [parameter for parameter in parameters_of(method_of(door.method)) if not parameter.is_named]
     examples = (
-        next((EXAMPLES[key] for key in _keys_of(door, shell, each) if key in EXAMPLES), "")
-        for each in parameters
+        next((EXAMPLES[key] for key in _keys_of(door, shell, parameter) if key in EXAMPLES), "")
+        for parameter in parameters
     )
     return " ".join(filter(None, examples))
 
@@ -111,7 +118,9 @@ def _help_of(shell: Shell, method: Callable[..., Any], words: Mapping[str, Any])
     """Return the words of a method: the first sentence, and those that are not about one option, which has its own."""
     flags = {name: _flag_of(name, word) for name, word in words.items()}
     first, *rest = words_of(method)
-    more = [_in_shell(each, {}) for each in rest if not any(f"`{name}`" in each for name in words)]
+    more = [
+        _in_shell(sentence, {}) for sentence in rest if not any(f"`{name}`" in sentence for name in words)
+    ]
     more += [shell.more] if shell.more else []
     more += ["--json has all fields."] if _is_cut(shell, result_of(method)) else []
     return f"{_in_shell(first, flags)}\n\n{' '.join(more)}".rstrip()
@@ -119,7 +128,7 @@ def _help_of(shell: Shell, method: Callable[..., Any], words: Mapping[str, Any])
 
 def _is_cut(shell: Shell, result: Any) -> bool:
     """Return whether a table leaves fields out."""
-    return bool(shell.columns) and {each.name for each in fields(get_args(result)[0])} > {*shell.columns}
+    return bool(shell.columns) and {field.name for field in fields(get_args(result)[0])} > {*shell.columns}
 
 
 def _flag_of(name: str, word: Any) -> str:
@@ -128,7 +137,7 @@ def _flag_of(name: str, word: Any) -> str:
     if isinstance(read, typer.models.ArgumentInfo):
         return name
     # The first one takes the place of a default.
-    decls = [each for each in (read.default, *(read.param_decls or ())) if str(each).startswith("--")]
+    decls = [flag for flag in (read.default, *(read.param_decls or ())) if str(flag).startswith("--")]
     return str(decls[0]) if decls else f"--{name.replace('_', '-')}"
 
 

@@ -78,9 +78,11 @@ def in_use(queue: QueueName, dsn: Dsn = None, as_json: AsJson = False) -> None:
             ),
         }
         counts = {where: _count(look) for where, look in looks.items()}
-        schedules = [each for each in opened.schedules.list() if folded(each.queue) == folded(queue)]
-        counts["schedules"] = key_ids_of(_text(each.body) for each in schedules)
-        counts["batches"] = key_ids_of(_text(each.body) for each in _open_batches(opened, queue))
+        schedules = [
+            schedule for schedule in opened.schedules.list() if folded(schedule.queue) == folded(queue)
+        ]
+        counts["schedules"] = key_ids_of(_text(schedule.body) for schedule in schedules)
+        counts["batches"] = key_ids_of(_text(batch.body) for batch in _open_batches(opened, queue))
         for where, keys in counts.items():
             for key_id, count in sorted(keys.items()):
                 records.append({"where": where, "key": key_id or None, "bodies": count})
@@ -91,16 +93,16 @@ def _count(look: Callable[[int], list[Any]]) -> dict[str, int]:
     counts: dict[str, int] = {}
     after = 0
     while page := look(after):
-        for key_id, count in key_ids_of(_text(each.body) for each in page).items():
+        for key_id, count in key_ids_of(_text(message.body) for message in page).items():
             counts[key_id] = counts.get(key_id, 0) + count
-        after = max(getattr(each, "dead_letter_id", None) or each.message_id for each in page)
+        after = max(getattr(record, "dead_letter_id", None) or record.message_id for record in page)
     return counts
 
 
 def _open_batches(opened: "Client", queue: str) -> Iterator["Batch"]:
     before = None
     while page := opened.batches.list(queue, before=before, limit=PAGE):
-        yield from (each for each in page if each.ended_at is None)
+        yield from (batch for batch in page if batch.ended_at is None)
         before = page[-1].batch_id
 
 

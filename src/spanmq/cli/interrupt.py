@@ -26,14 +26,16 @@ class Ended(KeyboardInterrupt):
 def handled(handler: Callable[[int, FrameType | None], Any], *numbers: int) -> Iterator[None]:
     """Handle signals within the block, except a SIGHUP that `nohup` ignores."""
     chosen = [
-        each for each in numbers if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN
+        number
+        for number in numbers
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
     ]
     before = {number: signal.signal(number, handler) for number in chosen}
     try:
         yield
     finally:
-        for number, each in before.items():
-            signal.signal(number, each)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def end(number: int, _: FrameType | None) -> None:

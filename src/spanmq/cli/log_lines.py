@@ -122,8 +122,8 @@ class OneLine(logging.Formatter):
         text = "\\n".join(text.splitlines())
         line = f"{self.formatTime(record)} {record.levelname} {record.name} {text}"
         if self._on_terminal:
-            return visible("\n".join([line, *(indent(each, "    ") for each in traces)]))
-        return "".join([line, *(f" traceback={each!r}" for each in traces)])
+            return visible("\n".join([line, *(indent(trace, "    ") for trace in traces)]))
+        return "".join([line, *(f" traceback={trace!r}" for trace in traces)])
 
 
 class LogLines(logging.Handler):

@@ -119,12 +119,12 @@ def doctor(
     if as_json:
         output.records(findings)
     else:
-        for each in findings:
-            typer.secho(f"{each.level:8}", fg=COLORS.get(each.level), nl=False)
-            typer.echo(f"{each.check}: {each.finding}")
-            if each.advice is not None:
-                typer.echo(f"{'':8}→ {each.advice}")
-    if any(each.level == "problem" for each in findings):
+        for finding in findings:
+            typer.secho(f"{finding.level:8}", fg=COLORS.get(finding.level), nl=False)
+            typer.echo(f"{finding.check}: {finding.finding}")
+            if finding.advice is not None:
+                typer.echo(f"{'':8}→ {finding.advice}")
+    if any(finding.level == "problem" for finding in findings):
         raise typer.Exit(FAILED)
 
 
@@ -164,8 +164,8 @@ def psql(ctx: typer.Context, dsn: Dsn = None) -> None:
 
         program = str(find_binaries() / "psql")
     # Ctrl-C is psql's: it cancels a query, and does not end the program.
-    with handled(lambda *_: None, signal.SIGINT), address(dsn) as found:
-        variables, rest = _variables(found)
+    with handled(lambda *_: None, signal.SIGINT), address(dsn) as conninfo:
+        variables, rest = _variables(conninfo)
         done = subprocess.run(
             [program, *([rest] if rest else []), *ctx.args], env={**os.environ, **variables}, check=False
         )
@@ -180,14 +180,16 @@ def _variables(dsn: str) -> tuple[dict[str, str], str]:
     from spanmq.client.dsn import unreadable
 
     names = {
-        each.keyword.decode(): each.envvar.decode() for each in pq.Conninfo.get_defaults() if each.envvar
+        option.keyword.decode(): option.envvar.decode()
+        for option in pq.Conninfo.get_defaults()
+        if option.envvar
     }
     try:
-        given = conninfo_to_dict(dsn)
+        parts = conninfo_to_dict(dsn)
     except ProgrammingError as error:
         raise unreadable(error) from None
-    variables = {names[keyword]: str(value) for keyword, value in given.items() if keyword in names}
-    rest = {keyword: value for keyword, value in given.items() if keyword not in names}
+    variables = {names[keyword]: str(value) for keyword, value in parts.items() if keyword in names}
+    rest = {keyword: value for keyword, value in parts.items() if keyword not in names}
     return variables, make_conninfo("", **rest)
 
 
@@ -227,7 +229,7 @@ def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]", width:
     from rich.table import Table
     from rich.text import Text
 
-    held = max((each.oldest_snapshot_seconds or 0 for each in now), default=0)
+    held = max((queue_health.oldest_snapshot_seconds or 0 for queue_health in now), default=0)
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -236,7 +238,7 @@ def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]", width:
         caption=f"oldest snapshot {held:.0f} s; Ctrl-C ends",
         caption_style="red" if held > SNAPSHOT_SECONDS else "dim",
     )
-    rows = [_rounded(health_row(each)) for each in now]
+    rows = [_rounded(health_row(queue_health)) for queue_health in now]
     texts = {name: [_text_of(name, row) for row in rows] for name in HEADINGS}
     # Between two columns is a space.
     widths = {
@@ -259,7 +261,7 @@ def _table(now: "Sequence[QueueHealth]", before: "Sequence[QueueHealth]", width:
             min_width=None if is_queue else widths[name] - 1,
             max_width=widths[name] - 1 if is_queue else None,
         )
-    past = {each.queue: _rounded(health_row(each)) for each in before}
+    past = {queue_health.queue: _rounded(health_row(queue_health)) for queue_health in before}
     for number, row in enumerate(rows):
         cells = []
         for name in names:

@@ -1,4 +1,4 @@
-"""The noun `message`."""
+"""The nouns `message` and `result`."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,21 +8,18 @@ from spanmq.cli import settling
 from spanmq.cli.connect import client
 from spanmq.cli.interrupt import held_back
 from spanmq.cli.option import (
-    After,
     AsJson,
-    BodyBytesMax,
     DelayTime,
     Dsn,
     Lease,
     MessageId,
     MessageIds,
-    NewestFirst,
     Quantity,
     QueueName,
     Wait,
     object_option,
 )
-from spanmq.cli.output import MESSAGE_COLUMNS, Output
+from spanmq.cli.output import MESSAGE_COLUMNS, Output, fields
 from spanmq.cli.settling import taken
 from spanmq.cli.verbs import Commands
 from spanmq.model import Leased
@@ -31,29 +28,15 @@ from spanmq.model.message import obstacle
 if TYPE_CHECKING:
     from spanmq.client import Client
     from spanmq.client.functions import Grouped
+    from spanmq.model.message import Result
 
 message = Commands()
+result = Commands()
 commands = Commands()
 message.verb(empty="no messages")(settling.reject)
 message.verb(empty="no messages")(settling.release)
 
 LeaseId = Annotated[int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
-
-
-@message.verb(columns=MESSAGE_COLUMNS, empty="no messages")
-def peek(
-    client: "Client",
-    queue: QueueName,
-    quantity: Quantity = 10,
-    after: After = 0,
-    body_bytes_max: BodyBytesMax = None,
-    newest_first: NewestFirst = False,
-) -> Any:
-    """Show unsettled messages without receiving them.
-
-    $ spanmq message peek orders --limit 100 --newest-first
-    """
-    return client.peek(queue, quantity, after=after, body_bytes_max=body_bytes_max, newest_first=newest_first)
 
 
 @message.verb()
@@ -66,16 +49,16 @@ def state(client: "Client", queue: QueueName, message_id: MessageId) -> Any:
     """
     state = client.inspect.state(queue, message_id)
     held = obstacle(client.inspect.explain(queue, message_id)) if state == "pending" else None
-    found = {"message_id": message_id, "state": state, "waits_for": held.code if held else None}
+    record = {"message_id": message_id, "state": state, "waits_for": held.code if held else None}
     if held is not None:
-        return {**found, "because": held.sentence}
+        return {**record, "because": held.sentence}
     if state != "failed":
-        return found
+        return record
     failing = client.inspect.failing_messages(queue, after=message_id - 1, limit=1)
     if not failing or failing[0].message_id != message_id:  # tried again meanwhile
-        return found
+        return record
     error = ": ".join(filter(None, (failing[0].error_class, failing[0].error)))
-    return {**found, "retry_at": failing[0].retry_at, "attempts": failing[0].attempts, "because": error}
+    return {**record, "retry_at": failing[0].retry_at, "attempts": failing[0].attempts, "because": error}
 
 
 @message.verb(empty="no messages")
@@ -93,7 +76,7 @@ def delete(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
 
     $ spanmq message delete orders 17 18
     """
-    return [{"message_id": each} for each in client.delete(queue, message_ids)]
+    return [{"message_id": message_id} for message_id in client.delete(queue, message_ids)]
 
 
 @message.verb(empty="no such messages")
@@ -102,7 +85,7 @@ def archive(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
 
     $ spanmq message archive orders 17 18
     """
-    return [{"message_id": each} for each in client.archive(queue, message_ids)]
+    return [{"message_id": message_id} for message_id in client.archive(queue, message_ids)]
 
 
 @message.verb()
@@ -188,3 +171,19 @@ def pop(queue: QueueName, quantity: Quantity = 1, dsn: Dsn = None, as_json: AsJs
     # A popped message exists nowhere else: the transaction commits only after it is printed.
     with client(dsn) as opened, held_back(), opened.transaction() as transaction:
         output.show(taken(opened, queue, transaction.pop(queue, quantity)), columns=MESSAGE_COLUMNS)
+
+
+@result.verb("get", columns=("queue", "message_id", "state", "message_state", "value", "error"))
+def get_results(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
+    """Show what became of messages: the stored result, the error of a dead letter, or that no result is kept.
+
+    For a message without a result, `message_state` is the state of the message, such as processing.
+
+    $ spanmq result get orders 17 18
+    """
+    results = client.results.list(queue, message_ids)
+    return [{**fields(result), "message_state": _message_state(client, result)} for result in results]
+
+
+def _message_state(client: "Client", result: "Result") -> str | None:
+    return client.inspect.state(result.queue, result.message_id) if result.state == "missing" else None

@@ -44,7 +44,7 @@ class Notice:
 
 
 def compare(
-    announced: Any, found: Iterable[Attention], *, warnings: bool = False, now: datetime | None = None
+    announced: Any, current: Iterable[Attention], *, warnings: bool = False, now: datetime | None = None
 ) -> tuple[list[Notice], list[dict[str, Any]]]:
     """Return what is to be announced now, and what will have been announced then.
 
@@ -52,22 +52,24 @@ def compare(
     `warnings`. A reason has ended when it is missing twice in a row: a breaker is closed for a moment at each trial.
     """
     now = now or datetime.now(UTC)
-    before = {(each["queue"], each["reason"]): each for each in announced}
+    before = {(entry["queue"], entry["reason"]): entry for entry in announced}
     notices, after = list[Notice](), list[dict[str, Any]]()
-    for each in sorted(found, key=lambda each: (each.level != "problem", each.rank, each.queue)):
-        entry = before.pop((each.queue, each.reason), None)
-        change = _change(entry, each, warnings=warnings)
+    for attention in sorted(
+        current, key=lambda attention: (attention.level != "problem", attention.rank, attention.queue)
+    ):
+        entry = before.pop((attention.queue, attention.reason), None)
+        change = _change(entry, attention, warnings=warnings)
         if entry is None and (change is None or len(after) >= ANNOUNCED_MAX):
             continue
         if change is not None:
-            notices.append(_notice(change, each))
+            notices.append(_notice(change, attention))
         told = entry if entry is not None and change is None else None
         after.append(
             {
-                "queue": each.queue,
-                "reason": each.reason,
-                "level": each.level,
-                "n": told["n"] if told else each.n,
+                "queue": attention.queue,
+                "reason": attention.reason,
+                "level": attention.level,
+                "n": told["n"] if told else attention.n,
                 "since": entry["since"] if entry else now.isoformat(),
             }
         )
@@ -81,32 +83,37 @@ def compare(
     return notices, after
 
 
-def _change(entry: Mapping[str, Any] | None, found: Attention, *, warnings: bool) -> Change | None:
-    if found.level != "problem" and not warnings:
+def _change(entry: Mapping[str, Any] | None, attention: Attention, *, warnings: bool) -> Change | None:
+    if attention.level != "problem" and not warnings:
         return None
     if entry is None:
         return "began"
-    has_grown = found.n >= GROWTH * entry["n"] and found.n - entry["n"] >= GROWTH_MIN
-    is_worse = found.level == "problem" and entry["level"] != "problem"
+    has_grown = attention.n >= GROWTH * entry["n"] and attention.n - entry["n"] >= GROWTH_MIN
+    is_worse = attention.level == "problem" and entry["level"] != "problem"
     return "changed" if has_grown or is_worse else None
 
 
-def _notice(change: Change, found: Attention) -> Notice:
+def _notice(change: Change, attention: Attention) -> Notice:
     return Notice(
-        change=change, queue=found.queue, reason=found.reason, level=found.level, n=found.n, words=found.words
+        change=change,
+        queue=attention.queue,
+        reason=attention.reason,
+        level=attention.level,
+        n=attention.n,
+        words=attention.words,
     )
 
 
 def as_json(notices: Sequence[Notice], now: datetime) -> dict[str, Any]:
     """Return the plain form: an object with a text for people, and an object for each notice."""
     shown = [
-        {name: getattr(each, name) for name in ("change", "queue", "reason", "level", "n", "words")}
-        for each in notices[:LINES_MAX]
+        {name: getattr(notice, name) for name in ("change", "queue", "reason", "level", "n", "words")}
+        for notice in notices[:LINES_MAX]
     ]
     return {
         "source": "spanmq",
         "sent_at": now.isoformat(),
-        "text": _text([each.line for each in notices], len(notices)),
+        "text": _text([notice.line for notice in notices], len(notices)),
         "notices": shown,
         "left_out": len(notices) - len(shown),
     }
@@ -115,7 +122,7 @@ def as_json(notices: Sequence[Notice], now: datetime) -> dict[str, Any]:
 def as_slack(notices: Sequence[Notice], _: datetime) -> dict[str, Any]:
     """Return the form of Slack's incoming webhooks, which Mattermost, Rocket.Chat and Discord (…/slack) take too."""
     signs = {"problem": ":red_circle:", "warning": ":large_yellow_circle:", "ok": ":white_check_mark:"}
-    lines = [f"{signs.get(each.level, '')} {_escaped(each.line)}" for each in notices]
+    lines = [f"{signs.get(notice.level, '')} {_escaped(notice.line)}" for notice in notices]
     return {"text": _text(lines, len(notices))}
 
 

@@ -70,7 +70,7 @@ def notify(
     $ spanmq notify https://hooks.slack.com/services/T00/B00/XXX
     $ spanmq notify http://127.0.0.1:9000/hook --queue orders --once
     """
-    output, webhook = Output(as_json=as_json), Webhook(url, form)
+    output, webhook = Output(as_json=as_json), NoticeWebhook(url, form)
     target = _target(webhook, queue, warnings=warnings)
     failures = 0
     with Stop() as stop, client(dsn) as opened:
@@ -79,8 +79,10 @@ def notify(
             try:
                 sent = _look(opened, webhook, target, queue, warnings=warnings)
                 failures = 0
-                for each in sent:
-                    output.done(f"sent to {webhook.host}: {each.line}", host=webhook.host, **_record(each))
+                for notice in sent:
+                    output.done(
+                        f"sent to {webhook.host}: {notice.line}", host=webhook.host, **_record(notice)
+                    )
             except (*TEMPORARY, WebhookFailedError) as error:
                 # What is wrong at the start, such as a wrong DSN, ends the program; a webhook may be away.
                 if once or (is_first and not isinstance(error, WebhookFailedError)):
@@ -95,7 +97,7 @@ def notify(
         raise typer.Exit(INTERRUPTED)
 
 
-class Webhook:
+class NoticeWebhook:
     """The address of notifications. Only its host is ever printed: the rest of a webhook's URL is a secret."""
 
     def __init__(self, url: str, form: str | None) -> None:
@@ -143,7 +145,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _look(
-    opened: "Client", webhook: Webhook, target: str, queues: Sequence[str] | None, *, warnings: bool
+    opened: "Client", webhook: NoticeWebhook, target: str, queues: Sequence[str] | None, *, warnings: bool
 ) -> list[Notice]:
     """Send what is to be announced, and return it; [] where another process does so."""
     held = opened.admin.begin_notices(target, HELD_SECONDS)
@@ -161,9 +163,9 @@ def _look(
     return notices
 
 
-def _target(webhook: Webhook, queues: Sequence[str] | None, *, warnings: bool) -> str:
+def _target(webhook: NoticeWebhook, queues: Sequence[str] | None, *, warnings: bool) -> str:
     """Return the name under which the database remembers what was announced."""
-    which = json.dumps([sorted(each.lower() for each in queues or ()), warnings])
+    which = json.dumps([sorted(queue.lower() for queue in queues or ()), warnings])
     return hashlib.sha256(f"{webhook.key} {which}".encode()).hexdigest()
 
 

@@ -37,7 +37,7 @@ def _complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
     try:
         with Client(dsn, pool_size=2) as client:
-            return [each.name for each in client.queues.list() if each.name.startswith(incomplete)]
+            return [queue.name for queue in client.queues.list() if queue.name.startswith(incomplete)]
     except SpanmqError:
         return []
 

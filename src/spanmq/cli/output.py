@@ -106,7 +106,7 @@ class Output:
         is_list: bool = True,
     ) -> None:
         """Print dataclasses or dictionaries of one kind; see `show`. A single record may become a block of lines."""
-        rows = [each if isinstance(each, dict) else fields(each) for each in records]
+        rows = [record if isinstance(record, dict) else fields(record) for record in records]
         if self.as_json:
             for row in rows:
                 sys.stdout.write(to_json(row) + "\n")
@@ -170,11 +170,11 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[object]], *, is_li
     console = Console(highlight=False)
     heads = [name.replace(" ", "\n") for name in names]
     columns = list(zip(*cells, strict=True))
-    wanted = [
+    preferred = [
         max(*(len(word) for word in head.split("\n")), *(min(len(cell), LONG_MIN + LONG) for cell in column))
         for head, column in zip(heads, columns, strict=True)
     ]
-    needed = [GAP + (LONG_MIN if width > LONG else width) for width in wanted]
+    needed = [GAP + (LONG_MIN if width > LONG else width) for width in preferred]
     staying = {0, *(index for index, name in enumerate(names) if name in STAYING)}
     shown = fitting(needed, console.width, staying) if is_list else [*range(len(names))]
     has_lines = any("\n" in cell for row in cells for cell in row)
@@ -196,7 +196,7 @@ def fitting(widths: Sequence[int], room: int, staying: Collection[int]) -> list[
     """Return the indexes of the columns that fit: the last ones leave first, and those that are `staying` never."""
     shown = [*range(len(widths))]
     for index in reversed(range(len(widths))):
-        if sum(widths[each] for each in shown) <= room:
+        if sum(widths[index] for index in shown) <= room:
             break
         if index not in staying:
             shown.remove(index)
@@ -216,7 +216,7 @@ def _write_blocks(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 def visible(text: str) -> str:
     """Escape control characters: text of a sender or a handler must not control the terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def text_of(value: object) -> str:

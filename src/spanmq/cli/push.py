@@ -90,15 +90,15 @@ def push(
         stopped, observers = stack.enter_context(
             watched(log_level, metrics_port, metrics_host, as_json=as_json)
         )
-        found = stack.enter_context(prepared_address(dsn))
+        conninfo = stack.enter_context(prepared_address(dsn))
         if endpoints is not None:
-            _check_ordered(queue, found)
+            _check_ordered(queue, conninfo)
         worker = push_worker(
             queue,
             target,
             allow=allow or (),
             timeout=timeout,
-            dsn=found,
+            dsn=conninfo,
             concurrency=concurrency,
             grace=grace,
             pooler=pooler,

@@ -1,4 +1,4 @@
-"""The noun `queue`."""
+"""The nouns `queue` and `policy`."""
 
 import json
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from spanmq.cli.option import (
     FailingOptions,
     Limit,
     QueueName,
+    Settings,
     SomeQueue,
     SomeQueues,
     Yes,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from spanmq.model import QueueHealth
 
 queue = Commands()
+policy = Commands()
 queue.verb(columns=STACK_COLUMNS, empty="no handler runs")(running_workers.worker_stack)
 
 LIST_COLUMNS: Final = (
@@ -81,7 +83,7 @@ def create(
     $ spanmq queue create orders
     $ spanmq queue create events --unlogged
     """
-    existed = folded(name) in {folded(each.name) for each in client.queues.list()}
+    existed = folded(name) in {folded(existing.name) for existing in client.queues.list()}
     client.queues.create(
         name, unlogged=unlogged, partition_interval=partition_interval, retention_interval=retention_interval
     )
@@ -98,7 +100,7 @@ def list_queues(client: "Client") -> Any:
     queues = client.queues.list()
     counts: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        exact = {each.queue: each for each in client.inspect.count([each.name for each in queues])}
+        exact = {count.queue: count for count in client.inspect.count([queue.name for queue in queues])}
         for latest in client.health.latest():
             now = exact.get(latest.queue)
             counted = now if now is not None and now.is_exact else latest
@@ -112,7 +114,7 @@ def list_queues(client: "Client") -> Any:
                 "workers": latest.workers,
                 "lacks_worker": latest.lacks_worker(counted.visible, counted.in_flight),
             }
-    return [fields(each) | counts.get(each.name, {}) for each in queues]
+    return [fields(queue) | counts.get(queue.name, {}) for queue in queues]
 
 
 @queue.verb(columns=METRICS_COLUMNS, empty="no queues")
@@ -131,7 +133,7 @@ def health(client: "Client", queues: SomeQueues = None) -> Any:
 
     $ spanmq queue health
     """
-    return [health_row(each) for each in client.health.now(queues or None)]
+    return [health_row(queue_health) for queue_health in client.health.now(queues or None)]
 
 
 @queue.verb(columns=ATTENTION_COLUMNS, empty="no queue needs attention")
@@ -142,10 +144,10 @@ def attention(client: "Client", queues: SomeQueues = None) -> Any:
 
     $ spanmq queue attention
     """
-    found = sorted(
-        client.health.attention(queues or None), key=lambda each: (each.level != "problem", each.rank)
+    reasons = sorted(
+        client.health.attention(queues or None), key=lambda reason: (reason.level != "problem", reason.rank)
     )
-    return [{**fields(each), "message": each.words} for each in found]
+    return [{**fields(reason), "message": reason.words} for reason in reasons]
 
 
 @queue.verb()
@@ -194,9 +196,9 @@ def schema(client: "Client", queue: QueueName) -> Done:
 
     $ spanmq queue schema orders
     """
-    found = client.queues.schema(queue)
-    text = json.dumps(found.schema, ensure_ascii=False, indent=2)
-    return Done(text, {"schema": found.schema, "is_checked": found.is_checked})
+    queue_schema = client.queues.schema(queue)
+    text = json.dumps(queue_schema.schema, ensure_ascii=False, indent=2)
+    return Done(text, {"schema": queue_schema.schema, "is_checked": queue_schema.is_checked})
 
 
 @queue.verb()
@@ -246,6 +248,15 @@ def drop(client: "Client", queue: QueueName, yes: Yes = False) -> Done:
     return Done(sentence, {"queue": queue, "dropped": existed})
 
 
+@policy.verb("set")
+def set_policy(client: "Client", queue: QueueName, settings: Settings) -> Any:
+    """Change settings of a queue's policy and show it; null restores a default.
+
+    $ spanmq policy set orders max_attempts=5 ordered=true
+    """
+    return client.queues.set_policy(queue, **dict(settings))
+
+
 def health_row(health: "QueueHealth") -> dict[str, Any]:
     """Return the health of a queue as a record, with what its state is made of."""
     return {**fields(health), "lacks_worker": health.lacks_worker}
@@ -255,7 +266,7 @@ def _with_states(client: "Client", records: Sequence[Any], key: str) -> list[dic
     """Add what PGMQ's functions do not return: whether a queue is paused, and its open circuit breakers."""
     states: dict[str, dict[str, Any]] = {}
     with suppress(NotSupportedByUpstreamError):
-        for each in client.inspect.count([getattr(each, key) for each in records], most=1):
-            state = {"is_paused": each.is_paused, "breaker_open_until": each.breaker_open_until}
-            states[each.queue] = state
-    return [fields(each) | states.get(getattr(each, key), {}) for each in records]
+        for count in client.inspect.count([getattr(record, key) for record in records], most=1):
+            state = {"is_paused": count.is_paused, "breaker_open_until": count.breaker_open_until}
+            states[count.queue] = state
+    return [fields(record) | states.get(getattr(record, key), {}) for record in records]

@@ -32,21 +32,25 @@ def worker_stack(
 
     $ spanmq queue worker-stack web1:917:3f2a01
     """
-    listed = [each.queue for each in client.health.workers(queue) if each.worker == worker]
+    listed = [report.queue for report in client.health.workers(queue) if report.worker == worker]
     if not listed:
         raise NotFoundError(f"no worker {worker!r} is running", code="worker_not_found")
     until = monotonic() + seconds
-    found: dict[str, list[RunningHandler]] = {}
-    while len(found) < len(listed):
-        missing = [each for each in listed if each not in found]
+    stacks: dict[str, list[RunningHandler]] = {}
+    while len(stacks) < len(listed):
+        missing = [name for name in listed if name not in stacks]
         for name in missing:
             client.admin.ask_stacks(name, worker)
         for _ in range(ANSWER_LOOKS):
             sleep(ANSWER_LOOK_SECONDS)
             handlers = {name: client.admin.get_stacks(name, worker) for name in missing}
-            found |= {name: each for name, each in handlers.items() if each is not None}
-            if len(found) == len(listed):
+            stacks |= {name: answer for name, answer in handlers.items() if answer is not None}
+            if len(stacks) == len(listed):
                 break
             if monotonic() > until:
                 raise NotFoundError(f"worker {worker!r} has not answered", code="worker_not_found")
-    return [{"queue": name, **asdict(each)} for name, handlers in sorted(found.items()) for each in handlers]
+    return [
+        {"queue": name, **asdict(handler)}
+        for name, handlers in sorted(stacks.items())
+        for handler in handlers
+    ]

@@ -116,18 +116,18 @@ def send(
         "on_duplicate": on_duplicate,
     }
 
-    def send_one(opened: "Client", each: Outgoing) -> Done:
+    def send_one(opened: "Client", message: Outgoing) -> Done:
         message_id = opened.send(
-            queue, each.body, headers=each.headers, dedup_id=dedup_id or each.dedup_id, **options
+            queue, message.body, headers=message.headers, dedup_id=dedup_id or message.dedup_id, **options
         )
         return Done(f"sent message {message_id} to {queue}", {"queue": queue, "message_id": message_id})
 
     def send_many(opened: "Client", messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
-        dedup_ids = [each.dedup_id for each in messages]
+        dedup_ids = [message.dedup_id for message in messages]
         ids = opened.send_batch(
             queue,
-            [each.body for each in messages],
-            headers=[each.headers for each in messages],
+            [message.body for message in messages],
+            headers=[message.headers for message in messages],
             dedup_ids=dedup_ids if any(dedup_ids) else None,
             **options,
         )
@@ -155,14 +155,14 @@ def send_topic(
     """
     options: dict[str, Any] = {"group": group, "delay": delay}
 
-    def send_one(opened: "Client", each: Outgoing) -> Done:
-        queues = opened.topics.send(routing_key, each.body, headers=each.headers, **options)
+    def send_one(opened: "Client", message: Outgoing) -> Done:
+        queues = opened.topics.send(routing_key, message.body, headers=message.headers, **options)
         return Done(f"sent to {number_of(queues, 'queue')}", {"routing_key": routing_key, "queues": queues})
 
     def send_many(opened: "Client", messages: Sequence[Outgoing]) -> list[dict[str, Any]]:
-        bodies, own = [each.body for each in messages], [each.headers for each in messages]
+        bodies, own = [message.body for message in messages], [message.headers for message in messages]
         routed = opened.topics.send_batch(routing_key, bodies, headers=own, **options)
-        return [fields(each) for each in routed]
+        return [fields(copy) for copy in routed]
 
     reader = Reader(is_text=is_text, is_message=is_message, headers=headers)
     _send(routing_key, body, reader, batch, send_one, send_many, dsn=dsn, as_json=as_json)
@@ -206,9 +206,9 @@ def _send_lines(
     in_doubt = False
     try:
         with counted("sending", total_bytes=size_of(descriptor)) as advance:
-            for given, bytes_read in line_batches(descriptor, batch):
+            for lines, bytes_read in line_batches(descriptor, batch):
                 messages = []
-                for line in given:
+                for line in lines:
                     number += 1
                     if reader.is_text or line.strip():
                         messages.append(reader.line(line, number))
@@ -303,8 +303,8 @@ def line_batches(descriptor: int, size: int) -> Iterator[tuple[list[bytes], int]
             unfinished = others[-1:]
         elif not is_open and (last := b"".join(unfinished)):
             lines = [last]
-        for each in lines:
-            line = each.removeprefix(BOM_UTF8) if is_first else each
+        for raw_line in lines:
+            line = raw_line.removeprefix(BOM_UTF8) if is_first else raw_line
             is_first = False
             if pending and pending_bytes + len(line) > BYTES_PER_CALL:
                 yield pending, bytes_read

@@ -85,7 +85,7 @@ def taken(client: "Client", queue: str, messages: "list[Message]") -> "list[Mess
     def sentence() -> str:
         is_paused = False
         with suppress(NotSupportedByUpstreamError):
-            is_paused = any(each.is_paused for each in client.inspect.count([queue], most=1))
+            is_paused = any(count.is_paused for count in client.inspect.count([queue], most=1))
         return "no messages: the queue is paused" if is_paused else "no messages"
 
     return messages or Nothing(sentence)

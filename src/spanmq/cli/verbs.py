@@ -73,14 +73,16 @@ def _with_client(function: Callable[..., Any], columns: Sequence[str], empty: st
 
 def _with_options(function: Callable[..., Any]) -> Callable[..., None]:
     """Return a function that takes the fields of a dataclass, and the members of a TypedDict, one by one."""
-    given = inspect.signature(function).parameters.values()
-    kinds: dict[str, Any] = {each.name: each.annotation for each in given if is_dataclass(each.annotation)}
-    if not kinds and not any(each.kind is each.VAR_KEYWORD for each in given):
+    parameters = inspect.signature(function).parameters.values()
+    kinds: dict[str, Any] = {
+        parameter.name: parameter.annotation for parameter in parameters if is_dataclass(parameter.annotation)
+    }
+    if not kinds and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return function
 
     def command(**arguments: Any) -> None:
         for name, kind in kinds.items():
-            arguments[name] = kind(**{each.name: arguments.pop(each.name) for each in _options(kind)})
+            arguments[name] = kind(**{option.name: arguments.pop(option.name) for option in _options(kind)})
         function(**arguments)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
@@ -91,26 +93,26 @@ def _with_options(function: Callable[..., Any]) -> Callable[..., None]:
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a function, with those of a TypedDict or a dataclass one by one."""
     parameters: list[inspect.Parameter] = []
-    for each in inspect.signature(function).parameters.values():
-        if each.kind is each.VAR_KEYWORD:
-            [options] = get_args(each.annotation)
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            [options] = get_args(parameter.annotation)
             parameters += [_option(name, kind) for name, kind in options.__annotations__.items()]
-        elif is_dataclass(each.annotation):
-            hints = get_type_hints(each.annotation)
-            for one in _options(each.annotation):
+        elif is_dataclass(parameter.annotation):
+            hints = get_type_hints(parameter.annotation)
+            for one in _options(parameter.annotation):
                 told = dict(one.metadata)
                 # Without its name, a truth value would have an option --no-… too.
                 flags = told.pop("flags", ()) or (f"--{one.name.replace('_', '-')}",)
                 annotation: Any = getitem(Annotated, (hints[one.name], typer.Option(*flags, **told)))
                 parameters.append(_option(one.name, annotation, one.default))
         else:
-            parameters.append(each)
+            parameters.append(parameter)
     return parameters
 
 
 def _options(kind: Any) -> list[Field[Any]]:
     """Return the fields of a dataclass that are options: those with metadata."""
-    return [each for each in fields(kind) if each.metadata]
+    return [option for option in fields(kind) if option.metadata]
 
 
 def _option(name: str, annotation: Any, default: Any = None) -> inspect.Parameter:
@@ -121,4 +123,4 @@ def _option(name: str, annotation: Any, default: Any = None) -> inspect.Paramete
 def set_parameters(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
     """Set what Typer takes for the parameters of a function."""
     function.__dict__["__signature__"] = inspect.Signature(parameters)
-    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

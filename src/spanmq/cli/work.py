@@ -232,10 +232,10 @@ def program_of(
 
     if handler in ("stop", "drain"):  # which can't be a handler's name
         raise UsageError("To stop a worker that runs elsewhere: spanmq queue stop-worker WORKER")
-    found = find(handler)
-    tasks = _tasks_of(found)
+    target = find(handler)
+    tasks = _tasks_of(target)
     if tasks is None:
-        return None, look_at(found, takes_batches=takes_batches)
+        return None, look_at(target, takes_batches=takes_batches)
     for module in modules:
         # It may be spelled as an object, too, which is the same one: it has what the module registered.
         if ":" in module and find(module) is not tasks:
@@ -265,14 +265,19 @@ def _run_again_on_changes() -> None:
         raise errors.ExtraNotInstalledError(
             "--reload needs the package watchfiles", extra="reload"
         ) from error
-    command = [sys.executable, "-m", "spanmq.cli", *(each for each in sys.argv[1:] if each != "--reload")]
+    command = [
+        sys.executable,
+        "-m",
+        "spanmq.cli",
+        *(argument for argument in sys.argv[1:] if argument != "--reload"),
+    ]
     run_process(".", target=shlex.join(command), target_type="command", watch_filter=PythonFilter())
 
 
-def _tasks_of(found: object) -> Tasks | None:
+def _tasks_of(target: object) -> Tasks | None:
     """Return the object if it is a program's tasks, after importing their module."""
     module = sys.modules.get("spanmq.tasks")
-    return found if module is not None and isinstance(found, module.Tasks) else None
+    return target if module is not None and isinstance(target, module.Tasks) else None
 
 
 @contextmanager
@@ -283,8 +288,8 @@ def _source(
     if shards is None:
         if servers:
             raise errors.InvalidArgumentError("--server requires --shards")
-        with prepared_address(dsn) as found:
-            yield queues, {"dsn": found}
+        with prepared_address(dsn) as conninfo:
+            yield queues, {"dsn": conninfo}
         return
     from spanmq.client import Client, ShardedQueue
 
@@ -295,7 +300,7 @@ def _source(
         if not servers:
             addresses[""] = stack.enter_context(address(dsn))
         # They only carry the addresses: the worker connects by itself.
-        clients = {name: Client(each) for name, each in addresses.items()}
+        clients = {name: Client(conninfo) for name, conninfo in addresses.items()}
         for client in clients.values():
             stack.callback(client.close)
         yield ShardedQueue(queues[0], clients), {"shards": None if shards == "all" else shards.split(",")}

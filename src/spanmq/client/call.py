@@ -9,14 +9,15 @@ as one literal is four times faster than psycopg's own list (4.8 ms against 19 m
 import logging
 import re
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, Generic, LiteralString, TypeVar
 
-from spanmq.actor import ACTOR
 from spanmq.client.argument import Argument, queue_name
 from spanmq.client.rows import Rows, nothing
+from spanmq.error_hints import hint_for
 from spanmq.errors import (
     NotSupportedByUpstreamError,
     SchemaMissingError,
@@ -24,13 +25,15 @@ from spanmq.errors import (
     ServerReadOnlyError,
     SpanmqError,
 )
-from spanmq.hints import hint_for
 from spanmq.model import Flavour
 from spanmq.version import __version__
 
 logger = logging.getLogger("spanmq")
 
 Result = TypeVar("Result")
+
+# The user of a change beside the role, for the record of changes: the token of a request, or the command.
+ACTOR: Final[ContextVar[str | None]] = ContextVar("spanmq_actor", default=None)
 
 
 class Shape(Enum):
@@ -230,10 +233,10 @@ def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
     )
 
 
-def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
+def missing(flavour: Flavour | None, call: Call[Any]) -> SpanmqError:
     """Return the error that explains a missing function; `found` is None if the schema is not known."""
     function = call.function
-    if found == "upstream":
+    if flavour == "upstream":
         return NotSupportedByUpstreamError(
             f"this database holds upstream PGMQ, which has no {function}()",
             hint="`spanmq schema adopt` takes its queues over.",
@@ -242,7 +245,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             queue=call.queue,
         )
     # A native call is made only where spanmq has been detected.
-    if found == "spanmq" or (found is None and call.native):
+    if flavour == "spanmq" or (flavour is None and call.native):
         return SchemaVersionError(
             f"the schema in this database has no {call.qualified} with these arguments",
             hint="`spanmq schema upgrade` brings it to this client's release.",
@@ -250,7 +253,7 @@ def missing(found: Flavour | None, call: Call[Any]) -> SpanmqError:
             queue=call.queue,
         )
     return SchemaMissingError(
-        "this database holds neither spanmq nor PGMQ" if found else f"there is no {call.qualified} here",
+        "this database holds neither spanmq nor PGMQ" if flavour else f"there is no {call.qualified} here",
         hint="spanmq schema install, or client.install(), puts the schema into this database.",
         function=function,
         queue=call.queue,

@@ -1,12 +1,10 @@
 """What the other distributions call SQL functions by, and how they read the rows: their way into the client."""
 
-from spanmq.actor import ACTOR
 from spanmq.client import argument
 from spanmq.client.argument import Argument, Seconds, optional
-from spanmq.client.call import Call, Result, optional_queue_call, queue_call
+from spanmq.client.call import ACTOR, Call, Result, optional_queue_call, queue_call
 from spanmq.client.concurrency import forget
 from spanmq.client.connection import limit_statements
-from spanmq.client.direct import KeptClient, connect, typed_errors
 from spanmq.client.dsn import Timeouts, with_timeouts
 from spanmq.client.functions import UNCHANGED, DedupUntil, OnDuplicate, by_lease
 from spanmq.client.polling import HEARD_SECONDS, LONGEST_SECONDS, Due, Polling
@@ -24,6 +22,7 @@ from spanmq.client.rows import (
 )
 from spanmq.client.secret import PREFIX, hash_of, new_secret
 from spanmq.client.silence import ASK_SECONDS, PAUSE_SECONDS_MAX, Question, asked_at
+from spanmq.client.single_connection import KeptClient, connect, typed_errors
 
 __all__ = [
     "ACTOR",

@@ -2,7 +2,8 @@
 
 - AsyncEvent, Event: set, clear, is_set, wait(timeout) -> bool
 - AsyncLock, Lock: (async) with
-- AsyncJob, Job: something that runs beside the caller until it returns
+- AsyncBackgroundTask, BackgroundTask: something that runs beside the caller until it returns
+- AsyncEndingPool, EndingPool: a pool of connections
 - in_thread, in_place: run what blocks, beside the event loop or here
 """
 
@@ -10,10 +11,25 @@ import asyncio
 import threading
 from asyncio import Lock as AsyncLock
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from threading import Event, Lock
 from typing import Any, Final, TypeVar
 
-__all__ = ["AsyncEvent", "AsyncJob", "AsyncLock", "Event", "Job", "Lock", "forget", "in_place", "in_thread"]
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+__all__ = [
+    "AsyncBackgroundTask",
+    "AsyncEndingPool",
+    "AsyncEvent",
+    "AsyncLock",
+    "BackgroundTask",
+    "EndingPool",
+    "Event",
+    "Lock",
+    "forget",
+    "in_place",
+    "in_thread",
+]
 
 # A task that is still connecting to an unreachable server is abandoned after this time.
 JOIN_SECONDS: Final = 5.0
@@ -52,7 +68,7 @@ class AsyncEvent:
         return True
 
 
-class AsyncJob:
+class AsyncBackgroundTask:
     """A task."""
 
     __slots__ = ("_task",)
@@ -71,7 +87,7 @@ class AsyncJob:
             await asyncio.wait([self._task], timeout=JOIN_SECONDS)
 
 
-class Job:
+class BackgroundTask:
     """A daemon thread: a program that forgets to close its client can still end."""
 
     __slots__ = ("_thread",)
@@ -83,6 +99,42 @@ class Job:
     def join(self) -> None:
         """Wait for its end, up to a time limit."""
         self._thread.join(JOIN_SECONDS)
+
+
+EndingPool = ConnectionPool
+
+
+class AsyncEndingPool(AsyncConnectionPool[Any]):
+    """A pool that is closed when its event loop ends its tasks, as `asyncio.run` does at its end: it waits for each.
+
+    A task of psycopg's pool that is cancelled while it connects or begins goes on to wait for work, for ever.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_ending = asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+
+    async def open(self, wait: bool = False, timeout: float = 30.0) -> None:  # noqa: ASYNC109, psycopg's
+        """Open the pool, as psycopg's does."""
+        await super().open(wait, timeout)
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end_with_loop(), name="spanmq pool")
+
+    async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109, psycopg's
+        """Close the pool, as psycopg's does."""
+        self._is_ending.set()
+        await super().close(timeout)
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+
+    async def _end_with_loop(self) -> None:
+        try:
+            await self._is_ending.wait()
+        except asyncio.CancelledError:
+            with suppress(asyncio.CancelledError):  # of those tasks that have ended
+                await super().close()
+            raise
 
 
 def forget(future: asyncio.Future[Any]) -> None:

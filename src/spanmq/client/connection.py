@@ -89,9 +89,9 @@ def typed(
             )
             too_large.fitting = int(count.rstrip('"'))
             return too_large
-    found = errors.from_driver(error, function=function, queue=queue)
-    if found is not None:
-        return found
+    typed_error = errors.from_driver(error, function=function, queue=queue)
+    if typed_error is not None:
+        return typed_error
     if isinstance(error, psycopg.DataError):  # psycopg's own: it could not pass a value
         return errors.InvalidArgumentError(str(error), function=function, queue=queue)
     return errors.ServerError(str(error), function=function, queue=queue)

@@ -43,13 +43,13 @@ def _times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
         raise ExtraNotInstalledError("cron expressions need the package cronsim", extra="schedule") from error
     zone = _zone(time_zone)
     try:
-        found = CronSim(cron, after.astimezone(zone))
+        times = CronSim(cron, after.astimezone(zone))
     except CronSimError as error:
         raise InvalidArgumentError(
             f"{cron!r} is not a cron expression: {error}",
             hint="Such as '*/5 * * * *': minute, hour, day of the month, month, day of the week.",
         ) from error
-    return (time.astimezone(UTC) for time in found)
+    return (time.astimezone(UTC) for time in times)
 
 
 @lru_cache(maxsize=64)

@@ -59,15 +59,15 @@ def parameters_of(method: Callable[..., Any]) -> tuple[Parameter, ...]:
     """Return the parameters of a method, with the members of its `filters` one by one."""
     kinds = get_type_hints(method)
     parameters: list[Parameter] = []
-    for each in list(inspect.signature(method).parameters.values())[1:]:
-        if each.kind is inspect.Parameter.VAR_KEYWORD:
-            [filters] = get_args(kinds[each.name])
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            [filters] = get_args(kinds[parameter.name])
             members = get_type_hints(filters).items()
             parameters += [Parameter(name, _without_none(kind), None, True) for name, kind in members]
         else:
-            kind = _without_none(kinds[each.name])
-            is_named = each.kind is inspect.Parameter.KEYWORD_ONLY
-            parameters.append(Parameter(each.name, kind, each.default, is_named))
+            kind = _without_none(kinds[parameter.name])
+            is_named = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            parameters.append(Parameter(parameter.name, kind, parameter.default, is_named))
     return tuple(parameters)
 
 
@@ -83,7 +83,7 @@ def words_of(method: Callable[..., Any], *, queue: Literal["one", "all", "both"]
     """
     text = " ".join((method.__doc__ or "").split())
     told = _SENTENCE.split(text.partition("Raises ")[0].strip())
-    return [_WITHOUT[queue].sub("", each) for each in told]
+    return [_WITHOUT[queue].sub("", sentence) for sentence in told]
 
 
 def bound(client: object, name: str) -> Callable[..., Any]:
@@ -112,7 +112,7 @@ def _path_to(owner: Any, kind: str) -> str | None:
 def _without_none(kind: Any) -> Any:
     if not _is_union(kind):
         return kind
-    return Union[tuple(each for each in get_args(kind) if each is not NoneType)]  # noqa: UP007, of any number
+    return Union[tuple(member for member in get_args(kind) if member is not NoneType)]  # noqa: UP007, of any number
 
 
 def _is_union(kind: Any) -> bool:

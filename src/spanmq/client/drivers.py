@@ -83,8 +83,10 @@ class _Sqlalchemy:
 
     def is_autocommit(self) -> bool:
         # A Session returns its Connection on request; a Connection has the driver's connection from the pool.
-        given = self._session.connection
-        return _is_autocommit((given().connection if callable(given) else given).dbapi_connection)
+        connection = self._session.connection
+        return _is_autocommit(
+            (connection().connection if callable(connection) else connection).dbapi_connection
+        )
 
 
 class _AsyncSqlalchemy:
@@ -107,10 +109,10 @@ class _AsyncSqlalchemy:
         await self._session.execute(text(statement))
 
     async def is_autocommit(self) -> bool:
-        given = getattr(self._session, "sync_connection", None) or (
+        connection = getattr(self._session, "sync_connection", None) or (
             (await self._session.connection()).sync_connection
         )
-        return _is_autocommit(given.connection.dbapi_connection)
+        return _is_autocommit(connection.connection.dbapi_connection)
 
 
 class _Dbapi:

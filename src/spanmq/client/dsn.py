@@ -88,8 +88,8 @@ def with_timeouts(
 
 def is_for_writing(dsn: str) -> bool:
     """Return whether a DSN is for a writable server, as far as it says: the next connection may find one."""
-    wanted = parts_of(dsn).get("target_session_attrs") or os.environ.get("PGTARGETSESSIONATTRS")
-    return wanted not in ("any", "read-only", "standby", "prefer-standby")
+    session_kind = parts_of(dsn).get("target_session_attrs") or os.environ.get("PGTARGETSESSIONATTRS")
+    return session_kind not in ("any", "read-only", "standby", "prefer-standby")
 
 
 def limits_of(timeouts: Timeouts) -> dict[str, float]:

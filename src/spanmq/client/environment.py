@@ -1,4 +1,4 @@
-"""The database of a client that is given none."""
+"""The database of a client without a DSN."""
 
 import os
 
@@ -6,10 +6,16 @@ import os
 def default_dsn() -> str:
     """Return SPANMQ_DSN, or else the DSN of the user's embedded server, with the schema in it.
 
-    That server runs until this process ends, or as long as another program uses it.
+    That server runs until this process ends, or as long as another program uses it. Raises EmbeddedError.
     """
     if dsn := os.environ.get("SPANMQ_DSN"):
         return dsn
-    from spanmq.embedded.ready import ready
+    import psycopg
 
-    return ready().dsn
+    from spanmq import embedded, schema
+
+    server = embedded.start()
+    with psycopg.connect(server.dsn, autocommit=True, client_encoding="utf8") as connection:
+        if schema.state(connection).holding is schema.Holding.NOTHING:
+            schema.install(connection)
+    return server.dsn

@@ -330,7 +330,7 @@ def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[dic
     return queue_call(
         queue,
         "cancelled",
-        lambda rows: {int(each): bool(is_taken) for each, is_taken in rows.values},
+        lambda rows: {int(message_id): bool(is_taken) for message_id, is_taken in rows.values},
         *arguments,
     )
 
@@ -361,34 +361,34 @@ def by_lease(held: Held | Iterable[Held]) -> list[Leased]:
     named: list[Leased] = []
     # A caller without a type checker may pass anything.
     passed: object = [held] if isinstance(held, Message | Leased) else held
-    for each in passed if isinstance(passed, Iterable) else [passed]:
-        if isinstance(each, Leased):
-            named.append(each)
-        elif not isinstance(each, Message):
+    for entry in passed if isinstance(passed, Iterable) else [passed]:
+        if isinstance(entry, Leased):
+            named.append(entry)
+        elif not isinstance(entry, Message):
             raise InvalidArgumentError(
-                f"only messages from `receive` can be settled, got {type(each).__name__}",
+                f"only messages from `receive` can be settled, got {type(entry).__name__}",
                 hint="Leased(queue, lease_id, message_ids) identifies messages by their ids.",
             )
-        elif each.lease_id is None:
+        elif entry.lease_id is None:
             raise InvalidArgumentError(
-                f"message {each.message_id} was not received under a lease",
+                f"message {entry.message_id} was not received under a lease",
                 hint="Settle messages from `read` with delete or archive.",
-                queue=each.queue,
+                queue=entry.queue,
             )
         else:
-            leases.setdefault((each.queue, each.lease_id), []).append(each.message_id)
+            leases.setdefault((entry.queue, entry.lease_id), []).append(entry.message_id)
     return [Leased(*lease, message_ids) for lease, message_ids in leases.items()] + named
 
 
 def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Iterator[Call[list[Settled]]]:
     """Yield a call for each lease."""
-    for each in by_lease(held):
+    for leased in by_lease(held):
         arguments = (
-            argument.bigint("lease_id", each.lease_id),
-            argument.bigints("msg_ids", each.message_ids),
+            argument.bigint("lease_id", leased.lease_id),
+            argument.bigints("msg_ids", leased.message_ids),
             *more,
         )
-        yield queue_call(each.queue, function, settlements, *arguments)
+        yield queue_call(leased.queue, function, settlements, *arguments)
 
 
 def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) -> Call[list[Settled]]:
@@ -448,7 +448,9 @@ def failing_filters(filters: FailingFilters) -> tuple[Argument, ...]:
     """Pass which failing messages are meant; raises TypeError for an unknown filter."""
     if unknown := filters.keys() - FailingFilters.__annotations__.keys():
         raise TypeError(f"failing messages have no filter {', '.join(sorted(unknown))}")
-    return tuple(each for name, value in filters.items() for each in optional(argument.text, name, value))
+    return tuple(
+        parameter for name, value in filters.items() for parameter in optional(argument.text, name, value)
+    )
 
 
 def queue_names(name: str, queues: Iterable[str] | None) -> tuple[Argument, ...]:

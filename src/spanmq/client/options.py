@@ -13,7 +13,7 @@ def check_source(
 
     Raises InvalidArgumentError. A connection is looked at when the way to call over it is chosen.
     """
-    if sum(given is not None for given in (dsn, pool, connection)) != 1:
+    if sum(source is not None for source in (dsn, pool, connection)) != 1:
         raise InvalidArgumentError(
             "a client needs either a dsn, a pool or a connection",
             hint='Client("postgresql://…"), Client(pool=…) or Client(connection=…).',
@@ -41,9 +41,9 @@ def check_options(
         raise InvalidArgumentError(f"pool_size must be at least 1, got {pool_size!r}")
     for name, value in seconds.items():
         _check_seconds(name, value, or_none=name == "maintain_interval")
-    for name, given in (("encoder", encoder), ("decoder", decoder)):
-        if given is not None and not callable(given):
-            raise InvalidArgumentError(f"{name} must be a function, got {kind_of(given)}")
+    for name, function in (("encoder", encoder), ("decoder", decoder)):
+        if function is not None and not callable(function):
+            raise InvalidArgumentError(f"{name} must be a function, got {kind_of(function)}")
     if timeouts is not None and not isinstance(timeouts, Timeouts):
         raise InvalidArgumentError(f"timeouts must be Timeouts or None, got {kind_of(timeouts)}")
 

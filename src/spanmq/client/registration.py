@@ -42,8 +42,8 @@ class Registration:
     def registered(self, awaited: list[Awaited]) -> bool:
         """Note what was registered; return whether the channel to listen to is another one now."""
         self.again_at = monotonic() + REGISTER_SECONDS
-        self.names = {each.queue_id: each.queue for each in awaited}
-        before, self.channel = self.channel, next((each.channel for each in awaited), None)
+        self.names = {queue.queue_id: queue.queue for queue in awaited}
+        before, self.channel = self.channel, next((queue.channel for queue in awaited), None)
         return self.channel != before
 
     def poll(self, *, waits: bool = True) -> Call[Polled]:

@@ -129,8 +129,8 @@ def made(kind: type[Kind], records: Iterable[Mapping[str, Any]], **columns: str)
     may be None. Raises KeyError where a field has neither.
     """
     names = [
-        (each.name, columns.get(each.name, each.name), _default(each))
-        for each in fields(kind)  # type: ignore[arg-type]
+        (field.name, columns.get(field.name, field.name), _default(field))
+        for field in fields(kind)  # type: ignore[arg-type]
     ]
     return [
         kind(
@@ -143,10 +143,10 @@ def made(kind: type[Kind], records: Iterable[Mapping[str, Any]], **columns: str)
     ]
 
 
-def _default(each: Field[Any]) -> Any:
+def _default(field: Field[Any]) -> Any:
     """Return the value of a field whose column is missing; MISSING if it has none."""
     # A type is its text where a module postpones annotations.
-    return None if each.default is MISSING and "None" in str(each.type) else each.default
+    return None if field.default is MISSING and "None" in str(field.type) else field.default
 
 
 def only(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind]:
@@ -167,7 +167,7 @@ def first(kind: type[Kind], **columns: str) -> Callable[[Rows], Kind | None]:
 def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
     """Return messages from rows of `message_record` or of types with more columns."""
     pick = _picker(rows.columns)
-    found = []
+    result = []
     for row in rows.values:
         # With a place for what there is no column for.
         number, body, raw, attempt, sent_at, until, read_at, lease, slot, group, error, archived_at = pick(
@@ -177,7 +177,7 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
         # PGMQ takes any JSON as headers.
         if group is None and type(headers) is dict and (value := headers.get(GROUP_HEADER)) is not None:
             group = str(value)
-        found.append(
+        result.append(
             Message(
                 queue=queue,
                 message_id=number,
@@ -194,7 +194,7 @@ def messages(codec: Codec, queue: str, rows: Rows) -> list[Message]:
                 archived_at=archived_at,
             )
         )
-    return found
+    return result
 
 
 def decoded(codec: Codec, raw: bytes | None, headers: bytes | None) -> tuple[Any, Any]:
@@ -274,8 +274,10 @@ def json_value(value: Any) -> Any:
 def redriven_letters(codec: Codec, rows: Rows) -> list[Redriven]:
     """Return redriven dead letters, with the bodies that a patch changed."""
     return [
-        replace(each, before=codec.decode(raw_json(each.before)), after=codec.decode(raw_json(each.after)))
-        for each in listed(Redriven, message_id="msg_id")(rows)
+        replace(
+            letter, before=codec.decode(raw_json(letter.before)), after=codec.decode(raw_json(letter.after))
+        )
+        for letter in listed(Redriven, message_id="msg_id")(rows)
     ]
 
 
@@ -393,7 +395,7 @@ def running_handlers(rows: Rows) -> list[RunningHandler] | None:
 
 
 def _handlers(value: Any) -> list[RunningHandler]:
-    reported = [each | {"seconds": float(each["seconds"])} for each in json_value(value) or ()]
+    reported = [handler | {"seconds": float(handler["seconds"])} for handler in json_value(value) or ()]
     return made(RunningHandler, reported, message_id="msg_id", task="kind")
 
 
@@ -403,7 +405,7 @@ def worker_commands(rows: Rows) -> list[tuple[str | None, str | None]]:
 
 
 def _progress(value: Any) -> tuple[Progress, ...]:
-    reported = [each | {"share": float(each["share"])} for each in json_value(value) or ()]
+    reported = [progress | {"share": float(progress["share"])} for progress in json_value(value) or ()]
     return tuple(made(Progress, reported, message_id="msg_id", task="kind"))
 
 

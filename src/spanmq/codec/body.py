@@ -261,7 +261,7 @@ def to_json(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ",".join([f"{_encode(str(k))}:{to_json(v)}" for k, v in value.items()]) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join([to_json(each) for each in value]) + "]"
+        return "[" + ",".join([to_json(element) for element in value]) + "]"
     return _encode(value)
 
 

@@ -171,7 +171,9 @@ class Encryption:
         from cryptography.exceptions import InvalidTag
 
         place = envelope["for"]
-        if folded(place) != folded(queue) and not any(fnmatchcase(place, each) for each in self.trusted):
+        if folded(place) != folded(queue) and not any(
+            fnmatchcase(place, pattern) for pattern in self.trusted
+        ):
             raise DecryptionError(
                 f"the body was sealed for {place!r}", hint="Add it to `trusted`.", queue=queue
             )
@@ -240,14 +242,14 @@ def read_keys(text: str, where: str) -> dict[str, bytes]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not (line := line.strip()) or line.startswith("#"):
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
+        match = _LINE.fullmatch(line)
+        if match is None:
             raise EncryptionError(
                 f"line {number} of {where} is not a key", hint="A line is an id and 32 bytes in base64."
             )
-        if found["id"] in keys:
-            raise EncryptionError(f"{where} has the key {found['id']!r} twice")
-        keys[found["id"]] = base64.b64decode(found["key"])
+        if match["id"] in keys:
+            raise EncryptionError(f"{where} has the key {match['id']!r} twice")
+        keys[match["id"]] = base64.b64decode(match["key"])
     return keys
 
 
@@ -269,10 +271,10 @@ def envelope_of(raw: bytes) -> dict[str, str] | None:
     except (ValueError, RecursionError):
         return None
     envelope = value.get(SEALED_KEY) if isinstance(value, dict) and len(value) == 1 else None
-    wanted = {"key", "data_key", "for", "nonce", "text"}
-    if not isinstance(envelope, dict) or envelope.keys() != wanted:
+    parts = {"key", "data_key", "for", "nonce", "text"}
+    if not isinstance(envelope, dict) or envelope.keys() != parts:
         return None
-    return envelope if all(isinstance(each, str) for each in envelope.values()) else None
+    return envelope if all(isinstance(part, str) for part in envelope.values()) else None
 
 
 def key_ids_of(bodies: Iterable[bytes | str]) -> dict[str, int]:

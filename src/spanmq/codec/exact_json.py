@@ -40,7 +40,7 @@ def loads(text: str) -> Any:
 def dumps(value: Any) -> str:
     """Write a value as JSON without blanks, and its numbers as they were."""
     if isinstance(value, dict):
-        items = (f"{json.dumps(name, ensure_ascii=False)}:{dumps(each)}" for name, each in value.items())
+        items = (f"{json.dumps(name, ensure_ascii=False)}:{dumps(member)}" for name, member in value.items())
         return "{" + ",".join(items) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(dumps, value)) + "]"

@@ -12,8 +12,8 @@ from django.db.models import QuerySet
 from django.db.models.sql import Query
 from django.db.models.sql.datastructures import BaseTable
 
-from spanmq.actor import ACTOR
 from spanmq.client import Client
+from spanmq.client.call import ACTOR
 from spanmq.django.models import DeadLetter, Queue, Schedule
 from spanmq.errors import MissingPrivilegeError
 
@@ -26,7 +26,7 @@ SOURCES: Final = {
 }
 
 
-class Source(BaseTable):  # type: ignore[misc]
+class SubqueryTable(BaseTable):  # type: ignore[misc]
     """A subquery in FROM."""
 
     def as_sql(self, _: Any, connection: Any) -> tuple[str, list[Any]]:
@@ -37,7 +37,7 @@ class Source(BaseTable):  # type: ignore[misc]
 class SourceQuery(Query):  # type: ignore[misc]
     """A query of a subquery."""
 
-    base_table_class = Source
+    base_table_class = SubqueryTable
 
 
 class RowAdmin(admin.ModelAdmin):  # type: ignore[misc]
@@ -99,9 +99,9 @@ class DeadLetterAdmin(RowAdmin):
         """Return the selected dead letters to their queues, to be visible after the delay of each policy."""
         with _acting(request) as client:
             is_left = [
-                each.beside is not None
+                letter.beside is not None
                 for queue, ids in _by_queue(letters).items()
-                for each in client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids))
+                for letter in client.dead_letters.redrive(queue, dead_letter_ids=ids, limit=len(ids))
             ]
         n = is_left.count(False)
         self.message_user(request, f"Redriven: {n} dead letters are in their queues again.", messages.SUCCESS)
@@ -152,6 +152,6 @@ def _acting(request: Any) -> Iterator[Client]:
 def _by_queue(letters: Iterable[DeadLetter]) -> dict[str, list[int]]:
     """Return the ids of dead letters by their queues."""
     ids: dict[str, list[int]] = {}
-    for each in letters:
-        ids.setdefault(each.queue, []).append(each.dead_letter_id)
+    for letter in letters:
+        ids.setdefault(letter.queue, []).append(letter.dead_letter_id)
     return ids

@@ -118,10 +118,10 @@ class SpanmqBackend(BaseTaskBackend):  # type: ignore[misc]
         It is SUCCESSFUL for as long as the result is stored, and FAILED for as long as the dead letter is. A task
         that waits for another attempt is READY, with the errors of the earlier ones. Reads in Django's transaction.
         """
-        found = message_of(self.alias, self.queues, str(result_id))
-        if found is None:
+        reference = message_of(self.alias, self.queues, str(result_id))
+        if reference is None:
             raise TaskResultDoesNotExist(result_id)
-        queue, message_id = found
+        queue, message_id = reference
         client = import_string(self.options["tasks"]).clients.of()
         state, message = _look_up(client, queue, message_id)
         if message is None:

@@ -62,7 +62,7 @@ def find_binaries(version: int = 18) -> Path:
             f"{platform.system()} {platform.machine()}), or name any PostgreSQL 15 to 18 by its DSN.",
         )
     if version not in FOLDERS:
-        known = " and ".join(str(each) for each in sorted(FOLDERS))
+        known = " and ".join(str(number) for number in sorted(FOLDERS))
         raise unavailable(f"the embedded server has PostgreSQL {known}, not {version}")
     folder = Path(specification.submodule_search_locations[0]) / FOLDERS[version] / "bin"
     if not (folder / "postgres").exists():
@@ -128,7 +128,10 @@ def check_reachable(user: ServerUser, folder: Path) -> None:
     """Raise unless the server's user can enter the folder; name the first closed one on the way."""
     if can_reach(user, folder):
         return
-    closed = next((each for each in [*reversed(folder.parents), folder] if not can_reach(user, each)), folder)
+    closed = next(
+        (ancestor for ancestor in [*reversed(folder.parents), folder] if not can_reach(user, ancestor)),
+        folder,
+    )
     raise unusable(
         f"root runs PostgreSQL as user {user.name!r}, who cannot enter {closed} on the way to {folder}"
     )
@@ -184,7 +187,7 @@ def make_folders(path: Path) -> None:
     """Create a folder and its missing parents, whatever the umask: root's readable for all, others for the
     user only.
     """
-    for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
+    for missing in reversed([ancestor for ancestor in (path, *path.parents) if not ancestor.exists()]):
         missing.mkdir(exist_ok=True)
         if os.geteuid() == 0:
             missing.chmod(0o755)

@@ -1,7 +1,7 @@
 """The folder of a private server: its content, the rights on it, and its initialization.
 
 start        `flock`ed while a process starts or leaves; also marks the folder as spanmq's
-holders      `flock`ed, shared, by each user of the server (keeper.py)
+holders      `flock`ed, shared, by each user of the server (supervisor.py)
 server       `flock`ed by the server's own processes as long as one of them lives
 data/        PostgreSQL's data folder; complete as soon as it has this name
 socket/      the unix socket; no other user may enter
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spanmq.embedded.binaries import ELSEWHERE, ServerUser, as_user, make_folders, unusable
-from spanmq.embedded.keeper import command_of, is_of
+from spanmq.embedded.supervisor import command_of, is_of
 from spanmq.errors import EmbeddedError
 
 PORT = 5432  # a name only: with a socket folder of its own, no two servers meet
@@ -84,8 +84,8 @@ class ServerFolder:
 
     def is_ready(self) -> bool:
         """Return whether the server accepts connections."""
-        found = self.postmaster()
-        return found is not None and found.is_ready and is_of(found.pid, self.tag)
+        postmaster = self.postmaster()
+        return postmaster is not None and postmaster.is_ready and is_of(postmaster.pid, self.tag)
 
 
 @contextlib.contextmanager
@@ -133,10 +133,10 @@ def prepare(folder: ServerFolder) -> None:
 def check_version(folder: ServerFolder, version: int) -> None:
     """Raise an error for another major version's data: PostgreSQL cannot read it, and it is not converted."""
     file = folder.data / "PG_VERSION"
-    if file.exists() and (found := file.read_text().strip()) != str(version):
+    if file.exists() and (data_version := file.read_text().strip()) != str(version):
         raise EmbeddedError(
-            f"{folder.data} has data of PostgreSQL {found}, not {version}",
-            hint=f"Start it with version={found}, choose another with folder=…, or dump it there and restore "
+            f"{folder.data} has data of PostgreSQL {data_version}, not {version}",
+            hint=f"Start it with version={data_version}, choose another with folder=…, or dump it there and restore "
             "it here (docs/start/embedded.md).",
             code="embedded_version",
         )
@@ -149,13 +149,13 @@ def check_not_foreign(folder: ServerFolder) -> None:
     `postmaster.pid` then names a server started by other means, a dead process, or another process with a
     reused id, as is common in containers: PostgreSQL would refuse that one, too.
     """
-    found = folder.postmaster()
-    if found is None:
+    postmaster = folder.postmaster()
+    if postmaster is None:
         return
-    command = command_of(found.pid)
-    if is_postmaster_on(folder.data, found.pid, command):
+    command = command_of(postmaster.pid)
+    if is_postmaster_on(folder.data, postmaster.pid, command):
         raise EmbeddedError(
-            f"another PostgreSQL server (process {found.pid}) runs on {folder.data}",
+            f"another PostgreSQL server (process {postmaster.pid}) runs on {folder.data}",
             hint=f"Stop that server. {ELSEWHERE}",
             code="embedded_folder_in_use",
         )
@@ -165,12 +165,12 @@ def check_not_foreign(folder: ServerFolder) -> None:
 
 def check_same_name(folder: ServerFolder) -> None:
     """Refuse a folder that was moved while its server ran: no session can be had there any more."""
-    found = folder.postmaster()
-    if found is None or not found.is_ready or is_of(found.pid, folder.tag):
+    postmaster = folder.postmaster()
+    if postmaster is None or not postmaster.is_ready or is_of(postmaster.pid, folder.tag):
         return
-    if is_postmaster_on(folder.data, found.pid, command_of(found.pid)):
+    if is_postmaster_on(folder.data, postmaster.pid, command_of(postmaster.pid)):
         raise EmbeddedError(
-            f"the server in {folder.path} (process {found.pid}) was started when the folder had another name",
+            f"the server in {folder.path} (process {postmaster.pid}) was started when the folder had another name",
             hint="End the programs that use it, and start again.",
             code="embedded_folder_in_use",
         )
@@ -254,7 +254,7 @@ def socket_folder(folder: ServerFolder, user: ServerUser | None) -> Path:
     owner = os.geteuid() if user is None else user.uid
     near = folder.path / "socket"
     short = [Path(parent) / f"{folder.tag}-{owner}" for parent in (tempfile.gettempdir(), "/tmp")]
-    fitting = next((each for each in [near, *short] if is_socket_path(each)), short[-1])
+    fitting = next((candidate for candidate in [near, *short] if is_socket_path(candidate)), short[-1])
     make_private(fitting, user)
     for name in (SOCKET_NAME, f"{SOCKET_NAME}.lock"):  # what a crash left; the same trap of reused numbers
         (fitting / name).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Join, start and leave a private server.
 
-The order of the locks, for everyone: `start`, then `holders`. A newcomer waits for `holders` while the keeper
+The order of the locks, for everyone: `start`, then `holders`. A newcomer waits for `holders` while the supervisor
 or the last to leave holds it exclusively, that is while the server stops; it then starts the server anew.
 """
 
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
-from spanmq.embedded import keeper
+from spanmq.embedded import supervisor
 from spanmq.embedded.binaries import (
     SYSTEM_FOLDER,
     check_reachable,
@@ -83,8 +83,8 @@ class EmbeddedServer:
         self._folder = folder
         self._holders_fd = holders_fd
         self._keep_data = keep_data
-        found = folder.postmaster()
-        self._socket = found.socket_folder if found else folder.path / "socket"
+        postmaster = folder.postmaster()
+        self._socket = postmaster.socket_folder if postmaster else folder.path / "socket"
         self.dsn = self.dsn_for("postgres")
         self.folder, self.log = folder.path, folder.log
         self._closed = False
@@ -149,10 +149,10 @@ def join(
     with clear_errors(folder.path):
         prepare(folder)
         check_version(folder, version)
-        holders_fd = keeper.open_lock(folder.holders)
+        holders_fd = supervisor.open_lock(folder.holders)
         try:
             with start_lock(folder, timeout):
-                if not keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), timeout):
+                if not supervisor.wait_until(lambda: supervisor.try_lock(holders_fd, fcntl.LOCK_SH), timeout):
                     raise EmbeddedError(
                         f"the server in {folder.path} does not end its shutdown: see {folder.log}",
                         code="embedded_start",
@@ -160,7 +160,7 @@ def join(
                 check_version(folder, version)  # again: another may have made the data just now
                 run(folder, binaries, settings=settings, timeout=timeout, keep_data=keep_data)
         except BaseException:
-            keeper.close_lock(holders_fd)  # the keeper stops a server without holders
+            supervisor.close_lock(holders_fd)  # the supervisor stops a server without holders
             raise
     return EmbeddedServer(folder, holders_fd, version=version, keep_data=keep_data)
 
@@ -173,8 +173,8 @@ def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: boo
             stack.enter_context(start_lock(folder, LEAVE_SECONDS))
         # Said aloud: a forked child may still have this file open, and must not hold the server for us.
         fcntl.flock(holders_fd, fcntl.LOCK_UN)
-        if keeper.try_lock(holders_fd, fcntl.LOCK_EX):
-            keeper.stop_unheld(
+        if supervisor.try_lock(holders_fd, fcntl.LOCK_EX):
+            supervisor.stop_unheld(
                 holders_fd,
                 holders=folder.holders,
                 data=folder.data,
@@ -183,20 +183,22 @@ def leave(folder: ServerFolder, holders_fd: int, socket: Path, *, keep_data: boo
                 keep_data=keep_data,
             )
         else:
-            # Either others are left (then this is ours at once) or the keeper was faster and is at it.
-            keeper.wait_until(lambda: keeper.try_lock(holders_fd, fcntl.LOCK_SH), keeper.FAST_STOP_SECONDS)
-        if folder.path not in socket.parents and not keeper.is_locked(folder.server_lock):
+            # Either others are left (then this is ours at once) or the supervisor was faster and is at it.
+            supervisor.wait_until(
+                lambda: supervisor.try_lock(holders_fd, fcntl.LOCK_SH), supervisor.FAST_STOP_SECONDS
+            )
+        if folder.path not in socket.parents and not supervisor.is_locked(folder.server_lock):
             with contextlib.suppress(OSError):
                 socket.rmdir()
-        keeper.close_lock(holders_fd)
+        supervisor.close_lock(holders_fd)
 
 
 @contextlib.contextmanager
 def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
     """Exclude other processes that start or leave."""
-    fd = keeper.open_lock(folder.start_lock)
+    fd = supervisor.open_lock(folder.start_lock)
     try:
-        if not keeper.wait_until(lambda: keeper.try_lock(fd, fcntl.LOCK_EX), timeout):
+        if not supervisor.wait_until(lambda: supervisor.try_lock(fd, fcntl.LOCK_EX), timeout):
             raise EmbeddedError(
                 f"another process has been starting the server in {folder.path} for {timeout:g} s",
                 hint=f"See {folder.log}",
@@ -204,7 +206,7 @@ def start_lock(folder: ServerFolder, timeout: float) -> Iterator[None]:
             )
         yield
     finally:
-        keeper.close_lock(fd)
+        supervisor.close_lock(fd)
 
 
 def run(
@@ -239,14 +241,16 @@ def run(
         f"--cluster_name={folder.tag}",
         *(f"--{name}={value}" for name, value in settings.items()),
     ]
-    server_lock_fd = keeper.open_lock(folder.server_lock)
+    server_lock_fd = supervisor.open_lock(folder.server_lock)
     try:
-        if not keeper.wait_until(lambda: keeper.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS):
+        if not supervisor.wait_until(
+            lambda: supervisor.try_lock(server_lock_fd, fcntl.LOCK_EX), ORPHAN_SECONDS
+        ):
             raise EmbeddedError(
                 f"the server in {folder.path} is being started by another process; try again",
                 code="embedded_start",
             )
-        spec = keeper.Spec(
+        spec = supervisor.Spec(
             command=command,
             user=user.uid if user else None,
             group=user.gid if user else None,
@@ -258,10 +262,12 @@ def run(
             remove=None if keep_data else str(folder.path),
             socket=None if folder.path in socket.parents else str(socket),
         )
-        said_before = start_keeper(folder, spec)
+        said_before = start_supervisor(folder, spec)
     finally:
-        keeper.close_lock(server_lock_fd)
-    if not keeper.wait_until(lambda: folder.is_ready() or not keeper.is_locked(folder.server_lock), timeout):
+        supervisor.close_lock(server_lock_fd)
+    if not supervisor.wait_until(
+        lambda: folder.is_ready() or not supervisor.is_locked(folder.server_lock), timeout
+    ):
         raise EmbeddedError(
             f"the server in {folder.path} was not ready after {timeout:g} s",
             hint=f"Recovery from a crash may take longer: see {folder.log}, and raise timeout=…",
@@ -278,26 +284,26 @@ def await_decision(folder: ServerFolder, timeout: float) -> bool:
     """
 
     def is_decided() -> bool:
-        return folder.is_ready() or not keeper.is_locked(folder.server_lock)
+        return folder.is_ready() or not supervisor.is_locked(folder.server_lock)
 
     deadline = time.monotonic() + timeout
-    while not keeper.wait_until(is_decided, ORPHAN_SECONDS):
+    while not supervisor.wait_until(is_decided, ORPHAN_SECONDS):
         check_same_name(folder)
-        has_orphans = keeper.postmaster_of(folder.data, folder.tag) is None and keeper.processes_of(
+        has_orphans = supervisor.postmaster_of(folder.data, folder.tag) is None and supervisor.processes_of(
             folder.tag
         )
         if has_orphans:
-            keeper.kill(server_lock=folder.server_lock, tag=folder.tag)
+            supervisor.kill(server_lock=folder.server_lock, tag=folder.tag)
         elif time.monotonic() >= deadline:
             raise EmbeddedError(
                 f"the server in {folder.path} starts or stops for {timeout:g} s: see {folder.log}",
                 code="embedded_start",
             )
-    return keeper.is_locked(folder.server_lock)
+    return supervisor.is_locked(folder.server_lock)
 
 
-def start_keeper(folder: ServerFolder, spec: keeper.Spec) -> int:
-    """Start the keeper, which starts the server; return how long the log was before."""
+def start_supervisor(folder: ServerFolder, spec: supervisor.Spec) -> int:
+    """Start the supervisor, which starts the server; return how long the log was before."""
     if not sys.executable:
         raise unavailable(
             "the embedded server needs a Python interpreter to run, and sys.executable is empty"
@@ -308,7 +314,7 @@ def start_keeper(folder: ServerFolder, spec: keeper.Spec) -> int:
     try:
         said_before = os.fstat(log_fd).st_size
         subprocess.run(
-            [sys.executable, "-I", "-S", keeper.__file__, json.dumps(asdict(spec))],
+            [sys.executable, "-I", "-S", supervisor.__file__, json.dumps(asdict(spec))],
             stdin=subprocess.DEVNULL,
             stdout=log_fd,
             stderr=log_fd,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from spanmq.embedded import keeper
+from spanmq.embedded import supervisor
 from spanmq.embedded.binaries import find_binaries
 from spanmq.embedded.folder import ServerFolder, clear_errors
 from spanmq.embedded.server import EmbeddedServer, join, run, start_lock
@@ -47,14 +47,14 @@ class TemporaryServer:
 
     def postmaster_id(self) -> int | None:
         """Return the process id of the postmaster, None if it is not alive."""
-        return keeper.postmaster_of(self._folder.data, self._folder.tag)
+        return supervisor.postmaster_of(self._folder.data, self._folder.tag)
 
     def kill(self) -> None:
         """Kill all processes of the server with SIGKILL, as a crash would, and return when they are gone.
 
         Raises EmbeddedError if one survives.
         """
-        if not keeper.kill(server_lock=self._folder.server_lock, tag=self._folder.tag):
+        if not supervisor.kill(server_lock=self._folder.server_lock, tag=self._folder.tag):
             raise EmbeddedError(f"the server in {self.folder} survived SIGKILL", code="embedded_start")
 
     def restart(self) -> None:
@@ -63,12 +63,14 @@ class TemporaryServer:
         A running server is stopped first, in good order. Raises EmbeddedError if it does not start.
         """
         with clear_errors(self.folder), start_lock(self._folder, self._timeout):
-            keeper.stop(data=self._folder.data, server_lock=self._folder.server_lock, tag=self._folder.tag)
+            supervisor.stop(
+                data=self._folder.data, server_lock=self._folder.server_lock, tag=self._folder.tag
+            )
             run(self._folder, self.binaries, settings=self._settings, timeout=self._timeout, keep_data=False)
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove folders of ours whose users were killed before the server ran, or together with its keeper."""
+    """Remove folders of ours whose users were killed before the server ran, or together with its supervisor."""
     for path in parent.glob(f"{PREFIX}????????"):
         folder = ServerFolder(path)
         with contextlib.suppress(OSError):  # not ours, or gone this instant
@@ -80,12 +82,12 @@ def remove_abandoned(parent: Path) -> None:
                 or folder.start_lock.read_text() != MARK
             ):
                 continue
-            fd = keeper.open_lock(folder.holders)
+            fd = supervisor.open_lock(folder.holders)
             try:
-                if keeper.try_lock(fd, fcntl.LOCK_EX) and not keeper.is_locked(folder.server_lock):
+                if supervisor.try_lock(fd, fcntl.LOCK_EX) and not supervisor.is_locked(folder.server_lock):
                     shutil.rmtree(path, ignore_errors=True)
             finally:
-                keeper.close_lock(fd)
+                supervisor.close_lock(fd)
 
 
 @contextlib.contextmanager

@@ -103,10 +103,11 @@ class HeldNotices:
 def hindrance(reasons: Iterable[Attention]) -> Attention | None:
     """Return the reason that keeps a queue from delivering visible messages, among its `reasons`; None without one."""
     stops = ("paused", "breaker_open", "no_worker", "stopped")
-    found = sorted(
-        (each for each in reasons if each.reason in stops), key=lambda each: stops.index(each.reason)
+    stopping = sorted(
+        (reason for reason in reasons if reason.reason in stops),
+        key=lambda reason: stops.index(reason.reason),
     )
-    return found[0] if found else None
+    return stopping[0] if stopping else None
 
 
 def duration(seconds: float | None) -> str:

@@ -61,14 +61,14 @@ class Cause:
 
 def causes_of(letters: Iterable[DeadLetter]) -> list[Cause]:
     """Group dead letters by category, class and error, those first of which there are most."""
-    found: dict[tuple[str, str | None, str], Cause] = {}
+    causes: dict[tuple[str, str | None, str], Cause] = {}
     for letter in letters:
         pattern = pattern_of(letter.error or "")
         key = (letter.category, letter.error_class, pattern)
-        cause = found.setdefault(key, Cause(*key, example=letter.error))
+        cause = causes.setdefault(key, Cause(*key, example=letter.error))
         cause.count += 1
         cause.last_dead_at = max(cause.last_dead_at or letter.dead_at, letter.dead_at)
-    return sorted(found.values(), key=lambda each: -each.count)
+    return sorted(causes.values(), key=lambda cause: -cause.count)
 
 
 def pattern_of(error: str) -> str:
@@ -83,10 +83,10 @@ def pattern_of(error: str) -> str:
 def regex_of(pattern: str) -> str:
     """Return a regular expression that matches the errors of a pattern, for a rule of categories."""
     pieces = re.split("(" + "|".join(_MEANS) + ")", pattern)
-    found = ""
+    regex = ""
     for piece in pieces:
         more = _MEANS.get(piece) or re.sub(r"([.^$*+?()\[\]{}|\\])", r"\\\1", piece)
-        if len(found) + len(more) > PATTERN_MAX:
+        if len(regex) + len(more) > PATTERN_MAX:
             break
-        found += more
-    return found
+        regex += more
+    return regex

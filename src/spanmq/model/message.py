@@ -141,7 +141,7 @@ class Explanation:
 
 def obstacle(reasons: Iterable[Explanation]) -> Explanation | None:
     """Return the first of the `reasons` that keeps a message from being delivered; None without one."""
-    return next((each for each in reasons if each.code != "visible"), None)
+    return next((reason for reason in reasons if reason.code != "visible"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,8 +127,8 @@ def reasons(error: Exception, whole: str) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(
-        f"{'.'.join(map(str, each['loc'])) or whole}: {each['msg']}"
-        for each in error.errors(include_url=False, include_input=False, include_context=False)
+        f"{'.'.join(map(str, problem['loc'])) or whole}: {problem['msg']}"
+        for problem in error.errors(include_url=False, include_input=False, include_context=False)
     )
 
 

@@ -57,21 +57,25 @@ class ShardMap:
 
 def newest(maps: Iterable[ShardMap | None]) -> ShardMap | None:
     """Return the newest map of several servers; a change that was interrupted is not known to all of them."""
-    return max((each for each in maps if each is not None), key=lambda each: each.epoch, default=None)
+    return max(
+        (shard_map for shard_map in maps if shard_map is not None),
+        key=lambda shard_map: shard_map.epoch,
+        default=None,
+    )
 
 
 def sum_of(queue: str, shards: Sequence[QueueMetrics]) -> QueueMetrics:
     """Return the counts of all shards together; ages are those of the oldest and the newest."""
-    newest_ages = [each.newest_age_seconds for each in shards if each.newest_age_seconds is not None]
-    oldest_ages = [each.oldest_age_seconds for each in shards if each.oldest_age_seconds is not None]
+    newest_ages = [shard.newest_age_seconds for shard in shards if shard.newest_age_seconds is not None]
+    oldest_ages = [shard.oldest_age_seconds for shard in shards if shard.oldest_age_seconds is not None]
     return QueueMetrics(
         queue=queue,
-        length=sum(each.length for each in shards),
-        visible_length=sum(each.visible_length for each in shards),
-        total_messages=sum(each.total_messages for each in shards),
+        length=sum(shard.length for shard in shards),
+        visible_length=sum(shard.visible_length for shard in shards),
+        total_messages=sum(shard.total_messages for shard in shards),
         newest_age_seconds=min(newest_ages, default=None),
         oldest_age_seconds=max(oldest_ages, default=None),
-        scraped_at=max(each.scraped_at for each in shards),
+        scraped_at=max(shard.scraped_at for shard in shards),
     )
 
 

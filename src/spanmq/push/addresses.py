@@ -31,7 +31,7 @@ class Guard:
     """
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        self._allowed = [_network(each) for each in allowed]
+        self._allowed = [_network(network) for network in allowed]
 
     def socket_for(self, address_info: tuple[Any, ...]) -> socket.socket:
         """Return a new socket for a connection to an address, as `getaddrinfo` describes it.

@@ -28,7 +28,7 @@ class Endpoint:
         self.host, _ = host_of(url)
         self.url = url
         texts = [secrets] if isinstance(secrets, str) else list(secrets)
-        self._signers: list[Signer] = [signer(each) for each in texts]
+        self._signers: list[Signer] = [signer(secret) for secret in texts]
 
     def __repr__(self) -> str:
         return f"Endpoint({self.host})"
@@ -91,7 +91,7 @@ def _endpoint(name: str, table: Any) -> Endpoint:
         or not isinstance(table.get("url"), str)
     ):
         raise InvalidArgumentError(f"the endpoint {name!r} must have a url and secrets, and nothing else")
-    if not isinstance(secrets, list) or not all(isinstance(each, str) for each in secrets):
+    if not isinstance(secrets, list) or not all(isinstance(secret, str) for secret in secrets):
         raise InvalidArgumentError(
             f"the endpoint {name!r} must have a list of secrets",
             hint="[] sends requests without a signature.",

@@ -157,8 +157,8 @@ class _Push:
     async def _endpoint_of(self, message: Message) -> Endpoint:
         if isinstance(self._endpoint, Endpoint):
             return self._endpoint
-        found = self._endpoint(message)
-        endpoint = await found if inspect.isawaitable(found) else found
+        answer = self._endpoint(message)
+        endpoint = await answer if inspect.isawaitable(answer) else answer
         if endpoint is None:
             # It may be added yet.
             reason = f"no endpoint is known for the group {message.group!r}"

@@ -102,12 +102,12 @@ def adopt(
         schema.check_server(current)
         schema.execute(connection, [_statement(name) for name in ("prepare", "inspect", "lock")])
         mode = "share update exclusive" if dry_run else "access exclusive"
-        found = _hold(connection, "settings", mode, lock_timeout_seconds)
-        if not found:
-            found = _hold(connection, "queues", mode, lock_timeout_seconds)
+        rows = _hold(connection, "settings", mode, lock_timeout_seconds)
+        if not rows:
+            rows = _hold(connection, "queues", mode, lock_timeout_seconds)
             schema.execute(connection, [_statement("inventory")])
-            found = schema.query(connection, _statement("obstacles"))
-        obstacles = tuple(Obstacle(**row) for row in found)
+            rows = schema.query(connection, _statement("obstacles"))
+        obstacles = tuple(Obstacle(**row) for row in rows)
         if obstacles and not dry_run:
             _refuse(obstacles)
         report = AdoptReport(
@@ -164,7 +164,7 @@ def _queue(row: dict[str, Any]) -> AdoptedQueue:
 def _refuse(obstacles: Sequence[Obstacle]) -> None:
     raise NotPossibleError(
         f"PGMQ can't be taken over as it is: {len(obstacles)} obstacles",
-        detail="\n".join(f"{each.object}: {each.reason}" for each in obstacles),
+        detail="\n".join(f"{obstacle.object}: {obstacle.reason}" for obstacle in obstacles),
         hint="Remove them and run it again; spanmq schema adopt --dry-run lists them too.",
         sqlstate="MQ006",
         code="adoption_refused",

@@ -296,9 +296,9 @@ def compare(current: State, release: Release) -> list[Difference]:
 def check_server(current: State) -> None:
     """Raise the typed error for a server or a role that cannot change a schema."""
     if current.server_version < OLDEST_SERVER:
-        found, oldest = current.server_version // 10000, OLDEST_SERVER // 10000
+        major, oldest = current.server_version // 10000, OLDEST_SERVER // 10000
         raise SchemaVersionError(
-            f"spanmq needs PostgreSQL {oldest} or newer, this server is {found}",
+            f"spanmq needs PostgreSQL {oldest} or newer, this server is {major}",
             sqlstate="MQ006",
             code="server_too_old",
         )

@@ -79,7 +79,9 @@ def load_release(folder: Traversable | None = None, *, version: str | None = Non
         Statement(f"functions/{name}", _replace(text, **tokens) + comments(text))
         for name, text in _read_folder(folder / "functions")
     )
-    digest = hashlib.sha256("\0".join(f"{each.name}\0{each.text}" for each in functions).encode())
+    digest = hashlib.sha256(
+        "\0".join(f"{statement.name}\0{statement.text}" for statement in functions).encode()
+    )
     return Release(version, tuple(migrations), functions, digest.hexdigest())
 
 
@@ -97,15 +99,15 @@ def comments(text: str) -> str:
     """Write the header of each function that people call as its comment; one without has that of its namesake."""
     headers: dict[str, str] = {}
     result = []
-    for each in _FUNCTION.finditer(text):
+    for match in _FUNCTION.finditer(text):
         # A regular expression that begins with the header takes five times as long as all the rest.
-        lines = text[: each.start()].splitlines()
+        lines = text[: match.start()].splitlines()
         above = list(takewhile(lambda line: line.startswith("--"), reversed(lines)))
         header = "\n".join(line.removeprefix("--").removeprefix(" ") for line in reversed(above)).strip()
-        header = headers[each["name"]] = header or headers.get(each["name"], "")
-        arguments = re.sub(r" default [^,]*", "", " ".join(each["arguments"].split()))
+        header = headers[match["name"]] = header or headers.get(match["name"], "")
+        arguments = re.sub(r" default [^,]*", "", " ".join(match["arguments"].split()))
         if header:
-            result.append(f"comment on function {each['name']}({arguments}) is {literal(header)};\n")
+            result.append(f"comment on function {match['name']}({arguments}) is {literal(header)};\n")
     return "".join(["\n", *result]) if result else ""
 
 
@@ -117,7 +119,7 @@ _HEADER = re.compile(
 
 def headers(functions: Sequence[Statement]) -> list[str]:
     """Return schema, name and the rest of the header of each function, in turn."""
-    return [part for each in functions for found in _HEADER.findall(each.text) for part in found]
+    return [part for function in functions for header in _HEADER.findall(function.text) for part in header]
 
 
 def statements(release: Release, pending: Sequence[Migration]) -> list[Statement]:
@@ -197,7 +199,7 @@ def literal(value: str) -> str:
 
 
 def _read_folder(folder: Traversable, path: str = "") -> Iterator[tuple[str, str]]:
-    for entry in sorted(folder.iterdir(), key=lambda each: (each.is_file(), each.name)):
+    for entry in sorted(folder.iterdir(), key=lambda entry: (entry.is_file(), entry.name)):
         if entry.is_dir():
             yield from _read_folder(entry, f"{path}{entry.name}/")
         elif entry.name.endswith(".sql"):

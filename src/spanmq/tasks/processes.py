@@ -13,7 +13,7 @@ from pickle import PicklingError
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from spanmq.client.handled import HANDLED, progress
+from spanmq.client.current_handler import CURRENT_HANDLER, progress
 from spanmq.codec.body import Codec, Unstored
 from spanmq.errors import InvalidArgumentError, ProcessCrashedError
 from spanmq.model import Message, Result
@@ -279,12 +279,12 @@ async def _run(
         for kind in set(task.arguments.resources.values()) - values.keys():
             values |= await resources.open([kind], stack)
         calling = Calling(pipe)
-        token = HANDLED.set(calling)
+        token = CURRENT_HANDLER.set(calling)
         try:
             result = Handling(task.catalog, values=values).run_here(message, results, calling.begin)
         finally:
             calling.end()
-            HANDLED.reset(token)
+            CURRENT_HANDLER.reset(token)
         if steps := steps_of(result):
             return Reply(steps=tuple(map(_sendable, steps)))
         return Reply(None if task.keep_for is None else _stored(task, result))

@@ -1,10 +1,11 @@
 """For tests of programs that use spanmq: databases, and tasks that run at once. See docs/guides/testing.md."""
 
-from spanmq.testing.asserting import assert_runs, assert_visible
 from spanmq.testing.databases import new_database, wait_until_waiting, with_database
 from spanmq.testing.tasks import (
     Clock,
+    assert_runs,
     assert_sent,
+    assert_visible,
     assert_waits,
     drain,
     drain_async,

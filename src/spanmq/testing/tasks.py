@@ -23,11 +23,12 @@ from time import monotonic
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from spanmq.client import AsyncClient, Client, cron
-from spanmq.client.handled import HANDLED
+from spanmq.client.current_handler import CURRENT_HANDLER
 from spanmq.codec.body import Codec
 from spanmq.codec.encryption import Encryption
 from spanmq.model import Leased, Message, SignalEntry
 from spanmq.tasks import Call, Sent, Task, Tasks
+from spanmq.tasks.check import fit_of
 from spanmq.tasks.clients import Clients
 from spanmq.tasks.handling import Handling
 from spanmq.tasks.task import Catalog
@@ -89,7 +90,7 @@ async def _drain_opened(
     retries: list[tuple[Message, datetime]] = []
     count = 0
     try:
-        while messages := [each for queue in catalog.queues for each in await client.receive(queue)]:
+        while messages := [message for queue in catalog.queues for message in await client.receive(queue)]:
             for message in messages:
                 count += 1
                 if count > limit:
@@ -133,20 +134,41 @@ def sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
 
     Raises TaskArgumentsError for a message that does not fit the task.
     """
-    found = []
+    matching = []
     for message in _peek(task.catalog):
         body = message.body if isinstance(message.body, dict) else {}
         if body.get("task") in (task.name, *task.aliases):
             values = task.arguments.read(body.get("args", {}))
             if all(name in values and values[name] == value for name, value in arguments.items()):
-                found.append(message)
-    return found
+                matching.append(message)
+    return matching
+
+
+def assert_visible(client: Client, queue: str, message_id: int) -> None:
+    """Assert that receives of this moment return the message of a `queue` with this `message_id`, through a `client`.
+
+    Raises AssertionError with what it waits for, and QueueNotFoundError.
+    """
+    reasons = client.inspect.explain(queue, message_id)
+    if not any(reason.code == "visible" for reason in reasons):
+        sentences = " ".join(reason.sentence for reason in reasons)
+        raise AssertionError(f"message {message_id} of {queue} is not delivered: {sentences}")
+
+
+def assert_runs(tasks: Tasks, body: Any, queue: str | None = None) -> None:
+    """Assert that a worker of `tasks` could run a message with this `body` in a `queue` (None: that of the tasks).
+
+    Raises AssertionError with what does not fit.
+    """
+    fit = fit_of(tasks.catalog, queue or tasks.name, body)
+    if fit.verdict == "fails":
+        raise AssertionError(f"no task could run {body!r}: {fit.task or 'it'} has {fit.reason}")
 
 
 def assert_sent(task: Task[..., Any], **arguments: Any) -> list[Message]:
     """Return the messages of a `task` that wait, with these `arguments`, by name; raises AssertionError for none."""
-    if found := sent(task, **arguments):
-        return found
+    if messages := sent(task, **arguments):
+        return messages
     bodies = [message.body for message in _peek(task.catalog)]
     raise AssertionError(f"{task} was not sent with {arguments}; in the queues: {bodies}")
 
@@ -183,11 +205,11 @@ def with_resource(tasks: Tasks, value: Any, kind: Any = None) -> Iterator[None]:
 def record_progress() -> Iterator[list[tuple[float, str]]]:
     """Record what tasks report by `spanmq.progress` within the block: a list of shares and notes, in order."""
     recorder = _Recorder()
-    token = HANDLED.set(recorder)
+    token = CURRENT_HANDLER.set(recorder)
     try:
         yield recorder.reported
     finally:
-        HANDLED.reset(token)
+        CURRENT_HANDLER.reset(token)
 
 
 class _Recorder:
@@ -233,12 +255,12 @@ class Clock:
                 if wait.until <= now + moved:
                     client.signals.send(queue, wait.name, timed_out=True)
         until = self._now + time
-        for name, each in self._catalog.periodic.items():
-            times, _ = cron.plan(each.cron, each.zone, self._now, self._now)
+        for name, periodic in self._catalog.periodic.items():
+            times, _ = cron.plan(periodic.cron, periodic.zone, self._now, self._now)
             for at in times:
                 if at <= until:
                     headers = {"x-spanmq-schedule": name, "x-spanmq-scheduled-at": at.isoformat()}
-                    client.send(each.task.queue, each.body(), headers=headers)
+                    client.send(periodic.task.queue, periodic.body(), headers=headers)
         self._now = until
 
 

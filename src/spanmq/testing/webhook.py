@@ -93,4 +93,4 @@ def _is_signed(endpoint: Endpoint, headers: dict[str, str], body: bytes) -> bool
         signatures = headers["webhook-signature"].split(" ")
     except (KeyError, ValueError):
         return False
-    return any(hmac.compare_digest(each, expected["webhook-signature"]) for each in signatures)
+    return any(hmac.compare_digest(signature, expected["webhook-signature"]) for signature in signatures)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spanmq.codec.batch import EachHeaders
     from spanmq.codec.body import Headers
     from spanmq.model import Message, Settled
-    from spanmq.tracing.telemetry import Handling, Receiving, Sending, Serving, Telemetry
+    from spanmq.tracing.telemetry import Processing, Receiving, Sending, Serving, Telemetry
 
 __all__ = ["handling"]
 
@@ -104,7 +104,7 @@ def handling(
     earlier: Sequence[Any] = (),
     client_id: str | None = None,
     is_kept_open: bool = False,
-) -> Handling | Untraced:
+) -> Processing | Untraced:
     """Trace a block that handles a message, or some, of one queue; a worker does so by itself.
 
     The message's trace continues in the block, including messages that it sends. `earlier` are the contexts
@@ -112,10 +112,10 @@ def handling(
     """
     if (telemetry := _telemetry()) is None:
         return UNTRACED
-    from spanmq.tracing.telemetry import Handling
+    from spanmq.tracing.telemetry import Processing
 
     listed = messages if isinstance(messages, Sequence) else [messages]
-    return Handling(telemetry, listed, earlier, client_id, is_kept_open)
+    return Processing(telemetry, listed, earlier, client_id, is_kept_open)
 
 
 def serving(method: str, path: str, headers: Mapping[str, str]) -> Serving | Untraced:

@@ -47,7 +47,7 @@ class Telemetry:
             [one] = outcomes
             span.add_event(operation, {"spanmq.outcome": one.outcome, MESSAGE_ID: str(one.message_id)})
             return
-        for outcome, count in Counter(each.outcome for each in outcomes).items():
+        for outcome, count in Counter(settlement.outcome for settlement in outcomes).items():
             span.add_event(operation, {"spanmq.outcome": outcome, BATCH: count})
 
     def carrier(self, headers: Mapping[str, Any] | None) -> dict[str, str]:
@@ -61,14 +61,16 @@ class Telemetry:
         carrier = self.carrier(headers)
         if not carrier:
             return None
-        found = propagate.extract(carrier, Context())
-        made_in = trace.get_current_span(found).get_span_context()
-        return (found, made_in) if made_in.is_valid else None
+        remote = propagate.extract(carrier, Context())
+        made_in = trace.get_current_span(remote).get_span_context()
+        return (remote, made_in) if made_in.is_valid else None
 
     def links(self, messages: Iterable[Message]) -> list[Link]:
         """Return a link to the context of each message that has one."""
-        found = ((message, self.origin(message.headers)) for message in messages)
-        return [Link(origin[1], {MESSAGE_ID: str(message.message_id)}) for message, origin in found if origin]
+        origins = ((message, self.origin(message.headers)) for message in messages)
+        return [
+            Link(origin[1], {MESSAGE_ID: str(message.message_id)}) for message, origin in origins if origin
+        ]
 
 
 class Sending:
@@ -103,8 +105,8 @@ class Sending:
 
     def one(self, headers: Headers | None) -> Headers | None:
         """Return the headers with the context, unless they have one."""
-        given: object = headers
-        if not self._carrier or not isinstance(given, Mapping | None):
+        untyped: object = headers
+        if not self._carrier or not isinstance(untyped, Mapping | None):
             return headers
         if headers and not self._fields.isdisjoint(headers):
             if (own := self._telemetry.origin(headers)) is not None:
@@ -116,15 +118,15 @@ class Sending:
         """Return the headers of each message with its context."""
         if headers is None or isinstance(headers, Mapping):
             return self.one(headers)
-        given: object = headers
-        return self._all(headers) if isinstance(given, Iterable) else headers
+        untyped: object = headers
+        return self._all(headers) if isinstance(untyped, Iterable) else headers
 
     def _all(self, headers: Iterable[Headers | None]) -> Iterator[Headers | None]:
         last: tuple[object, Headers | None] = (self, None)
-        for each in headers:
+        for own_headers in headers:
             # One object for many stays one: it is encoded once.
-            if each is not last[0]:
-                last = (each, self.one(each))
+            if own_headers is not last[0]:
+                last = (own_headers, self.one(own_headers))
             yield last[1]
 
     def sent(self, message_id: int) -> int:
@@ -216,7 +218,7 @@ class Serving:
             self._span.set_status(Status(StatusCode.ERROR))
 
 
-class Handling:
+class Processing:
     """A single message continues the trace of its sender; several have a trace of their own, with a link
     each.
     """
@@ -239,7 +241,7 @@ class Handling:
         else:
             attributes[BATCH] = len(messages)
         # Their order is that of the attempts: the message's origin, then the earlier ones.
-        self._links = [*telemetry.links(messages), *(Link(each) for each in earlier)]
+        self._links = [*telemetry.links(messages), *(Link(attempt) for attempt in earlier)]
         self._tracer: Tracer = telemetry.tracer
         self._name = f"process {first.queue}"
         self._attributes = attributes

@@ -21,7 +21,7 @@ from tests.patience import WAIT_SECONDS, wait_until
 
 import spanmq
 from spanmq import embedded
-from spanmq.embedded import binaries, keeper
+from spanmq.embedded import binaries, supervisor
 from spanmq.embedded.folder import ServerFolder, environment
 
 IS_ROOT = os.geteuid() == 0
@@ -32,7 +32,7 @@ needs_root = pytest.mark.skipif(not IS_ROOT, reason="becomes other users, so it 
 HOLDER = """
 import json, sys
 from spanmq import embedded
-from spanmq.embedded.keeper import postmaster_of
+from spanmq.embedded.supervisor import postmaster_of
 from spanmq.embedded.folder import ServerFolder
 from pathlib import Path
 server = embedded.start(sys.argv[1])
@@ -107,11 +107,11 @@ def end_all() -> None:
 
 
 def is_stopped(folder: Path) -> bool:
-    return not keeper.is_locked(folder / "server")
+    return not supervisor.is_locked(folder / "server")
 
 
 def wait_until_stopped(folder: Path) -> bool:
-    return keeper.wait_until(lambda: is_stopped(folder), WAIT_SECONDS)
+    return supervisor.wait_until(lambda: is_stopped(folder), WAIT_SECONDS)
 
 
 @contextmanager
@@ -123,12 +123,12 @@ def parent_folder() -> Iterator[Path]:
     finally:
         for lock in (found for found in path.glob("**/server") if found.is_file()):
             place = ServerFolder(lock.parent)
-            keeper.kill(server_lock=place.server_lock, tag=place.tag)
+            supervisor.kill(server_lock=place.server_lock, tag=place.tag)
         delete(path)
 
 
 def delete(folder: Path) -> None:
-    """Delete it as `rm -rf` does, while a server or its keeper may delete files of its own."""
+    """Delete it as `rm -rf` does, while a server or its supervisor may delete files of its own."""
 
     def is_gone() -> bool:
         shutil.rmtree(folder, ignore_errors=True)
@@ -147,10 +147,10 @@ def fill(path: Path) -> None:
 
 def kill_postmaster(folder: Path) -> None:
     place = ServerFolder(folder)
-    postmaster = keeper.postmaster_of(place.data, place.tag)
+    postmaster = supervisor.postmaster_of(place.data, place.tag)
     assert postmaster is not None
     os.kill(postmaster, signal.SIGKILL)
-    assert keeper.wait_until(lambda: keeper.command_of(postmaster) == "", WAIT_SECONDS)
+    assert supervisor.wait_until(lambda: supervisor.command_of(postmaster) == "", WAIT_SECONDS)
 
 
 def all_processes() -> list[int]:
@@ -183,7 +183,9 @@ def foreign_server(folder: Path) -> Iterator[None]:
     )
     try:
         pid_file = folder / "data/postmaster.pid"
-        assert keeper.wait_until(lambda: pid_file.exists() and "ready" in pid_file.read_text(), WAIT_SECONDS)
+        assert supervisor.wait_until(
+            lambda: pid_file.exists() and "ready" in pid_file.read_text(), WAIT_SECONDS
+        )
         yield
     finally:
         process.send_signal(signal.SIGQUIT)

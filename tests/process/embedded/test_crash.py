@@ -21,7 +21,7 @@ from tests.process.embedded.processes import (
 )
 
 from spanmq import embedded
-from spanmq.embedded import binaries, keeper
+from spanmq.embedded import binaries, supervisor
 
 
 def test_killed_postmaster_is_recovered_by_the_next_start(folder: Path) -> None:
@@ -39,11 +39,11 @@ def test_session_that_computes_on_after_its_postmaster_does_not_block_the_next_s
         # This loop never looks at its postmaster; asked for asynchronously, so that we can go on.
         connection.pgconn.send_query(b"do $$ begin loop end loop; end $$")
         pid = connection.info.backend_pid
-        assert keeper.wait_until(lambda: state(first.dsn, pid) == "active", WAIT_SECONDS)
+        assert supervisor.wait_until(lambda: state(first.dsn, pid) == "active", WAIT_SECONDS)
         kill_postmaster(folder)
         with embedded.start(folder) as second:
             assert ask(second.dsn, "select 1") == 1
-        assert keeper.command_of(pid) == ""
+        assert supervisor.command_of(pid) == ""
 
 
 @pytest.mark.parametrize("name", ["data/postmaster.pid", "socket/.s.PGSQL.5432.lock"])
@@ -72,7 +72,7 @@ def test_temporary_folder_of_a_killed_start_goes_with_a_later_one(parent: Path, 
     monkeypatch.setattr(tempfile, "tempdir", None)
     never = "import pathlib, signal\npathlib.Path.rename = lambda *_: signal.pause()\n"
     process = start_python(never + "from spanmq import embedded\nwith embedded.temporary(): pass")
-    assert keeper.wait_until(lambda: any(parent.glob("*/data.new-*/global")), WAIT_SECONDS)
+    assert supervisor.wait_until(lambda: any(parent.glob("*/data.new-*/global")), WAIT_SECONDS)
     process.kill()
     process.communicate()
     [abandoned] = parent.iterdir()
@@ -95,7 +95,7 @@ def test_interrupted_first_start_leaves_nothing_in_the_way(folder: Path) -> None
     # However late the interrupt comes, the folder has not got its name by then.
     never = "import pathlib, signal\npathlib.Path.rename = lambda *_: signal.pause()\n"
     process = start_python(never + HOLDER, str(folder))
-    assert keeper.wait_until(lambda: any(folder.glob("data.new-*/global")), WAIT_SECONDS)
+    assert supervisor.wait_until(lambda: any(folder.glob("data.new-*/global")), WAIT_SECONDS)
     process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in process.communicate()[1]
     assert wait_until_stopped(folder)

@@ -50,13 +50,13 @@ def test_child_that_is_forked_while_a_server_starts_keeps_no_lock(folder: Path) 
         FORKED
         + """
 from spanmq.embedded import server as module
-starting = module.start_keeper
+starting = module.start_supervisor
 def fork_and_start(*given):
     thread = threading.Thread(target=fork)
     thread.start()
     thread.join()
     return starting(*given)
-module.start_keeper = fork_and_start
+module.start_supervisor = fork_and_start
 embedded.start(sys.argv[1]).close()
 print("closed", flush=True)
 """

@@ -10,11 +10,11 @@ from tests.patience import WAIT_SECONDS
 from tests.process.embedded.processes import Holder, delete, is_stopped
 
 from spanmq import embedded
-from spanmq.embedded import keeper
+from spanmq.embedded import supervisor
 from spanmq.embedded.folder import ServerFolder
 from spanmq.errors import EmbeddedError
 
-needs_proc = pytest.mark.skipif(not keeper.HAS_PROC, reason="looks at the folders of processes")
+needs_proc = pytest.mark.skipif(not supervisor.HAS_PROC, reason="looks at the folders of processes")
 
 
 def moved(folder: Path) -> Path:
@@ -27,7 +27,7 @@ def test_moved_server_stops_with_its_last_user_and_keeps_the_data(folder: Path) 
     with embedded.start(folder) as server:
         do(server.dsn, "create table kept as select 42 as answer")
         place = moved(folder)
-    assert keeper.processes_of(tag) == []
+    assert supervisor.processes_of(tag) == []
     with embedded.start(place) as server:
         assert ask(server.dsn, "select answer from kept") == 42
 
@@ -39,7 +39,7 @@ def test_lost_server_stops_with_its_killed_user(folder: Path, lose: Callable[[Pa
     holder = Holder(folder)
     lose(folder)
     holder.kill()
-    assert keeper.wait_until(lambda: keeper.processes_of(tag) == [], WAIT_SECONDS)
+    assert supervisor.wait_until(lambda: supervisor.processes_of(tag) == [], WAIT_SECONDS)
 
 
 @needs_proc

@@ -18,7 +18,7 @@ from tests.process.embedded.processes import (
 )
 
 from spanmq import __version__, embedded
-from spanmq.embedded import keeper
+from spanmq.embedded import supervisor
 from spanmq.embedded.folder import ServerFolder
 
 
@@ -62,7 +62,7 @@ def test_killed_users_temporary_server_goes_with_its_folder() -> None:
     assert (folder / "data").exists()
     process.kill()
     process.communicate()
-    assert keeper.wait_until(lambda: not folder.exists(), WAIT_SECONDS)
+    assert supervisor.wait_until(lambda: not folder.exists(), WAIT_SECONDS)
 
 
 def test_killed_user_of_a_long_path_leaves_no_folder_of_the_socket(parent: Path) -> None:
@@ -71,13 +71,13 @@ def test_killed_user_of_a_long_path_leaves_no_folder_of_the_socket(parent: Path)
     socket = str(conninfo_to_dict(holder.dsn)["host"])
     assert not Path(socket).is_relative_to(parent)
     holder.kill()
-    assert keeper.wait_until(lambda: not Path(socket).exists(), WAIT_SECONDS)
+    assert supervisor.wait_until(lambda: not Path(socket).exists(), WAIT_SECONDS)
 
 
-def test_last_user_stops_the_server_without_its_keeper(folder: Path) -> None:
+def test_last_user_stops_the_server_without_its_supervisor(folder: Path) -> None:
     with embedded.start(folder):
         place = ServerFolder(folder)
-        mine = [pid for pid in all_processes() if "keeper.py" in keeper.command_of(pid)]
-        [keeper_id] = [pid for pid in mine if place.tag in keeper.command_of(pid)]
-        os.kill(keeper_id, signal.SIGKILL)
+        mine = [pid for pid in all_processes() if "supervisor.py" in supervisor.command_of(pid)]
+        [supervisor_id] = [pid for pid in mine if place.tag in supervisor.command_of(pid)]
+        os.kill(supervisor_id, signal.SIGKILL)
     assert is_stopped(folder)

@@ -21,7 +21,7 @@ from tests.worker.running import Record, Running
 
 from spanmq import embedded
 from spanmq.client import AsyncClient, Client
-from spanmq.client.direct import KeptClient
+from spanmq.client.single_connection import KeptClient
 from spanmq.embedded.temporary import TemporaryServer
 from spanmq.errors import TEMPORARY
 from spanmq.tasks import Task, Tasks

@@ -66,7 +66,5 @@ class AsyncBatches:
             *optional(argument.bigint, "before", before),
         )
         read = partial(batches, self._codec)
-        found = await self._link.run(
-            Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True)
-        )
-        return sorted(found, key=lambda batch: -batch.batch_id)[:limit]
+        page = await self._link.run(Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True))
+        return sorted(page, key=lambda batch: -batch.batch_id)[:limit]

@@ -386,7 +386,7 @@ class AsyncClient:
         body_bytes_max: int | None = None,
         newest_first: bool = False,
     ) -> list[Message]:
-        """Return up to `quantity` messages of a `queue` with ids above `after`, in order, without receiving them.
+        """Return up to `quantity` unsettled messages of a `queue` with ids above `after`, in order; receive none.
 
         With `newest_first` the newest one comes first, and the ids are below `after` (0: all). A body or
         headers of more than `body_bytes_max` bytes are replaced by `{"spanmq.cut": bytes}`. Raises
@@ -533,9 +533,9 @@ class AsyncClient:
         for (reason, error_class), alike in by_reason(closed).items():
             await self.nack(alike, reason, error_class=error_class)
         # In an ordered queue this has released the messages behind: return only those that are still held.
-        leases = [each.leased_until - each.last_read_at for each in opened if each.last_read_at]
+        leases = [message.leased_until - message.last_read_at for message in opened if message.last_read_at]
         settled = await self.admin.hold(opened, max([SHORTEST_LEASE, *leases]))
-        held = {each.message_id for each in settled if each.outcome == "held"}
+        held = {settlement.message_id for settlement in settled if settlement.outcome == "held"}
         if not held:
             raise closed[0].body.error
         return [message for message in opened if message.message_id in held]

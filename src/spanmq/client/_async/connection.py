@@ -44,7 +44,7 @@ from spanmq.client.connection import (
     register_loaders,
     typed,
 )
-from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.rows import Rows
 from spanmq.model import Flavour
 
@@ -139,8 +139,8 @@ class AsyncPoolLink:
     async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         await self.open()
-        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
-            raise missing(found, call)
+        if call.native and not self._is_spanmq and (flavour := await self.flavour()) != "spanmq":
+            raise missing(flavour, call)
         try:
             result = await self._run_alone(call)
             # A call that finds no messages is idle.
@@ -191,9 +191,9 @@ class AsyncPoolLink:
         """Return which schema the database contains, spanmq or PGMQ."""
         await self.open()
         async with self.lend() as connection:
-            found = await probe(connection)
-        self._is_spanmq = found == "spanmq"
-        return found
+            flavour = await probe(connection)
+        self._is_spanmq = flavour == "spanmq"
+        return flavour
 
     async def check_writable(self) -> None:
         """Raise ServerReadOnlyError unless the server takes writes; the next call connects anew then."""
@@ -317,8 +317,8 @@ class AsyncConnectionLink:
     async def run(self, call: Call[Result]) -> Result:
         """Run one call."""
         # To ask first spares the caller's transaction, which a missing function would abort.
-        if call.native and not self._is_spanmq and (found := await self.flavour()) != "spanmq":
-            raise missing(found, call)
+        if call.native and not self._is_spanmq and (flavour := await self.flavour()) != "spanmq":
+            raise missing(flavour, call)
         try:
             return await execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
@@ -338,9 +338,9 @@ class AsyncConnectionLink:
 
     async def flavour(self) -> Flavour:
         """Return which schema the database contains, spanmq or PGMQ."""
-        found = await probe(self.connection)
-        self._is_spanmq = found == "spanmq"
-        return found
+        flavour = await probe(self.connection)
+        self._is_spanmq = flavour == "spanmq"
+        return flavour
 
     async def check_writable(self) -> None:
         """Raise ServerReadOnlyError unless the server takes writes."""

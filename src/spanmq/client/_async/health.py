@@ -94,8 +94,8 @@ class AsyncHealth:
         reports its progress by `spanmq.progress`.
         """
         arguments = optional(argument.texts, "queues", None if queue is None else [queue])
-        found = await self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
-        return sorted(found, key=lambda each: (each.worker, each.queue))
+        reports = await self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
+        return sorted(reports, key=lambda report: (report.worker, report.queue))
 
     async def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:
         """List kinds of tasks: how many were done and failed, and the seconds that 50 and 95 of 100 took at most.
@@ -107,8 +107,8 @@ class AsyncHealth:
             argument.seconds("seconds", seconds),
             *optional(argument.texts, "queues", None if queue is None else [queue]),
         )
-        found = await self._link.run(Call("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
-        return sorted(found, key=lambda each: (each.queue, each.kind))
+        kinds = await self._link.run(Call("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
+        return sorted(kinds, key=lambda kind: (kind.queue, kind.kind))
 
     async def task_statistics(
         self, queue: str, kind: str, *, seconds: Seconds = 3600.0, step: Seconds = 60.0

@@ -23,7 +23,7 @@ from spanmq.client import functions
 from spanmq.client._async.connection import AsyncLink, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
-from spanmq.client.concurrency import AsyncEvent, AsyncJob
+from spanmq.client.concurrency import AsyncBackgroundTask, AsyncEvent
 from spanmq.client.connection import typed
 from spanmq.client.outage import Outage
 from spanmq.client.polling import Due, Polling
@@ -133,10 +133,10 @@ async def look_until(
         announced.clear()
         if ahead is not None and polling.is_asking:
             polling.due = Due(await ahead())
-        found = await look()
+        result = await look()
         remaining = deadline - monotonic()
-        if is_enough(found) or remaining <= 0:
-            return found
+        if is_enough(result) or remaining <= 0:
+            return result
         pause = heard_seconds if heard_seconds is not None and announced.is_heard else polling.pause
         polling.paused(await announced.wait(min(pause, remaining)))
 
@@ -169,7 +169,7 @@ class AsyncListener:
         self._announce_call = announce
         self._events: dict[str, set[AsyncAnnouncement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
-        self._job: AsyncJob | None = None
+        self._job: AsyncBackgroundTask | None = None
         self._wanted = AsyncEvent()
         self._stopped = AsyncEvent()
         self._outage = Outage()
@@ -187,7 +187,7 @@ class AsyncListener:
         with self._lock:
             self._events.setdefault(name, set()).add(event)
             if self._job is None and not self._stopped.is_set():
-                self._job = AsyncJob(self._run, "spanmq listener")
+                self._job = AsyncBackgroundTask(self._run, "spanmq listener")
         self._wanted.set()
         try:
             yield event
@@ -235,14 +235,14 @@ class AsyncListener:
                 self._wanted.clear()
                 with self._lock:
                     # A queue that is new here has just been waited for, or is about to be.
-                    wanted = [
+                    queues = [
                         name
                         for name, events in self._events.items()
                         if channels.is_new(name) or any(event.is_awaited() for event in events)
                     ]
                     idle = not self._events
                 try:
-                    news = await channels.attend(wanted)
+                    news = await channels.attend(queues)
                 except NotSupportedByUpstreamError:
                     channels = Channels(connection, None)
                     continue
@@ -296,20 +296,20 @@ class AsyncBell:
         self._is_rung = True
         return self._registration.names.get(int(notification.payload), "")
 
-    async def attend(self, wanted: list[str]) -> list[str]:
+    async def attend(self, queues: list[str]) -> list[str]:
         """Announce that tasks wait for these queues; return those to poll now.
 
         Raises NotSupportedByUpstreamError for upstream PGMQ.
         """
         now = monotonic()
-        is_new = any(map(self.is_new, wanted))
+        is_new = any(map(self.is_new, queues))
         registration = self._registration
-        if is_new or (wanted and registration.is_due):
-            await self._register([*self._queues.union(wanted)])
+        if is_new or (queues and registration.is_due):
+            await self._register([*self._queues.union(queues)])
         if self._channel is None:
             return []
-        unwanted = [number for number, name in registration.names.items() if name not in wanted]
-        if not wanted:
+        unwanted = [number for number, name in registration.names.items() if name not in queues]
+        if not queues:
             if self._is_rung or self._poll_at > float("-inf"):
                 # The task that was woken has left, or nothing waits any more: other processes may.
                 self._is_rung, self._poll_at = False, float("-inf")
@@ -319,13 +319,13 @@ class AsyncBell:
             return []
         # After a ring, too: another sender that saw this process being woken did not wake it again.
         self._is_rung, self._poll_at = False, now + AWAIT_SECONDS / 3
-        found = await self._run(registration.poll())
-        if found is None or found.ready is None:
+        polled = await self._run(registration.poll())
+        if polled is None or polled.ready is None:
             registration.forget()
-            return wanted
-        if passed := [number for number in found.ready if number in unwanted]:
+            return queues
+        if passed := [number for number in polled.ready if number in unwanted]:
             await self._run(registration.pass_on(passed))
-        return [*wanted] if is_new else registration.queues(found.ready)
+        return [*queues] if is_new else registration.queues(polled.ready)
 
     async def wait(self, queues: list[str], seconds: float) -> bool:
         """Wait until one of these queues has a message; return False if one may have come before senders knew.
@@ -426,9 +426,9 @@ class Channels:
         """Return the queue of a channel."""
         return self._queues.get(notification.channel, "")
 
-    async def attend(self, wanted: list[str]) -> list[str]:
+    async def attend(self, queues: list[str]) -> list[str]:
         """Listen and announce it, unless that was done a moment ago; return the queues that are new to senders."""
-        return [queue for queue in wanted if await self._attend(queue)]
+        return [queue for queue in queues if await self._attend(queue)]
 
     async def _attend(self, queue: str) -> bool:
         until = self._awaited_until.get(queue, 0.0)

@@ -10,7 +10,7 @@ import psycopg
 from spanmq.client import functions
 from spanmq.client._async.connection import AsyncPoolLink
 from spanmq.client._async.schedules import plan_schedules
-from spanmq.client.concurrency import AsyncEvent, AsyncJob
+from spanmq.client.concurrency import AsyncBackgroundTask, AsyncEvent
 from spanmq.errors import (
     MissingPrivilegeError,
     NotSupportedByUpstreamError,
@@ -45,7 +45,7 @@ class AsyncMaintenance:
         self._link = weakref.ref(link)
         self._interval = interval
         self._stopped = AsyncEvent()
-        self._job = AsyncJob(self._run, "spanmq maintenance")
+        self._job = AsyncBackgroundTask(self._run, "spanmq maintenance")
 
     def stop(self) -> None:
         """Stop after the step that runs."""

@@ -15,11 +15,10 @@ from psycopg.abc import PQGen
 from psycopg_pool import AsyncConnectionPool
 
 from spanmq import errors
-from spanmq.client.concurrency import in_thread
+from spanmq.client.concurrency import AsyncEndingPool, in_thread
 from spanmq.client.dsn import is_for_writing, unreadable
 from spanmq.client.outage import PAUSE_SECONDS_MIN, Outage
 from spanmq.client.password import Password, with_password
-from spanmq.client.pools import AsyncEndingPool
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
 
 Result = TypeVar("Result")

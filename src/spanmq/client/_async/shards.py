@@ -32,9 +32,9 @@ class AsyncShardedQueue:
 
     def __init__(self, queue: str, servers: AsyncClient | Mapping[str, AsyncClient]) -> None:
         self.queue = queue
-        given: object = {"": servers} if isinstance(servers, AsyncClient) else servers
-        clients: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"": given}
-        if not all(isinstance(each, AsyncClient) for each in clients.values()):
+        untyped: object = {"": servers} if isinstance(servers, AsyncClient) else servers
+        clients: dict[str, Any] = dict(untyped) if isinstance(untyped, Mapping) else {"": untyped}
+        if not all(isinstance(client, AsyncClient) for client in clients.values()):
             raise InvalidArgumentError(
                 f"a sharded queue needs a {AsyncClient.__name__}, or a mapping from servers to them",
                 queue=queue,
@@ -67,9 +67,9 @@ class AsyncShardedQueue:
         there = await self._look()
         if there is not None:
             return there
-        wanted = ShardMap(queue=self.queue, epoch=1, routing=routing, shards=self._placed(shards))
-        await self._make(wanted.shards, policy or {})
-        await self._publish(wanted)
+        shard_map = ShardMap(queue=self.queue, epoch=1, routing=routing, shards=self._placed(shards))
+        await self._make(shard_map.shards, policy or {})
+        await self._publish(shard_map)
         return await self.shards()
 
     async def shards(self) -> ShardMap:
@@ -97,12 +97,12 @@ class AsyncShardedQueue:
                 hint="finish() ends the change when no group has to move any more.",
                 queue=self.queue,
             )
-        wanted = replace(
+        shard_map = replace(
             before, epoch=before.epoch + 1, shards=self._placed(shards), former=dict(before.shards)
         )
-        added = {name: server for name, server in wanted.shards.items() if name not in before.shards}
+        added = {name: server for name, server in shard_map.shards.items() if name not in before.shards}
         await self._make(added, cast("PolicyChange", asdict(await self.policy())))
-        await self._publish(wanted)
+        await self._publish(shard_map)
         return await self.shards()
 
     async def finish(self) -> bool:
@@ -305,10 +305,10 @@ class AsyncShardedQueue:
         self._map = newest(maps)
         return self._map
 
-    async def _publish(self, wanted: ShardMap) -> None:
+    async def _publish(self, shard_map: ShardMap) -> None:
         """Write a map to every database, one after the other; each waits for senders that use the former map."""
         for server in sorted(self.servers):
-            await self.servers[server].admin.run(functions.set_shards(wanted))
+            await self.servers[server].admin.run(functions.set_shards(shard_map))
         self._map = None
 
     async def _make(self, shards: Mapping[str, str], policy: PolicyChange) -> None:

@@ -46,7 +46,7 @@ from spanmq.client.connection import (
     register_loaders,
     typed,
 )
-from spanmq.client.handled import refuse_if_cancelled
+from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.rows import Rows
 from spanmq.model import Flavour
 
@@ -141,8 +141,8 @@ class PoolLink:
     def run(self, call: Call[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         self.open()
-        if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
-            raise missing(found, call)
+        if call.native and not self._is_spanmq and (flavour := self.flavour()) != "spanmq":
+            raise missing(flavour, call)
         try:
             result = self._run_alone(call)
             # A call that finds no messages is idle.
@@ -193,9 +193,9 @@ class PoolLink:
         """Return which schema the database contains, spanmq or PGMQ."""
         self.open()
         with self.lend() as connection:
-            found = probe(connection)
-        self._is_spanmq = found == "spanmq"
-        return found
+            flavour = probe(connection)
+        self._is_spanmq = flavour == "spanmq"
+        return flavour
 
     def check_writable(self) -> None:
         """Raise ServerReadOnlyError unless the server takes writes; the next call connects anew then."""
@@ -319,8 +319,8 @@ class ConnectionLink:
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
         # To ask first spares the caller's transaction, which a missing function would abort.
-        if call.native and not self._is_spanmq and (found := self.flavour()) != "spanmq":
-            raise missing(found, call)
+        if call.native and not self._is_spanmq and (flavour := self.flavour()) != "spanmq":
+            raise missing(flavour, call)
         try:
             return execute(self.connection, call, bytes_max=self._answer_bytes_max)
         except errors.SpanmqError as error:
@@ -340,9 +340,9 @@ class ConnectionLink:
 
     def flavour(self) -> Flavour:
         """Return which schema the database contains, spanmq or PGMQ."""
-        found = probe(self.connection)
-        self._is_spanmq = found == "spanmq"
-        return found
+        flavour = probe(self.connection)
+        self._is_spanmq = flavour == "spanmq"
+        return flavour
 
     def check_writable(self) -> None:
         """Raise ServerReadOnlyError unless the server takes writes."""

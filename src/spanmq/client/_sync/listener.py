@@ -25,7 +25,7 @@ from spanmq.client import functions
 from spanmq.client._sync.connection import Link, execute
 from spanmq.client.argument import Seconds, duration
 from spanmq.client.call import Call, is_missing_function, missing
-from spanmq.client.concurrency import Event, Job
+from spanmq.client.concurrency import BackgroundTask, Event
 from spanmq.client.connection import typed
 from spanmq.client.outage import Outage
 from spanmq.client.polling import Due, Polling
@@ -133,10 +133,10 @@ def look_until(
         announced.clear()
         if ahead is not None and polling.is_asking:
             polling.due = Due(ahead())
-        found = look()
+        result = look()
         remaining = deadline - monotonic()
-        if is_enough(found) or remaining <= 0:
-            return found
+        if is_enough(result) or remaining <= 0:
+            return result
         pause = heard_seconds if heard_seconds is not None and announced.is_heard else polling.pause
         polling.paused(announced.wait(min(pause, remaining)))
 
@@ -167,7 +167,7 @@ class Listener:
         self._announce_call = announce
         self._events: dict[str, set[Announcement]] = {}
         self._lock = Lock()  # of _events and _job; held for no longer than a look
-        self._job: Job | None = None
+        self._job: BackgroundTask | None = None
         self._wanted = Event()
         self._stopped = Event()
         self._outage = Outage()
@@ -185,7 +185,7 @@ class Listener:
         with self._lock:
             self._events.setdefault(name, set()).add(event)
             if self._job is None and not self._stopped.is_set():
-                self._job = Job(self._run, "spanmq listener")
+                self._job = BackgroundTask(self._run, "spanmq listener")
         self._wanted.set()
         try:
             yield event
@@ -233,14 +233,14 @@ class Listener:
                 self._wanted.clear()
                 with self._lock:
                     # A queue that is new here has just been waited for, or is about to be.
-                    wanted = [
+                    queues = [
                         name
                         for name, events in self._events.items()
                         if channels.is_new(name) or any(event.is_awaited() for event in events)
                     ]
                     idle = not self._events
                 try:
-                    news = channels.attend(wanted)
+                    news = channels.attend(queues)
                 except NotSupportedByUpstreamError:
                     channels = Channels(connection, None)
                     continue
@@ -294,20 +294,20 @@ class Bell:
         self._is_rung = True
         return self._registration.names.get(int(notification.payload), "")
 
-    def attend(self, wanted: list[str]) -> list[str]:
+    def attend(self, queues: list[str]) -> list[str]:
         """Announce that tasks wait for these queues; return those to poll now.
 
         Raises NotSupportedByUpstreamError for upstream PGMQ.
         """
         now = monotonic()
-        is_new = any(map(self.is_new, wanted))
+        is_new = any(map(self.is_new, queues))
         registration = self._registration
-        if is_new or (wanted and registration.is_due):
-            self._register([*self._queues.union(wanted)])
+        if is_new or (queues and registration.is_due):
+            self._register([*self._queues.union(queues)])
         if self._channel is None:
             return []
-        unwanted = [number for number, name in registration.names.items() if name not in wanted]
-        if not wanted:
+        unwanted = [number for number, name in registration.names.items() if name not in queues]
+        if not queues:
             if self._is_rung or self._poll_at > float("-inf"):
                 # The task that was woken has left, or nothing waits any more: other processes may.
                 self._is_rung, self._poll_at = False, float("-inf")
@@ -317,13 +317,13 @@ class Bell:
             return []
         # After a ring, too: another sender that saw this process being woken did not wake it again.
         self._is_rung, self._poll_at = False, now + AWAIT_SECONDS / 3
-        found = self._run(registration.poll())
-        if found is None or found.ready is None:
+        polled = self._run(registration.poll())
+        if polled is None or polled.ready is None:
             registration.forget()
-            return wanted
-        if passed := [number for number in found.ready if number in unwanted]:
+            return queues
+        if passed := [number for number in polled.ready if number in unwanted]:
             self._run(registration.pass_on(passed))
-        return [*wanted] if is_new else registration.queues(found.ready)
+        return [*queues] if is_new else registration.queues(polled.ready)
 
     def wait(self, queues: list[str], seconds: float) -> bool:
         """Wait until one of these queues has a message; return False if one may have come before senders knew.
@@ -424,9 +424,9 @@ class Channels:
         """Return the queue of a channel."""
         return self._queues.get(notification.channel, "")
 
-    def attend(self, wanted: list[str]) -> list[str]:
+    def attend(self, queues: list[str]) -> list[str]:
         """Listen and announce it, unless that was done a moment ago; return the queues that are new to senders."""
-        return [queue for queue in wanted if self._attend(queue)]
+        return [queue for queue in queues if self._attend(queue)]
 
     def _attend(self, queue: str) -> bool:
         until = self._awaited_until.get(queue, 0.0)

@@ -12,7 +12,7 @@ import psycopg
 from spanmq.client import functions
 from spanmq.client._sync.connection import PoolLink
 from spanmq.client._sync.schedules import plan_schedules
-from spanmq.client.concurrency import Event, Job
+from spanmq.client.concurrency import BackgroundTask, Event
 from spanmq.errors import (
     MissingPrivilegeError,
     NotSupportedByUpstreamError,
@@ -47,7 +47,7 @@ class Maintenance:
         self._link = weakref.ref(link)
         self._interval = interval
         self._stopped = Event()
-        self._job = Job(self._run, "spanmq maintenance")
+        self._job = BackgroundTask(self._run, "spanmq maintenance")
 
     def stop(self) -> None:
         """Stop after the step that runs."""

@@ -17,11 +17,10 @@ from psycopg.abc import PQGen
 from psycopg_pool import ConnectionPool
 
 from spanmq import errors
-from spanmq.client.concurrency import in_place
+from spanmq.client.concurrency import EndingPool, in_place
 from spanmq.client.dsn import is_for_writing, unreadable
 from spanmq.client.outage import PAUSE_SECONDS_MIN, Outage
 from spanmq.client.password import Password, with_password
-from spanmq.client.pools import EndingPool
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
 
 Result = TypeVar("Result")

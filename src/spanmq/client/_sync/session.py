@@ -14,8 +14,8 @@ from itertools import count
 from typing import Any, Final
 
 from spanmq.client.call import PROBE, READ_ONLY, Call, Result, flavour_of, missing, refuse_read_only
+from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.drivers import Driver, driver_of, raise_typed, rows_of
-from spanmq.client.handled import refuse_if_cancelled
 from spanmq.errors import NotPossibleError
 from spanmq.model import Flavour
 
@@ -35,8 +35,8 @@ class SessionLink:
     def run(self, call: Call[Result]) -> Result:
         """Run one call."""
         refuse_if_cancelled()
-        if call.native and not self._is_spanmq and (found := self.flavour(call)) != "spanmq":
-            raise missing(found, call)
+        if call.native and not self._is_spanmq and (flavour := self.flavour(call)) != "spanmq":
+            raise missing(flavour, call)
         try:
             values = self._driver.fetch(call.statement(self._driver.style), call.parameters())
         except Exception as error:  # noqa: BLE001, every driver has its own
@@ -57,9 +57,9 @@ class SessionLink:
             values = self._driver.fetch(PROBE, {})
         except Exception as error:  # noqa: BLE001, every driver has its own
             raise_typed(error, call)
-        found = flavour_of(values)
-        self._is_spanmq = found == "spanmq"
-        return found
+        flavour = flavour_of(values)
+        self._is_spanmq = flavour == "spanmq"
+        return flavour
 
     def check_writable(self) -> None:
         """Raise ServerReadOnlyError unless the server takes writes."""

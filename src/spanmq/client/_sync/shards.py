@@ -34,9 +34,9 @@ class ShardedQueue:
 
     def __init__(self, queue: str, servers: Client | Mapping[str, Client]) -> None:
         self.queue = queue
-        given: object = {"": servers} if isinstance(servers, Client) else servers
-        clients: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"": given}
-        if not all(isinstance(each, Client) for each in clients.values()):
+        untyped: object = {"": servers} if isinstance(servers, Client) else servers
+        clients: dict[str, Any] = dict(untyped) if isinstance(untyped, Mapping) else {"": untyped}
+        if not all(isinstance(client, Client) for client in clients.values()):
             raise InvalidArgumentError(
                 f"a sharded queue needs a {Client.__name__}, or a mapping from servers to them",
                 queue=queue,
@@ -69,9 +69,9 @@ class ShardedQueue:
         there = self._look()
         if there is not None:
             return there
-        wanted = ShardMap(queue=self.queue, epoch=1, routing=routing, shards=self._placed(shards))
-        self._make(wanted.shards, policy or {})
-        self._publish(wanted)
+        shard_map = ShardMap(queue=self.queue, epoch=1, routing=routing, shards=self._placed(shards))
+        self._make(shard_map.shards, policy or {})
+        self._publish(shard_map)
         return self.shards()
 
     def shards(self) -> ShardMap:
@@ -99,12 +99,12 @@ class ShardedQueue:
                 hint="finish() ends the change when no group has to move any more.",
                 queue=self.queue,
             )
-        wanted = replace(
+        shard_map = replace(
             before, epoch=before.epoch + 1, shards=self._placed(shards), former=dict(before.shards)
         )
-        added = {name: server for name, server in wanted.shards.items() if name not in before.shards}
+        added = {name: server for name, server in shard_map.shards.items() if name not in before.shards}
         self._make(added, cast("PolicyChange", asdict(self.policy())))
-        self._publish(wanted)
+        self._publish(shard_map)
         return self.shards()
 
     def finish(self) -> bool:
@@ -304,10 +304,10 @@ class ShardedQueue:
         self._map = newest(maps)
         return self._map
 
-    def _publish(self, wanted: ShardMap) -> None:
+    def _publish(self, shard_map: ShardMap) -> None:
         """Write a map to every database, one after the other; each waits for senders that use the former map."""
         for server in sorted(self.servers):
-            self.servers[server].admin.run(functions.set_shards(wanted))
+            self.servers[server].admin.run(functions.set_shards(shard_map))
         self._map = None
 
     def _make(self, shards: Mapping[str, str], policy: PolicyChange) -> None:

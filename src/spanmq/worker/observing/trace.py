@@ -14,7 +14,7 @@ from spanmq.worker.handler import Handler
 
 if TYPE_CHECKING:
     from spanmq.tracing import Untraced
-    from spanmq.tracing.telemetry import Handling
+    from spanmq.tracing.telemetry import Processing
 
 # The number of messages whose earlier attempts are remembered: the next trace span of a message links to
 # them.
@@ -28,7 +28,7 @@ Key = tuple[str, int, int]
 class _Open:
     """A call of the handler, and the number of its messages without an outcome."""
 
-    handling: Handling | Untraced
+    handling: Processing | Untraced
     untold: int
 
 
@@ -72,7 +72,7 @@ class HandlerTraces:
                 opened.handling.end()
             self._open.clear()
 
-    def _begin(self, delivered: Message | list[Message]) -> Handling | Untraced:
+    def _begin(self, delivered: Message | list[Message]) -> Processing | Untraced:
         messages = delivered if isinstance(delivered, list) else [delivered]
         handling = tracing.handling(
             messages, earlier=self._known(messages), client_id=self._worker, is_kept_open=True
@@ -113,7 +113,7 @@ class HandlerTraces:
         if not opened.untold:
             handling.end()
 
-    def _remember(self, event: MessageSettled, handling: Handling | Untraced) -> None:
+    def _remember(self, event: MessageSettled, handling: Processing | Untraced) -> None:
         key = (event.queue, event.message_id)
         if event.outcome != "retrying":
             self._earlier.pop(key, None)

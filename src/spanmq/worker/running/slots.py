@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
 
-from spanmq.client.handled import HANDLED
+from spanmq.client.current_handler import CURRENT_HANDLER
 from spanmq.worker.inbox import Inbox
 from spanmq.worker.incoming import HandlerEnded
 from spanmq.worker.job import Job, Released, Slot, Verdict, running
@@ -88,7 +88,7 @@ class TaskSlots:
                 job = await self._next() if self._jobs.empty() else self._jobs.get_nowait()
                 verdict: Verdict = Released()
                 if slot.begin(job, clock()) and not self._is_ending:
-                    HANDLED.set(job)
+                    CURRENT_HANDLER.set(job)
                     try:
                         verdict = await perform(job)
                     except asyncio.CancelledError as error:
@@ -99,7 +99,7 @@ class TaskSlots:
                         verdict = judge(error, job)
                     finally:
                         job.is_over = True
-                        HANDLED.set(None)
+                        CURRENT_HANDLER.set(None)
                 slot.job = None
                 now = clock()
                 if not job.is_decided:
@@ -184,7 +184,7 @@ class ThreadSlots:
         while not slot.is_abandoned and (job := self._jobs.get()) is not None:
             verdict: Verdict = Released()
             if slot.begin(job, clock()) and not self._is_ending:
-                HANDLED.set(job)
+                CURRENT_HANDLER.set(job)
                 try:
                     verdict = call(job)
                 except BaseException as error:  # noqa: BLE001, SystemExit too is only this handler's

@@ -49,7 +49,7 @@ class Command(BaseCommand):  # type: ignore[misc]
             if isinstance(operation, CreateQueues)
             for queue in operation.queues
         }
-        queues = [each for each in project_tasks(options["tasks"]).queues if each.lower() not in created]
+        queues = [queue for queue in project_tasks(options["tasks"]).queues if queue.lower() not in created]
         if not queues:
             self.stdout.write("Migrations create all queues of the tasks.")
             return

@@ -1,11 +1,11 @@
 """The process between a private PostgreSQL and its users: it stops the server when the last of them is gone.
 
 A user of the server holds a shared `flock` on the file `holders`; the kernel drops it however the user ends.
-The keeper waits for the exclusive one, which it gets when no user is left, so it never has to look around.
-A process that leaves normally stops the server itself (`server.py`): the keeper is for processes that were
+The supervisor waits for the exclusive one, which it gets when no user is left, so it never has to look around.
+A process that leaves normally stops the server itself (`server.py`): the supervisor is for processes that were
 killed.
 
-Standard library only: this file also runs as a script, in a bare interpreter (`python -I -S keeper.py SPEC`).
+Standard library only: this file also runs as a script, in a bare interpreter (`python -I -S supervisor.py SPEC`).
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _open_locks: set[int] = set()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The keeper's settings, as JSON in its only argument."""
+    """The supervisor's settings, as JSON in its only argument."""
 
     command: list[str]
     user: int | None
@@ -153,8 +153,8 @@ def is_of(pid: int, tag: str) -> bool:
 
 
 def is_title(command: str, tag: str) -> bool:
-    """Return whether this is the command line of a postmaster or a session (a keeper's has the tag, too)."""
-    # The program's own path may hold spaces. In a keeper's JSON a quotation mark follows it.
+    """Return whether this is the command line of a postmaster or a session (a supervisor's has the tag, too)."""
+    # The program's own path may hold spaces. In a supervisor's JSON a quotation mark follows it.
     return tag in command and re.match(r"(.*/)?postgres(:? )", command) is not None
 
 
@@ -273,7 +273,7 @@ def main(argument: str) -> None:
     def follow() -> None:
         postmaster.wait()
         if not is_last.is_set():
-            os._exit(0)  # crashed, killed, or stopped by a user: the keeper is done
+            os._exit(0)  # crashed, killed, or stopped by a user: the supervisor is done
 
     threading.Thread(target=follow, daemon=True).start()
     holders = os.open(spec.holders, os.O_RDWR | os.O_CLOEXEC)

@@ -10,7 +10,7 @@ from spanmq.errors import HandlerCancelledError, InvalidArgumentError
 NOTE_MAX: Final = 200
 
 
-class Handled(Protocol):
+class HandlerCall(Protocol):
     """One call of a handler."""
 
     is_cancelled: bool
@@ -20,7 +20,7 @@ class Handled(Protocol):
         """Take a progress, from any thread."""
 
 
-HANDLED: Final[ContextVar[Handled | None]] = ContextVar("spanmq handled", default=None)
+CURRENT_HANDLER: Final[ContextVar[HandlerCall | None]] = ContextVar("spanmq current handler", default=None)
 
 
 def cancelled() -> bool:
@@ -28,9 +28,9 @@ def cancelled() -> bool:
 
     A plain function asks; an async one is cancelled anyway. False outside of a handler.
     """
-    handled = HANDLED.get()
+    call = CURRENT_HANDLER.get()
     # Tasks that a handler began may run on after it.
-    return handled is not None and handled.is_cancelled and not handled.is_over
+    return call is not None and call.is_cancelled and not call.is_over
 
 
 def progress(share: float, note: str = "") -> None:
@@ -49,9 +49,9 @@ def progress(share: float, note: str = "") -> None:
     # A NUL, and halves of a surrogate pair.
     if "\0" in note or note.encode(errors="ignore").decode() != note:
         raise InvalidArgumentError(f"PostgreSQL can't store the note of this progress: {note!r}")
-    handled = HANDLED.get()
-    if handled is not None and not handled.is_over:
-        handled.report(float(share), note)
+    call = CURRENT_HANDLER.get()
+    if call is not None and not call.is_over:
+        call.report(float(share), note)
 
 
 def refuse_if_cancelled() -> None:

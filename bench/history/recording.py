@@ -20,7 +20,7 @@ from bench.history.calls import Pending, Recorder
 from bench.history.streams import CLAIM, RANGES, Claim, Ranges, Streams
 from spanmq.client._async.connection import AsyncConnectionLink, AsyncPoolLink
 from spanmq.client._sync.connection import ConnectionLink, PoolLink
-from spanmq.client.call import Call
+from spanmq.client.call import SqlCall
 
 Values = Mapping[str, Any]
 ELEMENT = re.compile(r'"(?:[^"\\]|\\.)*"|NULL')
@@ -135,7 +135,7 @@ class Recording:
         # Calls of transactions that have not ended, by link.
         self._open: dict[object, list[Pending]] = {}
 
-    def begin(self, link: object, call: Call[Any]) -> Begun | Claim | Ranges:
+    def begin(self, link: object, call: SqlCall[Any]) -> Begun | Claim | Ranges:
         """Write the beginning of a call; nothing for one that is not recorded."""
         values = {argument.name: argument.value for argument in call.arguments}
         is_ours = call.queue == self._queue and self._database in (None, _database(link))
@@ -215,7 +215,7 @@ def _begins(link: Any) -> bool:
 
 
 def _run(recording: Recording, run: Any) -> Any:
-    def recorded(link: Any, call: Call[Any], **options: Any) -> Any:
+    def recorded(link: Any, call: SqlCall[Any], **options: Any) -> Any:
         begun = recording.begin(link, call)
         try:
             result = run(link, call, **options)
@@ -229,7 +229,7 @@ def _run(recording: Recording, run: Any) -> Any:
 
 
 def _run_async(recording: Recording, run: Any) -> Any:
-    async def recorded(link: Any, call: Call[Any], **options: Any) -> Any:
+    async def recorded(link: Any, call: SqlCall[Any], **options: Any) -> Any:
         begun = recording.begin(link, call)
         try:
             result = await run(link, call, **options)

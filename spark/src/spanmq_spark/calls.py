@@ -9,8 +9,8 @@ from uuid import UUID
 
 from spanmq.client.calls import (
     Argument,
-    Call,
     Rows,
+    SqlCall,
     argument,
     flag,
     json_value,
@@ -34,7 +34,7 @@ def columns(*names: str) -> Callable[[Rows], list[Any]]:
 
 def receiver_open(
     queue: str, *, receiver: str | None = None, label: str | None = None
-) -> Call[list[tuple[str, int, int, str, str | None]]]:
+) -> SqlCall[list[tuple[str, int, int, str, str | None]]]:
     """Open a receiver by its id or its label, or make one; the row has what is read here."""
     read = columns("receiver_id", "incarnation", "settled", "system_id", "token")
     arguments = (
@@ -49,7 +49,7 @@ def position(name: str, value: Position | None) -> Argument:
     return argument.json(name, None if value is None else json.dumps(value))
 
 
-def archive_position(queue: str, start: Position | None = None) -> Call[tuple[Position, bool, str]]:
+def archive_position(queue: str, start: Position | None = None) -> SqlCall[tuple[Position, bool, str]]:
     """Return the position of now, whether retention has deleted what is after `start`, and the archive's identity."""
 
     def read(rows: Rows) -> tuple[Position, bool, str]:
@@ -59,20 +59,20 @@ def archive_position(queue: str, start: Position | None = None) -> Call[tuple[Po
     return queue_call(queue, "archive_position", read, position("from_position", start))
 
 
-def known_positions(queue: str, tokens: Sequence[str]) -> Call[set[str]]:
+def known_positions(queue: str, tokens: Sequence[str]) -> SqlCall[set[str]]:
     """Return those of the tokens that the database knows for a queue."""
     uuids = argument.uuids("tokens", filter(None, tokens))
     return queue_call(queue, "known_positions", lambda rows: set(map(str, rows.scalar())), uuids)
 
 
-def note_position(queue: str, follows: str | None = None, witnesses: Sequence[str] = ()) -> Call[str]:
+def note_position(queue: str, follows: str | None = None, witnesses: Sequence[str] = ()) -> SqlCall[str]:
     """Note a position; return its token. Raises PositionUnknownError if the database lacks one of those given."""
     known = argument.uuids("witnesses", witnesses)
     arguments = (*argument.optional(argument.uuid, "follows", follows or None), known)
     return queue_call(queue, "note_position", string, *arguments)
 
 
-def read_ranges(queue: str, table: str, size: int, at_least: int = 1) -> Call[list[tuple[int, int]]]:
+def read_ranges(queue: str, table: str, size: int, at_least: int = 1) -> SqlCall[list[tuple[int, int]]]:
     """Cut the ids of a table of a queue into ranges of about `size` rows each."""
     arguments = (
         argument.text("table", table).to("of_table"),
@@ -82,14 +82,14 @@ def read_ranges(queue: str, table: str, size: int, at_least: int = 1) -> Call[li
     return queue_call(queue, "read_ranges", columns("first_id", "last_id"), *arguments)
 
 
-def published_epochs(queue: str, writer: str) -> Call[list[int]]:
+def published_epochs(queue: str, writer: str) -> SqlCall[list[int]]:
     """Return the epochs of a writer that the ledger of a queue has, in order."""
     return queue_call(queue, "published_epochs", numbers, argument.text("writer", writer))
 
 
 def noted_export(
     queue: str, lake: str, table: str, token: str
-) -> Call[tuple[str, int | None, str | None, datetime | None] | None]:
+) -> SqlCall[tuple[str, int | None, str | None, datetime | None] | None]:
     """Return which export of a lake, or of that whose copy it is, the database has noted last."""
     arguments = (
         argument.text("lake", lake),
@@ -100,7 +100,7 @@ def noted_export(
     return queue_call(queue, "noted_export", lambda rows: next(iter(read(rows)), None), *arguments)
 
 
-def exported_ids(queue: str, lake: str, table: str) -> Call[list[tuple[int, int]]]:
+def exported_ids(queue: str, lake: str, table: str) -> SqlCall[list[tuple[int, int]]]:
     """Return the ids that a lake had by its last note, as ranges with both ends included."""
 
     def read(rows: Rows) -> list[tuple[int, int]]:
@@ -122,7 +122,7 @@ def note_export(
     ids: Sequence[tuple[int, int]],
     blocks: Sequence[int] | None,
     newest: tuple[int, str | None],
-) -> Call[None]:
+) -> SqlCall[None]:
     """Note that a lake has these ids, of all or of some blocks, by its export of this number and position."""
     number, position = newest
     arguments = (
@@ -136,13 +136,13 @@ def note_export(
     return queue_call(queue, "note_export", nothing, *arguments)
 
 
-def hold_export(queue: str, lake: str, table: str) -> Call[bool]:
+def hold_export(queue: str, lake: str, table: str) -> SqlCall[bool]:
     """Make the session the only one that exports a table into a lake; return False if another session is."""
     arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
     return queue_call(queue, "hold_export", flag, *arguments)
 
 
-def refuse_export(queue: str, lake: str, table: str) -> Call[None]:
+def refuse_export(queue: str, lake: str, table: str) -> SqlCall[None]:
     """Refuse a lake: retention keeps the archive from now on."""
     arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
     return queue_call(queue, "refuse_export", nothing, *arguments)

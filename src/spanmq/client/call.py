@@ -55,7 +55,7 @@ class Style(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Result]):
+class SqlCall(Generic[Result]):
     """A function with its arguments: a `native` one of schema `spanmq`, or PGMQ's own, of schema `pgmq`.
 
     Native ones are missing in upstream PGMQ. `volatile` ones may be lost in a crash of the server without
@@ -226,14 +226,14 @@ def refuse_read_only(rows: Sequence[Sequence[Any]]) -> None:
         raise ServerReadOnlyError(what, hint=hint_for("server_read_only", "25006"), sqlstate="25006")
 
 
-def is_missing_function(error: SpanmqError, call: Call[Any]) -> bool:
+def is_missing_function(error: SpanmqError, call: SqlCall[Any]) -> bool:
     """Return whether the called function is missing, rather than one that it calls."""
     return isinstance(error, SchemaMissingError) or (
         error.sqlstate == "42883" and f"{call.qualified}(" in error.message
     )
 
 
-def missing(flavour: Flavour | None, call: Call[Any]) -> SpanmqError:
+def missing(flavour: Flavour | None, call: SqlCall[Any]) -> SpanmqError:
     """Return the error that explains a missing function; `found` is None if the schema is not known."""
     function = call.function
     if flavour == "upstream":
@@ -270,11 +270,11 @@ def queue_call(
     *arguments: Argument,
     shape: Shape = Shape.ROWS,
     native: bool = True,
-) -> Call[Result]:
+) -> SqlCall[Result]:
     """Call a function whose first argument is a queue."""
     of_queue = queue_name("queue" if native else "queue_name", queue)
     shape = Shape.NOTHING if read is nothing else shape
-    return Call(function, (of_queue, *arguments), read, queue, shape, native=native)
+    return SqlCall(function, (of_queue, *arguments), read, queue, shape, native=native)
 
 
 def optional_queue_call(
@@ -284,9 +284,9 @@ def optional_queue_call(
     *arguments: Argument,
     shape: Shape = Shape.ROWS,
     native: bool = True,
-) -> Call[Result]:
+) -> SqlCall[Result]:
     """Call a function that is about all queues, or about none, if it is not given one."""
     if queue is not None:
         return queue_call(queue, function, read, *arguments, shape=shape, native=native)
     shape = Shape.NOTHING if read is nothing else shape
-    return Call(function, arguments, read, None, shape, native=native)
+    return SqlCall(function, arguments, read, None, shape, native=native)

@@ -2,7 +2,7 @@
 
 from spanmq.client import argument
 from spanmq.client.argument import Argument, Seconds, optional
-from spanmq.client.call import ACTOR, Call, Result, optional_queue_call, queue_call
+from spanmq.client.call import ACTOR, Result, SqlCall, optional_queue_call, queue_call
 from spanmq.client.concurrency import forget
 from spanmq.client.connection import limit_statements
 from spanmq.client.dsn import Timeouts, with_timeouts
@@ -33,7 +33,6 @@ __all__ = [
     "PREFIX",
     "UNCHANGED",
     "Argument",
-    "Call",
     "DedupUntil",
     "Due",
     "KeptClient",
@@ -43,6 +42,7 @@ __all__ = [
     "Result",
     "Rows",
     "Seconds",
+    "SqlCall",
     "Timeouts",
     "argument",
     "asked_at",

@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.datetime import TimestamptzBinaryLoader
 
 from spanmq import errors
-from spanmq.client.call import TOO_LARGE, Call
+from spanmq.client.call import TOO_LARGE, SqlCall
 from spanmq.client.rows import EARLIEST, LATEST
 from spanmq.client.silence import Patience
 
@@ -64,7 +64,7 @@ def is_in_block(connection: BaseConnection[Any]) -> bool:
 def typed(
     error: psycopg.Error,
     connection: BaseConnection[Any],
-    call: Call[Any] | None = None,
+    call: SqlCall[Any] | None = None,
     *,
     is_undone: bool = False,
 ) -> errors.SpanmqError:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from socket import gaierror
 from typing import Any, Final, NoReturn
 
-from spanmq.client.call import Call, Shape, Style, is_missing_function, missing
+from spanmq.client.call import Shape, SqlCall, Style, is_missing_function, missing
 from spanmq.client.options import kind_of
 from spanmq.client.rows import Rows, read_time
 from spanmq.errors import (
@@ -214,7 +214,7 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
-def raise_typed(error: Exception, call: Call[Any] | None = None) -> NoReturn:
+def raise_typed(error: Exception, call: SqlCall[Any] | None = None) -> NoReturn:
     """Raise the typed error for one of a driver, or that error if none fits."""
     function, queue = (call.function, call.queue) if call else (None, None)
     if _is_unconnected(error):

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from spanmq.client import argument
 from spanmq.client.argument import Argument, Delay, Seconds, optional
-from spanmq.client.call import Call, Shape, optional_queue_call, queue_call
+from spanmq.client.call import Shape, SqlCall, optional_queue_call, queue_call
 from spanmq.client.rows import (
     Rows,
     flag,
@@ -54,7 +54,7 @@ _GROUPED = {"fill": "read_grouped", "round_robin": "read_grouped_rr", "head": "r
 # Sending. Bodies and headers are JSON text already.
 
 
-def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Call[int]:
+def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> SqlCall[int]:
     """Send one message."""
     arguments = (
         argument.json("msg", body),
@@ -64,13 +64,13 @@ def send(queue: str, body: str, headers: str | None, delay: Delay | None) -> Cal
     return queue_call(queue, "send", number, *arguments, native=False)
 
 
-def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> Call[list[int]]:
+def send_batch(queue: str, batch: list[Encoded], delay: Delay | None) -> SqlCall[list[int]]:
     """Send as many messages as one call may carry."""
     arguments = (*_batch("msgs", batch), *optional(argument.moment, "delay", delay))
     return queue_call(queue, "send_batch", numbers, *arguments, native=False)
 
 
-def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> Call[int]:
+def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds | None) -> SqlCall[int]:
     """Send one message to every queue that a topic reaches."""
     arguments = [argument.text("routing_key", routing_key), argument.json("msg", body)]
     if headers is not None or delay is not None:
@@ -79,7 +79,7 @@ def send_topic(routing_key: str, body: str, headers: str | None, delay: Seconds 
     return optional_queue_call(None, "send_topic", number, *arguments, native=False)
 
 
-def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> Call[list[Routed]]:
+def send_batch_topic(routing_key: str, batch: list[Encoded], delay: Delay | None) -> SqlCall[list[Routed]]:
     """Send as many messages as one call may carry to every queue that a topic reaches."""
     arguments = (
         argument.text("routing_key", routing_key),
@@ -123,7 +123,7 @@ def send_messages(
     delay: Delay | None,
     options: SendOptions,
     dedup_ids: Iterable[str | None] | None,
-) -> Iterator[Call[list[int]]]:
+) -> Iterator[SqlCall[list[int]]]:
     """Yield a call for each chunk; raises InvalidArgumentError unless each body has an id, or None."""
     if isinstance(dedup_ids, str):
         raise InvalidArgumentError("dedup_ids must be a list of strings, one for each body", queue=queue)
@@ -158,7 +158,7 @@ def send_messages(
 Run = tuple[str, int, int, datetime]
 
 
-def copy_begin(queue: str, count: int) -> Call[list[Run]]:
+def copy_begin(queue: str, count: int) -> SqlCall[list[Run]]:
     """Draw ids for messages that follow by COPY; without runs the role may not copy."""
 
     def read(rows: Rows) -> list[Run]:
@@ -169,7 +169,7 @@ def copy_begin(queue: str, count: int) -> Call[list[Run]]:
     return queue_call(queue, "copy_begin", read, argument.integer("count", count).to("n"))
 
 
-def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> Call[None]:
+def copy_publish(queue: str, runs: list[Run], delay: Delay | None) -> SqlCall[None]:
     """Make the copied messages those of the queue. Their ids are known: what it returns need not be read."""
     arguments = (
         argument.bigints("first_ids", (first for _, first, _, _ in runs)),
@@ -198,7 +198,7 @@ def receive(
     alone: bool,
     retries: int | None = None,
     newest: bool = False,
-) -> Call[list[Message]]:
+) -> SqlCall[list[Message]]:
     """Lease messages, by default for as long as the queue's policy says."""
     arguments = (
         argument.queue_name("queue", queue),
@@ -211,12 +211,12 @@ def receive(
     )
     read = partial(messages, codec, queue)
     # Volatile: lease ids are never reused, so a lease that a crash loses only ends sooner.
-    return Call("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
+    return SqlCall("receive", arguments, read, queue, Shape.MESSAGES, native=True, volatile=True)
 
 
 def read(
     codec: Codec, queue: str, quantity: int, lease: Seconds, conditional: str | None, grouped: Grouped | None
-) -> Call[list[Message]]:
+) -> SqlCall[list[Message]]:
     """Read messages as PGMQ does."""
     if grouped is not None and (conditional is not None or grouped not in _GROUPED):
         raise InvalidArgumentError(
@@ -231,7 +231,7 @@ def read(
     return from_pgmq(codec, queue, function, *arguments)
 
 
-def from_pgmq(codec: Codec, queue: str, function: str, *arguments: Argument) -> Call[list[Message]]:
+def from_pgmq(codec: Codec, queue: str, function: str, *arguments: Argument) -> SqlCall[list[Message]]:
     """Call a function of PGMQ that returns messages."""
     read = partial(messages, codec, queue)
     return queue_call(queue, function, read, *arguments, shape=Shape.MESSAGES, native=False)
@@ -251,7 +251,7 @@ def peek(
     body_bytes_max: int | None,
     *,
     newest_first: bool,
-) -> Call[list[Message]]:
+) -> SqlCall[list[Message]]:
     """Read messages, or those of the archive, without receiving them."""
     arguments = (
         argument.integer("quantity", quantity).to("qty"),
@@ -262,7 +262,7 @@ def peek(
     return queue_call(queue, function, partial(messages, codec, queue), *arguments, shape=Shape.MESSAGES)
 
 
-def begin_alone(codec: Codec, reserved: Message) -> Call[list[Message]]:
+def begin_alone(codec: Codec, reserved: Message) -> SqlCall[list[Message]]:
     """Begin the delivery of a message that is reserved; without a result its lease has ended."""
     lease = argument.bigint("lease_id", reserved.lease_id or 0)
     read = partial(messages, codec.of(reserved.queue), reserved.queue)
@@ -291,25 +291,27 @@ def _listener(key: UUID) -> argument.Argument:
     return argument.uuid("listener", str(key))
 
 
-def await_messages(queues: Iterable[str], listener: UUID, *, has_channel: bool = True) -> Call[list[Awaited]]:
+def await_messages(
+    queues: Iterable[str], listener: UUID, *, has_channel: bool = True
+) -> SqlCall[list[Awaited]]:
     """Register a process that waits for messages; return those of the queues on which it has the right."""
     arguments = (
         argument.texts("queues", queues),
         _listener(listener),
         argument.boolean("has_channel", has_channel),
     )
-    return Call("await_messages", arguments, listed(Awaited), native=True, volatile=True, idle=True)
+    return SqlCall("await_messages", arguments, listed(Awaited), native=True, volatile=True, idle=True)
 
 
-def poll(listener: UUID, *, waits: bool = True) -> Call[Polled]:
+def poll(listener: UUID, *, waits: bool = True) -> SqlCall[Polled]:
     """Return which queues of a listener have messages, and announce that it waits."""
     arguments = (_listener(listener), argument.boolean("waits", waits))
-    return Call(
+    return SqlCall(
         "poll", arguments, lambda rows: Polled(*rows.values[0]), native=True, volatile=True, idle=True
     )
 
 
-def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) -> Call[list[int]]:
+def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) -> SqlCall[list[int]]:
     """Wake another listener of each of these queues that has a message; return the ids of these queues."""
     arguments = (
         _listener(listener),
@@ -318,10 +320,12 @@ def pass_on(listener: UUID, queue_ids: Iterable[int], *, is_busy: bool = False) 
         ),
         argument.boolean("is_busy", is_busy),
     )
-    return Call("pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True)
+    return SqlCall(
+        "pass_on", arguments, lambda rows: list(rows.scalar()), native=True, volatile=True, idle=True
+    )
 
 
-def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[dict[int, bool]]:
+def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> SqlCall[dict[int, bool]]:
     """Ask which of these messages the holder of a lease is not to go on with, and whether each is taken from it."""
     arguments = (
         argument.bigint("lease_id", lease_id),
@@ -335,21 +339,21 @@ def cancelled(queue: str, lease_id: int, message_ids: Iterable[int]) -> Call[dic
     )
 
 
-def await_settled(queue: str, seconds: Seconds) -> Call[str]:
+def await_settled(queue: str, seconds: Seconds) -> SqlCall[str]:
     """Register a session that waits for settlements, and return the channel to listen to."""
     arguments = (argument.queue_name("queue", queue), argument.seconds("seconds", seconds))
-    return Call("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)
+    return SqlCall("await_settled", arguments, Rows.scalar, queue, native=True, volatile=True, idle=True)
 
 
-def look_ahead(queue: str) -> Call[float | None]:
+def look_ahead(queue: str) -> SqlCall[float | None]:
     """Return in how many seconds the next message becomes due."""
     arguments = (argument.queue_name("queue", queue),)
-    return Call("look_ahead", arguments, Rows.scalar, queue, native=True, idle=True)
+    return SqlCall("look_ahead", arguments, Rows.scalar, queue, native=True, idle=True)
 
 
-def look_ahead_all(queues: Sequence[str]) -> Call[list[float | None]]:
+def look_ahead_all(queues: Sequence[str]) -> SqlCall[list[float | None]]:
     """Return that for many queues, in their order."""
-    return Call("look_ahead", (argument.texts("queues", queues),), Rows.scalar, native=True, idle=True)
+    return SqlCall("look_ahead", (argument.texts("queues", queues),), Rows.scalar, native=True, idle=True)
 
 
 # Settling.
@@ -380,7 +384,7 @@ def by_lease(held: Held | Iterable[Held]) -> list[Leased]:
     return [Leased(*lease, message_ids) for lease, message_ids in leases.items()] + named
 
 
-def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Iterator[Call[list[Settled]]]:
+def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Iterator[SqlCall[list[Settled]]]:
     """Yield a call for each lease."""
     for leased in by_lease(held):
         arguments = (
@@ -391,7 +395,7 @@ def settle(function: str, held: Held | Iterable[Held], *more: Argument) -> Itera
         yield queue_call(leased.queue, function, settlements, *arguments)
 
 
-def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) -> Call[list[Settled]]:
+def ack_with_results(leased: Leased, results: Iterable[str], keep_for: Seconds) -> SqlCall[list[Settled]]:
     """Settle the messages of a lease, and store their encoded results."""
     [call] = settle(
         "ack_with_results", leased, argument.jsons("results", results), argument.seconds("keep_for", keep_for)
@@ -419,7 +423,7 @@ def failure(
 # Maintenance.
 
 
-def maintain(budget: int) -> Call[list[MaintenanceStep]]:
+def maintain(budget: int) -> SqlCall[list[MaintenanceStep]]:
     """Run one bounded step of maintenance."""
     return optional_queue_call(None, "maintain", listed(MaintenanceStep), argument.integer("budget", budget))
 
@@ -471,7 +475,7 @@ def settings_text(kind: str, settings: Mapping[str, Any] | bool, queue: str | No
 # The maps of sharded queues in one database.
 
 
-def get_shards(queue: str) -> Call[ShardMap | None]:
+def get_shards(queue: str) -> SqlCall[ShardMap | None]:
     """Return the map that this database has, if any."""
 
     def read(rows: Rows) -> ShardMap | None:
@@ -485,7 +489,7 @@ def get_shards(queue: str) -> Call[ShardMap | None]:
     return queue_call(queue, "get_shards", read)
 
 
-def set_shards(shard_map: ShardMap) -> Call[int]:
+def set_shards(shard_map: ShardMap) -> SqlCall[int]:
     """Write a map unless this database has it or a later one; return the epoch that it has then.
 
     Waits for the transactions that are sending by the map before.
@@ -500,12 +504,12 @@ def set_shards(shard_map: ShardMap) -> Call[int]:
     return queue_call(shard_map.queue, "set_shards", number, *arguments)
 
 
-def forget_shards(queue: str) -> Call[bool]:
+def forget_shards(queue: str) -> SqlCall[bool]:
     """Delete a map; the shards stay, as queues. Return whether there was one."""
     return queue_call(queue, "forget_shards", flag)
 
 
-def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | None = None) -> Call[bool]:
+def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | None = None) -> SqlCall[bool]:
     """Hold the map as it is to the end of the transaction, before a send in it.
 
     With a shard and a group: return whether it has unsettled messages of the group, and make others that
@@ -520,13 +524,13 @@ def enter_shards(queue: str, epoch: int, shard: str | None = None, group: str | 
     return queue_call(queue, "enter_shards", flag, *arguments)
 
 
-def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> Call[list[str]]:
+def shard_groups(queue: str, after: str | None = None, limit: int = 1000) -> SqlCall[list[str]]:
     """List groups that have unsettled messages, in an order of their own, following `after`."""
     arguments = (*optional(argument.text, "after", after), argument.integer("limit", limit).to("qty"))
     return queue_call(queue, "shard_groups", Rows.column, *arguments)
 
 
-def note_task_shapes(queue: str, tasks: Sequence[str], shapes: Sequence[str]) -> Call[float]:
+def note_task_shapes(queue: str, tasks: Sequence[str], shapes: Sequence[str]) -> SqlCall[float]:
     """Note that messages for these tasks are sent with arguments of these shapes, which are JSON.
 
     Returns the seconds for which that need not be noted again.

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import uuid4
 
 from spanmq.client import functions
-from spanmq.client.call import Call
+from spanmq.client.call import SqlCall
 from spanmq.client.functions import Awaited, Polled
 
 # How often the queues are registered again, which also returns their policies; the server forgets a listener
@@ -35,7 +35,7 @@ class Registration:
         """Register again at once: the server has crashed, or this process stood still, or its queues are others."""
         self.again_at = float("-inf")
 
-    def register(self, queues: Iterable[str], *, has_channel: bool = True) -> Call[list[Awaited]]:
+    def register(self, queues: Iterable[str], *, has_channel: bool = True) -> SqlCall[list[Awaited]]:
         """Return the call that registers these queues; `has_channel` says that the process can listen."""
         return functions.await_messages(queues, self.key, has_channel=has_channel)
 
@@ -46,11 +46,11 @@ class Registration:
         before, self.channel = self.channel, next((queue.channel for queue in awaited), None)
         return self.channel != before
 
-    def poll(self, *, waits: bool = True) -> Call[Polled]:
+    def poll(self, *, waits: bool = True) -> SqlCall[Polled]:
         """Return the call that asks which queues have messages, and announces that the process waits."""
         return functions.poll(self.key, waits=waits)
 
-    def pass_on(self, queue_ids: Iterable[int], *, is_busy: bool = False) -> Call[list[int]]:
+    def pass_on(self, queue_ids: Iterable[int], *, is_busy: bool = False) -> SqlCall[list[int]]:
         """Return the call that wakes other processes for these queues; `is_busy` ends the announcement."""
         return functions.pass_on(self.key, queue_ids, is_busy=is_busy)
 

@@ -8,7 +8,7 @@ from types import NoneType
 from typing import Any, Final
 
 from spanmq.client import functions
-from spanmq.client.call import Call as SqlCall
+from spanmq.client.call import SqlCall
 from spanmq.tasks.call import Call
 
 # The names of the types of JSON, as PostgreSQL's jsonb_typeof has them.

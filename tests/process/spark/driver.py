@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_spanmq import DefaultSource
 from spanmq.client._sync.connection import ConnectionLink
-from spanmq.client.call import Call
+from spanmq.client.call import SqlCall
 from spanmq_spark import source
 from spanmq_spark.jobs import dead_letters
 from spanmq_spark.jobs import export as export_module
@@ -381,7 +381,7 @@ def redrive(
     stop, run = Stop(act.seam, act.folder), ConnectionLink.run
     done, function = 0, "redrive" if do == "redrive" else "purge_dead_letters"
 
-    def running(link: ConnectionLink, call: Call[Any]) -> Any:
+    def running(link: ConnectionLink, call: SqlCall[Any]) -> Any:
         nonlocal done
         if call.function != function:
             return run(link, call)

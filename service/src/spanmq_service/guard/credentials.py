@@ -13,7 +13,18 @@ from typing import Final, Generic, TypeVar
 from starlette.types import Scope
 
 from spanmq.client import AsyncClient
-from spanmq.client.calls import PREFIX, Argument, Call, Rows, argument, first, flag, hash_of, made, new_secret
+from spanmq.client.calls import (
+    PREFIX,
+    Argument,
+    Rows,
+    SqlCall,
+    argument,
+    first,
+    flag,
+    hash_of,
+    made,
+    new_secret,
+)
 from spanmq.model import AccessKey, Token
 from spanmq_service.guard.caller import EVERYBODY, Caller
 from spanmq_service.guard.gate import Gate
@@ -86,7 +97,7 @@ class Credentials:
     async def close_session(self, key: str) -> None:
         """End a session; takes effect in this process at once."""
         key_hash = argument.text("key_hash", hash_of(key))
-        await self._client.admin.run(Call("close_session", (key_hash,), flag, native=True))
+        await self._client.admin.run(SqlCall("close_session", (key_hash,), flag, native=True))
         self._sessions.forget()
 
     async def find_key(self, access_key_id: str, scope: Scope) -> AccessKey | None:
@@ -117,7 +128,7 @@ class Credentials:
         return await known.get(key, lambda: self._attempts.look_up(scope, key, ask))
 
     async def _ask(self, function: str, *arguments: Argument) -> Token | None:
-        return await self._client.admin.run(Call(function, arguments, first(Token), native=True))
+        return await self._client.admin.run(SqlCall(function, arguments, first(Token), native=True))
 
     async def _find_key(self, access_key_id: str) -> AccessKey | None:
         def read(rows: Rows) -> AccessKey | None:
@@ -125,7 +136,7 @@ class Credentials:
             return keys[0] if keys else None
 
         arguments = (argument.text("access_key_id", access_key_id),)
-        return await self._client.admin.run(Call("find_access_key", arguments, read, native=True))
+        return await self._client.admin.run(SqlCall("find_access_key", arguments, read, native=True))
 
 
 def _expiry_of(known: Caller | AccessKey | None) -> datetime | None:

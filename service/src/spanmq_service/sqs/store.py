@@ -8,9 +8,9 @@ from typing import Any
 
 from spanmq.client import AsyncClient
 from spanmq.client.calls import (
-    Call,
     Rows,
     Seconds,
+    SqlCall,
     argument,
     by_lease,
     first,
@@ -122,13 +122,13 @@ async def start_move(
         *optional(argument.integer, "rate", rate),
         *optional(argument.text, "access_key_id", access_key_id),
     )
-    return await client.admin.run(Call("start_sqs_move", arguments, Rows.scalar, source, native=True))
+    return await client.admin.run(SqlCall("start_sqs_move", arguments, Rows.scalar, source, native=True))
 
 
 async def list_moves(client: AsyncClient, source: str, quantity: int = 10) -> list[SqsMove]:
     """List the tasks of a source, the newest first."""
     arguments = argument.queue_name("source", source), argument.integer("n", quantity)
-    return await client.admin.run(Call("list_sqs_moves", arguments, listed(SqsMove), source, native=True))
+    return await client.admin.run(SqlCall("list_sqs_moves", arguments, listed(SqsMove), source, native=True))
 
 
 async def find_move(client: AsyncClient, handle: str) -> SqsMove | None:
@@ -201,7 +201,7 @@ async def move_messages(
             *optional(argument.text, "task", task),
         )
         moved += await client.admin.run(
-            Call("move_sqs_messages", arguments, numbers, group.queue, native=True)
+            SqlCall("move_sqs_messages", arguments, numbers, group.queue, native=True)
         )
     return moved
 

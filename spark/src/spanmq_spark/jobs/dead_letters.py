@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from spanmq.client.calls import Call, Rows, argument, queue_call
+from spanmq.client.calls import Rows, SqlCall, argument, queue_call
 from spanmq.codec import SEALED_KEY
 from spanmq.errors import InvalidArgumentError
 from spanmq.model.cause import DIFFERENT, LENGTH, regex_of
@@ -301,7 +301,7 @@ def _act(
 
 def _redrive(
     queue: str, letters: list[tuple[int, str | None]], rate: float | None, delay: float
-) -> Call[int]:
+) -> SqlCall[int]:
     """Redrive dead letters by their ids, each with its new body (None: as it was); return how many."""
 
     def redriven(result: Rows) -> int:

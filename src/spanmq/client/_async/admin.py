@@ -13,7 +13,7 @@ from spanmq.client import argument, functions
 from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
-from spanmq.client.call import Call, Result, Shape, optional_queue_call, queue_call
+from spanmq.client.call import Result, Shape, SqlCall, optional_queue_call, queue_call
 from spanmq.client.functions import Held
 from spanmq.client.namespace import Namespace
 from spanmq.client.rows import (
@@ -388,7 +388,7 @@ class AsyncAdmin:
         self.pipeline_runs = AsyncPipelineRuns(self._link)
         self.notifications = AsyncNotifications(self._link)
 
-    async def run(self, call: Call[Result]) -> Result:
+    async def run(self, call: SqlCall[Result]) -> Result:
         """Run a `call` that has no method (`spanmq.client.call.Call`); return its result.
 
         Raises what its function raises.

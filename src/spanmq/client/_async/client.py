@@ -27,7 +27,7 @@ from spanmq.client._async.signals import AsyncSignals
 from spanmq.client._async.source import source_of
 from spanmq.client._async.topics import AsyncSubscriptions, AsyncTopics
 from spanmq.client.argument import Delay, Seconds, optional
-from spanmq.client.call import Call, queue_call
+from spanmq.client.call import SqlCall, queue_call
 from spanmq.client.dsn import DEFAULT, Timeouts
 from spanmq.client.environment import default_dsn
 from spanmq.client.functions import DedupUntil, Grouped, Held, OnDuplicate, SendOptions
@@ -519,7 +519,7 @@ class AsyncClient:
         )
         return await self._link.run(functions.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
 
-    async def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+    async def _take(self, call: SqlCall[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:
             received = await receive_within(
                 self._link, self._source.listener, call, wait, self._poll_interval

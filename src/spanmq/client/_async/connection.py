@@ -24,9 +24,9 @@ from spanmq.client._async.session import AsyncSessionLink
 from spanmq.client.call import (
     PROBE,
     READ_ONLY,
-    Call,
     Result,
     Shape,
+    SqlCall,
     Style,
     flavour_of,
     is_missing_function,
@@ -136,7 +136,7 @@ class AsyncPoolLink:
         """Return whether the process has forked since it was opened; not checked for a caller's pool."""
         return self._opened_by != 0 and self._opened_by != getpid()
 
-    async def run(self, call: Call[Result], *, counted: bool = True) -> Result:
+    async def run(self, call: SqlCall[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         await self.open()
         if call.native and not self._is_spanmq and (flavour := await self.flavour()) != "spanmq":
@@ -152,7 +152,7 @@ class AsyncPoolLink:
                 raise
             raise missing(await self.flavour(), call) from error
 
-    async def _run_alone(self, call: Call[Result]) -> Result:
+    async def _run_alone(self, call: SqlCall[Result]) -> Result:
         """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
         may_move = self.connector is not None and self.connector.may_move
         for _ in range(CONFLICTS_MAX):
@@ -167,12 +167,12 @@ class AsyncPoolLink:
                 may_move = False
         return await self._run_once(call)
 
-    async def _run_once(self, call: Call[Result]) -> Result:
+    async def _run_once(self, call: SqlCall[Result]) -> Result:
         async with self.lend() as connection:
             relaxed = call.volatile and not self._durable
             return await execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
 
-    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+    async def run_all(self, calls: Iterator[SqlCall[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
         first = next(calls, None)
         if first is None:
@@ -314,7 +314,7 @@ class AsyncConnectionLink:
         """Return the connection to its pool."""
         self._is_over = True
 
-    async def run(self, call: Call[Result]) -> Result:
+    async def run(self, call: SqlCall[Result]) -> Result:
         """Run one call."""
         # To ask first spares the caller's transaction, which a missing function would abort.
         if call.native and not self._is_spanmq and (flavour := await self.flavour()) != "spanmq":
@@ -328,7 +328,7 @@ class AsyncConnectionLink:
                 raise missing(None, call) from error
             raise missing(await self.flavour(), call) from error
 
-    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+    async def run_all(self, calls: Iterator[SqlCall[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
         made = list(calls)
         if self.connection.autocommit and len(made) > 1:
@@ -366,7 +366,7 @@ AsyncLink = AsyncPoolLink | AsyncConnectionLink | AsyncSessionLink
 
 async def execute(
     connection: AsyncConnection[Any],
-    call: Call[Result],
+    call: SqlCall[Result],
     *,
     relaxed: bool = False,
     bytes_max: int | None = None,

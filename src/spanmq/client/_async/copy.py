@@ -15,7 +15,7 @@ from psycopg.pq import PipelineStatus
 from spanmq.client import functions
 from spanmq.client._async.connection import AsyncConnectionLink, AsyncLink, AsyncPoolLink, execute, fetch
 from spanmq.client.argument import Delay
-from spanmq.client.call import Call
+from spanmq.client.call import SqlCall
 from spanmq.client.connection import typed
 from spanmq.client.copy_format import blocks, is_large
 from spanmq.codec.batch import Encoded, chunks
@@ -104,7 +104,7 @@ async def copy_batch(
 
 
 async def _copy(
-    connection: AsyncConnection[Any], runs: list[functions.Run], batch: list[Encoded], call: Call[Any]
+    connection: AsyncConnection[Any], runs: list[functions.Run], batch: list[Encoded], call: SqlCall[Any]
 ) -> None:
     """Copy a chunk: one COPY for each segment, which may hold several runs of ids."""
     messages = iter(batch)

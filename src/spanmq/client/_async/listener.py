@@ -22,7 +22,7 @@ from psycopg import AsyncConnection, sql
 from spanmq.client import functions
 from spanmq.client._async.connection import AsyncLink, execute
 from spanmq.client.argument import Seconds, duration
-from spanmq.client.call import Call, is_missing_function, missing
+from spanmq.client.call import SqlCall, is_missing_function, missing
 from spanmq.client.concurrency import AsyncBackgroundTask, AsyncEvent
 from spanmq.client.connection import typed
 from spanmq.client.outage import Outage
@@ -94,7 +94,7 @@ class AsyncAnnouncement:
 async def receive_within(
     link: AsyncLink,
     listener: AsyncListener | None,
-    call: Call[list[Message]],
+    call: SqlCall[list[Message]],
     wait: Seconds | None,
     poll_interval: float,
 ) -> list[Message]:
@@ -163,7 +163,7 @@ class AsyncListener:
     def __init__(
         self,
         connect: Callable[[], AbstractAsyncContextManager[AsyncConnection[Any]]],
-        announce: Callable[[str, Seconds], Call[str]] | None = None,
+        announce: Callable[[str, Seconds], SqlCall[str]] | None = None,
     ) -> None:
         self._connect = connect
         self._announce_call = announce
@@ -356,7 +356,7 @@ class AsyncBell:
         self._channel = channel
         self.is_heard = channel is not None
 
-    async def _run(self, call: Call[Found]) -> Found | None:
+    async def _run(self, call: SqlCall[Found]) -> Found | None:
         """Run a call; return None if the server refuses it, which a receive will say in other words."""
         try:
             return await execute(self._connection, call, relaxed=True)
@@ -406,7 +406,7 @@ class Channels:
     """
 
     def __init__(
-        self, connection: AsyncConnection[Any], announce: Callable[[str, Seconds], Call[str]] | None
+        self, connection: AsyncConnection[Any], announce: Callable[[str, Seconds], SqlCall[str]] | None
     ) -> None:
         self._connection = connection
         self._announce_call = announce

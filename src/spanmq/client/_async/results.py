@@ -11,7 +11,7 @@ from spanmq.client import argument, functions
 from spanmq.client._async.connection import AsyncLink
 from spanmq.client._async.listener import AsyncListener, announcements_of, look_until
 from spanmq.client.argument import Seconds, duration
-from spanmq.client.call import Call, queue_call
+from spanmq.client.call import SqlCall, queue_call
 from spanmq.client.rows import listed_results, nothing, numbers, results
 from spanmq.codec.body import Codec
 from spanmq.model import Message, Result, Settled
@@ -48,7 +48,9 @@ class AsyncResults:
         async def look() -> list[int]:
             nonlocal asked
             arguments = (argument.queue_name("queue", queue), asked)
-            left = await self._link.run(Call("unsettled", arguments, numbers, queue, native=True, idle=True))
+            left = await self._link.run(
+                SqlCall("unsettled", arguments, numbers, queue, native=True, idle=True)
+            )
             asked = argument.bigints("msg_ids", left)
             return left
 

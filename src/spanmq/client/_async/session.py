@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, READ_ONLY, Call, Result, flavour_of, missing, refuse_read_only
+from spanmq.client.call import PROBE, READ_ONLY, Result, SqlCall, flavour_of, missing, refuse_read_only
 from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.drivers import AsyncDriver, driver_of_async, raise_typed, rows_of
 from spanmq.errors import NotPossibleError
@@ -30,7 +30,7 @@ class AsyncSessionLink:
         self._is_spanmq = False
         self._has_begun = False
 
-    async def run(self, call: Call[Result]) -> Result:
+    async def run(self, call: SqlCall[Result]) -> Result:
         """Run one call."""
         refuse_if_cancelled()
         if call.native and not self._is_spanmq and (flavour := await self.flavour(call)) != "spanmq":
@@ -41,7 +41,7 @@ class AsyncSessionLink:
             raise_typed(error, call)
         return call.result(rows_of(call.shape, values))
 
-    async def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+    async def run_all(self, calls: Iterator[SqlCall[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
         made = list(calls)
         if len(made) > 1 and await self._is_autocommit():
@@ -49,7 +49,7 @@ class AsyncSessionLink:
                 return [result for call in made for result in await self.run(call)]
         return [result for call in made for result in await self.run(call)]
 
-    async def flavour(self, call: Call[Any] | None = None) -> Flavour:
+    async def flavour(self, call: SqlCall[Any] | None = None) -> Flavour:
         """Return which schema the database contains, spanmq or PGMQ; errors name the `call` that needs it."""
         try:
             values = await self._driver.fetch(PROBE, {})

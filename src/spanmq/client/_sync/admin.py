@@ -15,7 +15,7 @@ from spanmq.client import argument, functions
 from spanmq.client._sync.grants import Grants
 from spanmq.client._sync.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
-from spanmq.client.call import Call, Result, Shape, optional_queue_call, queue_call
+from spanmq.client.call import Result, Shape, SqlCall, optional_queue_call, queue_call
 from spanmq.client.functions import Held
 from spanmq.client.namespace import Namespace
 from spanmq.client.rows import (
@@ -380,7 +380,7 @@ class Admin:
         self.pipeline_runs = PipelineRuns(self._link)
         self.notifications = Notifications(self._link)
 
-    def run(self, call: Call[Result]) -> Result:
+    def run(self, call: SqlCall[Result]) -> Result:
         """Run a `call` that has no method (`spanmq.client.call.Call`); return its result.
 
         Raises what its function raises.

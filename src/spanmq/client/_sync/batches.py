@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spanmq.client import argument
 from spanmq.client.argument import optional
-from spanmq.client.call import Call, Shape, queue_call
+from spanmq.client.call import Shape, SqlCall, queue_call
 from spanmq.client.rows import batches, number
 from spanmq.codec.body import Codec, Headers, encode_headers
 from spanmq.model import Batch
@@ -66,5 +66,5 @@ class Batches:
             *optional(argument.bigint, "before", before),
         )
         read = partial(batches, self._codec)
-        page = self._link.run(Call("list_batches", arguments, read, queue, Shape.MESSAGES, native=True))
+        page = self._link.run(SqlCall("list_batches", arguments, read, queue, Shape.MESSAGES, native=True))
         return sorted(page, key=lambda batch: -batch.batch_id)[:limit]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from spanmq.client import argument, functions
-from spanmq.client.call import Call, Shape, optional_queue_call
+from spanmq.client.call import Shape, SqlCall, optional_queue_call
 from spanmq.client.rows import category_settings, flag, listed, nothing, string
 from spanmq.model import CategoryPolicy, CategoryRule
 
@@ -96,7 +96,7 @@ class Categories:
             argument.json("settings", text),
         )
         return self._link.run(
-            Call("set_category_policy", arguments, category_settings, queue, Shape.JSON, native=True)
+            SqlCall("set_category_policy", arguments, category_settings, queue, Shape.JSON, native=True)
         )
 
     def list_policies(self, queue: str | None = None) -> list[CategoryPolicy]:

@@ -29,7 +29,7 @@ from spanmq.client._sync.signals import Signals
 from spanmq.client._sync.source import source_of
 from spanmq.client._sync.topics import Subscriptions, Topics
 from spanmq.client.argument import Delay, Seconds, optional
-from spanmq.client.call import Call, queue_call
+from spanmq.client.call import SqlCall, queue_call
 from spanmq.client.dsn import DEFAULT, Timeouts
 from spanmq.client.environment import default_dsn
 from spanmq.client.functions import DedupUntil, Grouped, Held, OnDuplicate, SendOptions
@@ -519,7 +519,7 @@ class Client:
         )
         return self._link.run(functions.from_pgmq(self._codec.of(queue), queue, "set_vt", *arguments))
 
-    def _take(self, call: Call[list[Message]], wait: Seconds | None) -> list[Message]:
+    def _take(self, call: SqlCall[list[Message]], wait: Seconds | None) -> list[Message]:
         with tracing.receiving(call.function, call.queue) as receiving:
             received = receive_within(self._link, self._source.listener, call, wait, self._poll_interval)
             return receiving.received(received)

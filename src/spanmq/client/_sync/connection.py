@@ -26,9 +26,9 @@ from spanmq.client._sync.session import SessionLink
 from spanmq.client.call import (
     PROBE,
     READ_ONLY,
-    Call,
     Result,
     Shape,
+    SqlCall,
     Style,
     flavour_of,
     is_missing_function,
@@ -138,7 +138,7 @@ class PoolLink:
         """Return whether the process has forked since it was opened; not checked for a caller's pool."""
         return self._opened_by != 0 and self._opened_by != getpid()
 
-    def run(self, call: Call[Result], *, counted: bool = True) -> Result:
+    def run(self, call: SqlCall[Result], *, counted: bool = True) -> Result:
         """Run one call in a transaction of its own; `counted` says that the user asked for it."""
         self.open()
         if call.native and not self._is_spanmq and (flavour := self.flavour()) != "spanmq":
@@ -154,7 +154,7 @@ class PoolLink:
                 raise
             raise missing(self.flavour(), call) from error
 
-    def _run_alone(self, call: Call[Result]) -> Result:
+    def _run_alone(self, call: SqlCall[Result]) -> Result:
         """Run a call in a transaction of its own, and again where that was undone for the sake of another."""
         may_move = self.connector is not None and self.connector.may_move
         for _ in range(CONFLICTS_MAX):
@@ -169,12 +169,12 @@ class PoolLink:
                 may_move = False
         return self._run_once(call)
 
-    def _run_once(self, call: Call[Result]) -> Result:
+    def _run_once(self, call: SqlCall[Result]) -> Result:
         with self.lend() as connection:
             relaxed = call.volatile and not self._durable
             return execute(connection, call, relaxed=relaxed, bytes_max=self.answer_bytes_max)
 
-    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+    def run_all(self, calls: Iterator[SqlCall[list[Result]]]) -> list[Result]:
         """Run several calls in one transaction; the next is made only when the last has run."""
         first = next(calls, None)
         if first is None:
@@ -316,7 +316,7 @@ class ConnectionLink:
         """Return the connection to its pool."""
         self._is_over = True
 
-    def run(self, call: Call[Result]) -> Result:
+    def run(self, call: SqlCall[Result]) -> Result:
         """Run one call."""
         # To ask first spares the caller's transaction, which a missing function would abort.
         if call.native and not self._is_spanmq and (flavour := self.flavour()) != "spanmq":
@@ -330,7 +330,7 @@ class ConnectionLink:
                 raise missing(None, call) from error
             raise missing(self.flavour(), call) from error
 
-    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+    def run_all(self, calls: Iterator[SqlCall[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
         made = list(calls)
         if self.connection.autocommit and len(made) > 1:
@@ -368,7 +368,7 @@ Link = PoolLink | ConnectionLink | SessionLink
 
 def execute(
     connection: Connection[Any],
-    call: Call[Result],
+    call: SqlCall[Result],
     *,
     relaxed: bool = False,
     bytes_max: int | None = None,

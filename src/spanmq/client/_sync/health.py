@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spanmq.client import argument, functions
 from spanmq.client.argument import Seconds, optional
-from spanmq.client.call import Call, optional_queue_call, queue_call
+from spanmq.client.call import SqlCall, optional_queue_call, queue_call
 from spanmq.client.rows import listed, worker_reports
 from spanmq.model import (
     Attention,
@@ -94,7 +94,7 @@ class Health:
         reports its progress by `spanmq.progress`.
         """
         arguments = optional(argument.texts, "queues", None if queue is None else [queue])
-        reports = self._link.run(Call("list_workers", arguments, worker_reports, queue, native=True))
+        reports = self._link.run(SqlCall("list_workers", arguments, worker_reports, queue, native=True))
         return sorted(reports, key=lambda report: (report.worker, report.queue))
 
     def task_kinds(self, queue: str | None = None, *, seconds: Seconds = 3600.0) -> list[TaskKind]:
@@ -107,7 +107,7 @@ class Health:
             argument.seconds("seconds", seconds),
             *optional(argument.texts, "queues", None if queue is None else [queue]),
         )
-        kinds = self._link.run(Call("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
+        kinds = self._link.run(SqlCall("list_task_kinds", arguments, listed(TaskKind), queue, native=True))
         return sorted(kinds, key=lambda kind: (kind.queue, kind.kind))
 
     def task_statistics(

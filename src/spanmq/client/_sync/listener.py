@@ -24,7 +24,7 @@ from psycopg import Connection, sql
 from spanmq.client import functions
 from spanmq.client._sync.connection import Link, execute
 from spanmq.client.argument import Seconds, duration
-from spanmq.client.call import Call, is_missing_function, missing
+from spanmq.client.call import SqlCall, is_missing_function, missing
 from spanmq.client.concurrency import BackgroundTask, Event
 from spanmq.client.connection import typed
 from spanmq.client.outage import Outage
@@ -96,7 +96,7 @@ class Announcement:
 def receive_within(
     link: Link,
     listener: Listener | None,
-    call: Call[list[Message]],
+    call: SqlCall[list[Message]],
     wait: Seconds | None,
     poll_interval: float,
 ) -> list[Message]:
@@ -161,7 +161,7 @@ class Listener:
     def __init__(
         self,
         connect: Callable[[], AbstractContextManager[Connection[Any]]],
-        announce: Callable[[str, Seconds], Call[str]] | None = None,
+        announce: Callable[[str, Seconds], SqlCall[str]] | None = None,
     ) -> None:
         self._connect = connect
         self._announce_call = announce
@@ -354,7 +354,7 @@ class Bell:
         self._channel = channel
         self.is_heard = channel is not None
 
-    def _run(self, call: Call[Found]) -> Found | None:
+    def _run(self, call: SqlCall[Found]) -> Found | None:
         """Run a call; return None if the server refuses it, which a receive will say in other words."""
         try:
             return execute(self._connection, call, relaxed=True)
@@ -404,7 +404,7 @@ class Channels:
     """
 
     def __init__(
-        self, connection: Connection[Any], announce: Callable[[str, Seconds], Call[str]] | None
+        self, connection: Connection[Any], announce: Callable[[str, Seconds], SqlCall[str]] | None
     ) -> None:
         self._connection = connection
         self._announce_call = announce

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 
-from spanmq.client.call import PROBE, READ_ONLY, Call, Result, flavour_of, missing, refuse_read_only
+from spanmq.client.call import PROBE, READ_ONLY, Result, SqlCall, flavour_of, missing, refuse_read_only
 from spanmq.client.current_handler import refuse_if_cancelled
 from spanmq.client.drivers import Driver, driver_of, raise_typed, rows_of
 from spanmq.errors import NotPossibleError
@@ -32,7 +32,7 @@ class SessionLink:
         self._is_spanmq = False
         self._has_begun = False
 
-    def run(self, call: Call[Result]) -> Result:
+    def run(self, call: SqlCall[Result]) -> Result:
         """Run one call."""
         refuse_if_cancelled()
         if call.native and not self._is_spanmq and (flavour := self.flavour(call)) != "spanmq":
@@ -43,7 +43,7 @@ class SessionLink:
             raise_typed(error, call)
         return call.result(rows_of(call.shape, values))
 
-    def run_all(self, calls: Iterator[Call[list[Result]]]) -> list[Result]:
+    def run_all(self, calls: Iterator[SqlCall[list[Result]]]) -> list[Result]:
         """Run several calls; all are made before the first runs, so that a bad one changes nothing."""
         made = list(calls)
         if len(made) > 1 and self._is_autocommit():
@@ -51,7 +51,7 @@ class SessionLink:
                 return [result for call in made for result in self.run(call)]
         return [result for call in made for result in self.run(call)]
 
-    def flavour(self, call: Call[Any] | None = None) -> Flavour:
+    def flavour(self, call: SqlCall[Any] | None = None) -> Flavour:
         """Return which schema the database contains, spanmq or PGMQ; errors name the `call` that needs it."""
         try:
             values = self._driver.fetch(PROBE, {})

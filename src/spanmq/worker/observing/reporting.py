@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from spanmq.client import AsyncClient, argument
 from spanmq.client.argument import optional
-from spanmq.client.call import Call
+from spanmq.client.call import SqlCall
 from spanmq.client.rows import worker_commands
 from spanmq.errors import SpanmqError
 from spanmq.model import Message
@@ -142,7 +142,7 @@ class Reporter:
             argument.json("reports", json.dumps(reports)),
             *optional(argument.seconds, "running_for", None if is_last else self.clock() - self._started_at),
         )
-        call = Call("report_worker", arguments, worker_commands, None, native=True, idle=True)
+        call = SqlCall("report_worker", arguments, worker_commands, None, native=True, idle=True)
         return lambda client: client.admin.run(call)
 
     def _progress(self) -> dict[str, list[dict[str, Any]]]:

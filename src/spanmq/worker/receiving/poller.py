@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final
 
 from spanmq.client import AsyncClient
-from spanmq.client.call import Call, Result
+from spanmq.client.call import Result, SqlCall
 from spanmq.client.concurrency import AsyncEvent
 from spanmq.client.outage import Outage
 from spanmq.client.polling import Due, Polling
@@ -227,7 +227,7 @@ class Poller:
                 self.poll_soon()
 
 
-async def _run(call: Call[Result], client: AsyncClient) -> Result:
+async def _run(call: SqlCall[Result], client: AsyncClient) -> Result:
     return await client.admin.run(call)
 
 

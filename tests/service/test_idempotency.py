@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.cli.program import ask
-from tests.service.running import Running, service, token
+from tests.service.running import Running, service
 
 PATH = "/v1/queues/orders/messages"
 COUNT = "select count(*) from pgmq.q_orders"
@@ -23,10 +22,9 @@ def sent(http: httpx.Client, key: str) -> int:
 
 @pytest.fixture
 def tenants(orders: str, tmp_path: Path) -> Iterator[list[httpx.Client]]:
-    """Clients of two tokens, shop and bank."""
-    secrets = [token(orders, name) for name in ("shop", "bank")]
-    with service(orders, tmp_path, tokens=True) as running, ExitStack() as stack:
-        yield [stack.enter_context(running.client(secret)) for secret in secrets]
+    """Clients of two tokens."""
+    with service(orders, tmp_path, tokens=True) as running, running.clients(orders, "shop", "bank") as both:
+        yield both
 
 
 def test_key_is_that_of_its_token(orders: str, tenants: list[httpx.Client]) -> None:

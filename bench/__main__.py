@@ -27,19 +27,21 @@ from bench.stage import Experiment, Stage
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for, print the report, and return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
-    options = parser.parse_args(given)
+    options = parser.parse_args(words)
     _check(parser, options)
     plan = _plan(options)
-    wanted_experiments = soak_experiments(plan) if options.soak is not None else experiments(plan)
+    chosen = soak_experiments(plan) if options.soak is not None else experiments(plan)
     patterns: list[str] = options.only or []
-    cases = [case for experiment in wanted_experiments for case in experiment.cases]
-    wanted = [case for case in cases if selects(patterns, case)]
-    if options.list or not wanted:
-        print("\n".join(wanted) if wanted else f"no case matches {' or '.join(patterns)}; --list shows all")
-        return 0 if wanted else 2
-    return _measure(options, plan, wanted_experiments, patterns, printed_command(given))
+    cases = [case for experiment in chosen for case in experiment.cases]
+    selected = [case for case in cases if selects(patterns, case)]
+    if options.list or not selected:
+        print(
+            "\n".join(selected) if selected else f"no case matches {' or '.join(patterns)}; --list shows all"
+        )
+        return 0 if selected else 2
+    return _measure(options, plan, chosen, patterns, printed_command(words))
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -59,7 +61,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
 def _measure(
     options: argparse.Namespace,
     plan: Plan,
-    wanted: Sequence[Experiment],
+    experiments: Sequence[Experiment],
     patterns: Sequence[str],
     command: str,
 ) -> int:
@@ -75,7 +77,7 @@ def _measure(
         stage = Stage(plan, contestants, databases, Generator(find_pgbench(), os.cpu_count() or 1))
         status = 0
         try:
-            stage.play(wanted, patterns)
+            stage.play(experiments, patterns)
         except KeyboardInterrupt:
             stage.note("stopped; this is what was measured so far")
             status = 130
@@ -103,13 +105,13 @@ def _contestants(names: str | None) -> tuple[Contestant, ...]:
             print("spanmq is not installed: measuring upstream alone", file=sys.stderr)
             return CONTESTANTS[:1]
         return CONTESTANTS
-    wanted = names.split(",")
-    unknown = set(wanted) - {contestant.name for contestant in CONTESTANTS}
+    chosen = names.split(",")
+    unknown = set(chosen) - {contestant.name for contestant in CONTESTANTS}
     if unknown:
         known = ",".join(contestant.name for contestant in CONTESTANTS)
         print(f"unknown contestants: {', '.join(sorted(unknown))!r}, of {known}", file=sys.stderr)
         raise SystemExit(2)
-    return tuple(contestant for contestant in CONTESTANTS if contestant.name in wanted)
+    return tuple(contestant for contestant in CONTESTANTS if contestant.name in chosen)
 
 
 def printed_command(arguments: Sequence[str]) -> str:

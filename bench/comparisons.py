@@ -67,8 +67,10 @@ def compare(summaries: Sequence[Summary]) -> list[Compared]:
     """Judge every comparison of which both cases were measured."""
     ours = {summary.case: summary for summary in summaries if summary.contestant == NATIVE}
     compared = []
-    for each in COMPARISONS:
-        if each.case in ours and each.beside in ours and ours[each.beside].value:
-            reached = ours[each.case].value / ours[each.beside].value
-            compared.append(Compared(each, reached, each.is_met(reached, ours[each.case].unit)))
+    for comparison in COMPARISONS:
+        if comparison.case in ours and comparison.beside in ours and ours[comparison.beside].value:
+            reached = ours[comparison.case].value / ours[comparison.beside].value
+            compared.append(
+                Compared(comparison, reached, comparison.is_met(reached, ours[comparison.case].unit))
+            )
     return compared

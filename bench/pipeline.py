@@ -434,13 +434,13 @@ def ratios(medians: dict[str, float], unit: str) -> list[Target]:
 def serving(dsn: str | None) -> Iterator[tuple[str, str | None]]:
     """Return the DSN of the server to measure on, and its address for JDBC if that is to be measured."""
     if dsn is not None:
-        given = psycopg.conninfo.conninfo_to_dict(dsn)
-        host = str(given.get("host") or "")
-        words = f"user={given.get('user', '')}&password={given.get('password', '')}"
+        parameters = psycopg.conninfo.conninfo_to_dict(dsn)
+        host = str(parameters.get("host") or "")
+        words = f"user={parameters.get('user', '')}&password={parameters.get('password', '')}"
         reachable = JDBC.exists() and host and not host.startswith("/")
         yield (
             dsn,
-            f"jdbc:postgresql://{host}:{given.get('port', PORT)}/%s?reWriteBatchedInserts=true&{words}"
+            f"jdbc:postgresql://{host}:{parameters.get('port', PORT)}/%s?reWriteBatchedInserts=true&{words}"
             if reachable
             else None,
         )
@@ -503,16 +503,16 @@ def main() -> int:
         many.prepare()
         first, second = few.bodies(), few.bodies()
         many.bodies()
-        found = [] if options.cases else whole(few, many, dsn)
-        found += measure(many, few, options.rounds, options.cases)
-    found.append(Target("first job above its second run", first - second, "seconds", 5))
+        targets = [] if options.cases else whole(few, many, dsn)
+        targets += measure(many, few, options.rounds, options.cases)
+    targets.append(Target("first job above its second run", first - second, "seconds", 5))
     print(f"{options.rows:,} messages, medians of {options.rounds}, local[2]")
-    for each in found:
-        print(each.line())
+    for target in targets:
+        print(target.line())
     if options.json:
-        measured = [{**asdict(each), "is_missed": each.is_missed} for each in found]
+        measured = [{**asdict(target), "is_missed": target.is_missed} for target in targets]
         options.json.write_text(json.dumps({"rows": options.rows, "found": measured}, indent=2))
-    return int(any(each.is_missed for each in found))
+    return int(any(target.is_missed for target in targets))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,11 @@ def seconds_of_all(*pids: int) -> float:
             with suppress(OSError):  # it has ended
                 processes[int(folder.name)] = _fields(int(folder.name))
     family = set(pids)
-    while more := {each for each, fields in processes.items() if int(fields[_PARENT]) in family} - family:
+    while (
+        more := {process for process, fields in processes.items() if int(fields[_PARENT]) in family} - family
+    ):
         family |= more
-    return sum(int(n) for each in family for n in processes[each][_WITH_ENDED]) / _TICKS
+    return sum(int(n) for process in family for n in processes[process][_WITH_ENDED]) / _TICKS
 
 
 def nanoseconds_of(pid: int) -> int:

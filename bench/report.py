@@ -122,7 +122,7 @@ def text(environment: Environment, plan: Plan, summaries: Sequence[Summary]) -> 
         lines += [*_aligned(table), ""]
     lines += remarks(summaries)
     judged = [verdict is not Verdict.BELOW for _, _, verdict in verdicts(plan, summaries)]
-    judged += [each.is_met for each in compare(summaries)]
+    judged += [comparison.is_met for comparison in compare(summaries)]
     lines.append(f"{len(judged)} targets measured, {judged.count(False)} below their floor.")
     return "\n".join(lines)
 
@@ -151,7 +151,7 @@ def as_json(
         "targets": [
             asdict(target) | {"reached": reached, "verdict": verdict} for target, reached, verdict in judged
         ],
-        "comparisons": [asdict(each) for each in compare(summaries)],
+        "comparisons": [asdict(comparison) for comparison in compare(summaries)],
         "measurements": [asdict(measurement) for measurement in measurements],
     }
     return json.dumps(_without_nan(document), default=dict) + "\n"
@@ -191,13 +191,13 @@ def _comparison_table(compared: Sequence[Compared]) -> Table:
         ("case", "beside", "times", "owed", "verdict"),
         *(
             (
-                each.comparison.case,
-                each.comparison.beside,
-                f"{each.reached:.2f}",
-                f"{each.comparison.limit:g}",
-                "met" if each.is_met else "MISSED",
+                row.comparison.case,
+                row.comparison.beside,
+                f"{row.reached:.2f}",
+                f"{row.comparison.limit:g}",
+                "met" if row.is_met else "MISSED",
             )
-            for each in compared
+            for row in compared
         ),
     ]
 

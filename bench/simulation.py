@@ -104,16 +104,16 @@ def against_polling(simulations: Simulations) -> Iterator[Outcome]:
     )
     reports = [simulations.run(options) for options in rounds(load, simulations.rounds)]
     handled = {
-        engine: [each for each in reports if each.engine == engine]
+        engine: [report for report in reports if report.engine == engine]
         for engine in ("spanmq", "polling-indexed", "polling")
     }
-    classic = sum(each.handled for each in handled["polling"])
-    classic_rate = sum(each.rate for each in handled["polling"])
+    classic = sum(report.handled for report in handled["polling"])
+    classic_rate = sum(report.rate for report in handled["polling"])
     for engine in ("spanmq", "polling-indexed"):
         runs = handled[engine]
-        ratio = sum(each.handled for each in runs) / max(classic, 1)
-        rate_ratio = sum(each.rate for each in runs) / max(classic_rate, 1e-9)
-        has_all = all(each.ending == "complete" for each in runs)
+        ratio = sum(report.handled for report in runs) / max(classic, 1)
+        rate_ratio = sum(report.rate for report in runs) / max(classic_rate, 1e-9)
+        has_all = all(report.ending == "complete" for report in runs)
         ended = " (all there were)" if has_all else ""
         is_judged = engine == "spanmq" and not simulations.is_quick
         # Who has handled all has no more to show for the rest of its minute. The rate is then the fairer
@@ -127,8 +127,8 @@ def against_polling(simulations: Simulations) -> Iterator[Outcome]:
         )
         if engine == "spanmq":
             yield audited(engine, runs)
-            indexed = sum(each.rate for each in handled["polling-indexed"])
-            beside = sum(each.rate for each in runs) / max(indexed, 1e-9)
+            indexed = sum(report.rate for report in handled["polling-indexed"])
+            beside = sum(report.rate for report in runs) / max(indexed, 1e-9)
             yield Outcome("spanmq to polling-indexed", f"{beside:.2f} times the rate", "none", None)
 
 

@@ -42,9 +42,9 @@ class Stage:
     def play(self, experiments: Iterable[Experiment], patterns: Sequence[str]) -> None:
         """Run every experiment of which a case is wanted."""
         for experiment in experiments:
-            wanted = [case for case in experiment.cases if selects(patterns, case)]
-            if wanted:
-                experiment.run(self, wanted)
+            cases = [case for case in experiment.cases if selects(patterns, case)]
+            if cases:
+                experiment.run(self, cases)
 
     def rounds(self, count: int) -> Iterator[tuple[int, Contestant, Database]]:
         """Return the contestants in turn, each round beginning with the next: a, b, c, then b, c, a, …"""

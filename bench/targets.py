@@ -84,7 +84,8 @@ def _every(
 ) -> tuple[Target, ...]:
     """Return the targets of one of the cases of single calls."""
     return tuple(
-        Target(f"every-case/{name}", each, floor, floor, measure) for each in contestants or (CALLS,)
+        Target(f"every-case/{name}", contestant, floor, floor, measure)
+        for contestant in contestants or (CALLS,)
     )
 
 
@@ -96,7 +97,7 @@ TARGETS: tuple[Target, ...] = (
     *_every("cycle/new-queue", 1.4, CALLS, NATIVE),
     *_every("cycle/1", 0.96, measure=Measure.WAL),
     *_every("cycle/100", 0.7, measure=Measure.WAL),
-    *(each for size in (1, 100) for each in _every(f"cycle/{size}", 2, measure=Measure.DEAD_ROWS)),
+    *(target for size in (1, 100) for target in _every(f"cycle/{size}", 2, measure=Measure.DEAD_ROWS)),
     *_every("cycle/single-sends", 1.5, CALLS, NATIVE),
     *_every("empty-read", 1, CALLS, NATIVE),
     *_every("single/delete", 2),
@@ -115,7 +116,7 @@ TARGETS: tuple[Target, ...] = (
         for case, ms in (("explain-ordered", 5), ("explain-plain", 5), ("check", 2_000))
     ),
     *_every("view/count", 0.6),
-    *(each for name in ("max", "id") for each in _every(f"view/{name}", 0.1)),
+    *(target for name in ("max", "id") for target in _every(f"view/{name}", 0.1)),
     *_every("view/page", 0.3),
     *_every("view/update", 0.5),
     *_every("view/delete", 0.2),
@@ -124,7 +125,7 @@ TARGETS: tuple[Target, ...] = (
     *_every("queue/create", 0.5),
     _cycle(CALLS, 1, 1, 1.15, 1.4),
     _cycle(CALLS, 1, 16, 1.3, 1.5),
-    *(_cycle(each, 1, clients, 1.1, 1.5) for clients in (64, 200) for each in (CALLS, NATIVE)),
+    *(_cycle(contestant, 1, clients, 1.1, 1.5) for clients in (64, 200) for contestant in (CALLS, NATIVE)),
     _cycle(CALLS, 10, 16, 1.35, 2),
     _cycle(CALLS, 100, 1, 2.3, 4),
     _cycle(CALLS, 100, 16, 2.8, 4),

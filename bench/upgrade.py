@@ -109,13 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with serving(options.dsn) as server, fresh(server) as dsn, psycopg.connect(dsn, autocommit=True) as own:
         schema.install(own)
-        each = options.messages // options.queues
+        messages_per_queue = options.messages // options.queues
         for number in range(options.queues):
             name = f"q{number}"
             own.execute("select pgmq.create(%s)", (name,))
             own.execute(
                 "select from pgmq.send_batch(%s, array(select to_jsonb(n) from generate_series(1, %s) n))",
-                (name, each),
+                (name, messages_per_queue),
             )
         load = Load(dsn, options.queues)
         with load.running(), tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"longest cycle {longest:.2f} s")
         row = own.execute("select sum(queue_length) from pgmq.metrics_all()").fetchone()
         there = int(row[0]) if row else 0
-        expected = each * options.queues + load.sent - load.acked
+        expected = messages_per_queue * options.queues + load.sent - load.acked
         print(
             f"errors: {len(load.errors)} {sorted(set(load.errors))}; messages: {there:,}, expected {expected:,}"
         )

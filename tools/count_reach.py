@@ -31,12 +31,12 @@ def calls() -> dict[str, set[str]]:
 
 def reached(named: dict[str, set[str]], *starts: str) -> set[str]:
     """Return the functions that these reach, themselves included."""
-    found: set[str] = set()
+    functions: set[str] = set()
     new = set(starts)
     while new:
-        found |= new
-        new = {called for name in new for called in named[name]} - found
-    return found
+        functions |= new
+        new = {called for name in new for called in named[name]} - functions
+    return functions
 
 
 def main() -> int:

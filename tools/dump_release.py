@@ -42,10 +42,10 @@ def main() -> int:
     """Write the dump of this version, unless it exists; return 1 where a table would be empty."""
     release = load_release()
     file = FOLDER / f"{release.version}.sql.xz"
-    checksums = [release.functions_checksum, *(each.checksum for each in release.migrations)]
+    checksums = [release.functions_checksum, *(migration.checksum for migration in release.migrations)]
     if file.exists():
         text = lzma.decompress(file.read_bytes()).decode()
-        if all(each in text for each in checksums):
+        if all(checksum in text for checksum in checksums):
             return 0
     with embedded.temporary(version=POSTGRES, settings={"fsync": "off"}) as server:
         with psycopg.connect(server.dsn, autocommit=True) as connection:

@@ -39,15 +39,17 @@ def generate() -> str:
 
 def describe(name: str, command: Any, level: str) -> Iterator[str]:
     """Yield the lines for one command."""
-    arguments = [each for each in command.params if each.param_type_name == "argument"]
-    usage = [name_of(each) if each.required else f"[{name_of(each)}]" for each in arguments]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    usage = [
+        name_of(parameter) if parameter.required else f"[{name_of(parameter)}]" for parameter in arguments
+    ]
     yield f"{level} spanmq {name}\n"
     if usage:
         yield f"```text\nspanmq {' '.join([name, *usage])}\n```\n"
     yield inspect.cleandoc(command.help) + "\n"
     examples = [line for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
     yield "\n".join(["```sh", *(line.strip().removeprefix("$ ") for line in examples), "```\n"])
-    rows = [row(each) for each in command.params if each.name not in EVERYWHERE]
+    rows = [row(parameter) for parameter in command.params if parameter.name not in EVERYWHERE]
     if rows:
         yield "| | |\n|---|---|"
         yield from rows
@@ -61,7 +63,7 @@ def row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         names = f"`{name_of(parameter)}`"
     else:
-        names = ", ".join(f"`{each}`" for each in [*parameter.opts, *parameter.secondary_opts])
+        names = ", ".join(f"`{option}`" for option in [*parameter.opts, *parameter.secondary_opts])
     return f"| {names} | {parameter.help.replace('|', ' or ')}{shown} |"
 
 

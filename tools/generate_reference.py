@@ -89,23 +89,33 @@ def sql_functions() -> dict[str, dict[str, list[re.Match[str]]]]:
     entry = {name: schema for schema, name in needs if schema != "spanmq_call"}
     result: dict[str, dict[str, list[re.Match[str]]]] = {"pgmq": {}, "spanmq": {}}
     for path in sorted(SQL.rglob("*.sql")):
-        for found in FUNCTION.finditer(path.read_text("utf-8")):
-            schema = entry.get(found["name"]) if found["schema"] == "spanmq_call" else found["schema"]
-            if schema and "trigger" not in found["result"]:
-                result[schema].setdefault(found["name"], []).append(found)
+        for overload in FUNCTION.finditer(path.read_text("utf-8")):
+            schema = (
+                entry.get(overload["name"]) if overload["schema"] == "spanmq_call" else overload["schema"]
+            )
+            if schema and "trigger" not in overload["result"]:
+                result[schema].setdefault(overload["name"], []).append(overload)
     return result
 
 
-def signature(name: str, found: re.Match[str]) -> str:
+def signature(name: str, overload: re.Match[str]) -> str:
     """Return how an overload is called, without the arguments that its entry fills in."""
-    given = [" ".join(each.split()) for each in re.split(r",(?![^{]*\})", found["arguments"]) if each.strip()]
+    arguments = [
+        " ".join(argument.split())
+        for argument in re.split(r",(?![^{]*\})", overload["arguments"])
+        if argument.strip()
+    ]
     inner = ("of_queue ", "by_role ", "of_caller ")
-    given = [each for each in given if found["schema"] != "spanmq_call" or not each.startswith(inner)]
-    result = " ".join(found["result"].split())
-    line = f"{name}({', '.join(given)}) returns {result}"
+    arguments = [
+        argument
+        for argument in arguments
+        if overload["schema"] != "spanmq_call" or not argument.startswith(inner)
+    ]
+    result = " ".join(overload["result"].split())
+    line = f"{name}({', '.join(arguments)}) returns {result}"
     if len(line) <= 110:
         return line
-    return f"{name}(\n" + ",\n".join(f"    {each}" for each in given) + f"\n) returns {result}"
+    return f"{name}(\n" + ",\n".join(f"    {argument}" for argument in arguments) + f"\n) returns {result}"
 
 
 def sql_page() -> Iterator[str]:
@@ -122,8 +132,8 @@ def sql_page() -> Iterator[str]:
         yield f"## Schema {schema}\n"
         for name, overloads in sorted(functions.items()):
             yield f"### {schema}.{name}\n"
-            yield "```text\n" + "\n".join(signature(name, each) for each in overloads) + "\n```\n"
-            for header in dict.fromkeys(each["header"] for each in overloads if each["header"]):
+            yield "```text\n" + "\n".join(signature(name, overload) for overload in overloads) + "\n```\n"
+            for header in dict.fromkeys(overload["header"] for overload in overloads if overload["header"]):
                 yield from paragraphs(header)
             if need := needs.get((schema, name)):
                 yield f"Privilege: {need}.\n"
@@ -142,9 +152,9 @@ def errors_page() -> Iterator[str]:
         "`code` of the error, also in the answers of the [service](../guides/service.md#errors) and with `--json`.\n"
     )
     states: dict[str, set[str]] = {"server_exhausted": {"53…"}, "connection_lost": {"08…", "57P…"}}
-    found = [(state, *each) for state, each in errors._OF_SQLSTATE.items()]
-    found += [(state, kind, code) for state, _, kind, code in errors._OF_TEXT]
-    for state, kind, code in found:
+    rows = [(state, *error) for state, error in errors._OF_SQLSTATE.items()]
+    rows += [(state, kind, code) for state, _, kind, code in errors._OF_TEXT]
+    for state, kind, code in rows:
         states.setdefault(code or errors.code_of(kind), set()).add(state)
     yield "| error | SQLSTATE | code | meaning |\n|---|---|---|---|"
     for kind in vars(errors).values():
@@ -225,7 +235,7 @@ def http_page() -> Iterator[str]:
     )
     paths = description()["paths"]
     yield "| route | verb | effect |\n|---|---|---|"
-    for operation in (each for table in (TABLES[-1], *TABLES[:-1]) for each in table.operations):
+    for operation in (one for table in (TABLES[-1], *TABLES[:-1]) for one in table.operations):
         about = paths[operation.path][operation.method.lower()]["description"]
         about = " ".join(about.split("\n\n")[0].split())
         verb = "none" if operation.scope is None else operation.scope.verb

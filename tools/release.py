@@ -52,8 +52,8 @@ def main() -> int:
         folder = Path(path)
         tools = environment(folder / "tools", sys.executable, *TOOLS)
         shutil.rmtree(DIST, ignore_errors=True)
-        for each in FOLDERS.values():
-            run(tools, "-m", "build", "--outdir", DIST, each)
+        for source in FOLDERS.values():
+            run(tools, "-m", "build", "--outdir", DIST, source)
         wheels = {name: next(DIST.glob(f"{name}-{version}-*.whl")) for name in FOLDERS}
         run(tools, "-m", "twine", "check", "--strict", *wheels.values(), *DIST.glob("*.tar.gz"))
         for python in found_pythons():
@@ -69,7 +69,7 @@ def main() -> int:
             with tarfile.open(DIST / f"spanmq-{version}.tar.gz") as archive:
                 archive.extractall(folder, filter="data")
             run("make", "test", cwd=folder / f"spanmq-{version}")
-    print(f"spanmq {version} is in {DIST}: " + ", ".join(sorted(each.name for each in DIST.iterdir())))
+    print(f"spanmq {version} is in {DIST}: " + ", ".join(sorted(file.name for file in DIST.iterdir())))
     return 0
 
 
@@ -105,11 +105,11 @@ def describe(tools: Path, name: str, version: str, environment: Path) -> None:
 
 def found_pythons() -> list[str]:
     """Return the interpreters of the versions that are supported, as far as they are here and start."""
-    found = [path for name in PYTHONS if (path := shutil.which(name))]
+    paths = [path for name in PYTHONS if (path := shutil.which(name))]
     starting = [
-        each
-        for each in found
-        if not subprocess.run([each, "-c", ""], check=False, capture_output=True).returncode
+        path
+        for path in paths
+        if not subprocess.run([path, "-c", ""], check=False, capture_output=True).returncode
     ]
     return starting or [sys.executable]
 
@@ -142,7 +142,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> None:
     }
     if cwd is not None:
         environ["SPANMQ_EMBEDDED_FOLDER"] = str(cwd / "server")
-    subprocess.run([str(each) for each in command], cwd=cwd or ROOT.parent, check=True, env=environ)
+    subprocess.run([str(part) for part in command], cwd=cwd or ROOT.parent, check=True, env=environ)
 
 
 if __name__ == "__main__":

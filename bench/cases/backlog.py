@@ -30,20 +30,20 @@ def _backlog(manner: str, at_once: int, *after: str) -> Experiment:
     metrics, depth = f"metrics/{manner}", f"depth/{manner}"
     before_maintain = f"{metrics}/before-maintain"
 
-    def run(stage: Stage, wanted: Sequence[str]) -> None:
+    def run(stage: Stage, cases: Sequence[str]) -> None:
         fillings = (f"fill('{QUEUE}', {stage.plan.backlog}, {at_once})", *after)
         with stage.backlog(f"backlog/{manner}", *fillings):
             statement = f"select * from pgmq.metrics('{QUEUE}')"
             statements = {UPSTREAM: statement, CALLS: statement}
-            if before_maintain in wanted:
+            if before_maintain in cases:
                 stage.latency(before_maintain, statements, rows=1)
             for database in stage.databases.values():
                 if database.ours:
                     stage.note(f"maintain() had {database.maintain()} steps to do")
                     database.calm()
-            if metrics in wanted:
+            if metrics in cases:
                 stage.latency(metrics, statements, rows=1)
-            if depth in wanted:
+            if depth in cases:
                 _cycles(stage, depth)
 
     return Experiment((before_maintain, metrics, depth), run)

@@ -21,14 +21,14 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
 
 
 def _grouped(manner: str, at_once: int, *after: str) -> Experiment:
-    cases = {f"grouped/{function}/{manner}": function for function in FUNCTIONS}
+    functions = {f"grouped/{function}/{manner}": function for function in FUNCTIONS}
 
-    def run(stage: Stage, wanted: Sequence[str]) -> None:
+    def run(stage: Stage, cases: Sequence[str]) -> None:
         plan = stage.plan
         filling = f"fill('{QUEUE}', {plan.grouped}, {at_once}, groups => {plan.groups})"
         with stage.backlog(f"grouped/{manner}", filling, *after):
-            for case in wanted:
-                statement = f"select * from pgmq.{cases[case]}('{QUEUE}', {LEASE_SECONDS}, 1)"
+            for case in cases:
+                statement = f"select * from pgmq.{functions[case]}('{QUEUE}', {LEASE_SECONDS}, 1)"
                 stage.latency(case, {UPSTREAM: statement, CALLS: statement}, rows=1)
 
-    return Experiment(tuple(cases), run)
+    return Experiment(tuple(functions), run)

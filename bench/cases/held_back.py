@@ -23,13 +23,13 @@ def experiments() -> tuple[Experiment, ...]:
     return (Experiment(tuple(f"held-back/{name}" for name in POLICIES), _run),)
 
 
-def _run(stage: Stage, wanted: Sequence[str]) -> None:
+def _run(stage: Stage, cases: Sequence[str]) -> None:
     """Take and settle half of a backlog of skewed groups: at its end only the long ones would be left."""
     for number, contestant, database in stage.rounds(stage.plan.rounds):
         if contestant.name != NATIVE:
             continue
         for name, policy in POLICIES.items():
-            if f"held-back/{name}" not in wanted:
+            if f"held-back/{name}" not in cases:
                 continue
             database.create_queue()
             database.fill(f"fill_skewed('{QUEUE}', {stage.plan.skewed}, {stage.plan.skewed_groups})")

@@ -59,7 +59,9 @@ def _leases_in_segments() -> str:
 
 
 def _maintenance(stage: Stage, case: str, queues: int, filling: str = "") -> None:
-    database = next(stage.databases[each.database] for each in stage.contestants if each.ours)
+    database = next(
+        stage.databases[contestant.database] for contestant in stage.contestants if contestant.ours
+    )
     _for_each(database, queues, CREATE)
     if filling:
         database.execute(filling)

@@ -22,8 +22,10 @@ def experiments() -> tuple[Experiment, ...]:
     return (Experiment((ORDERED, PLAIN, CHECK), _run),)
 
 
-def _run(stage: Stage, wanted: Sequence[str]) -> None:
-    [database] = {stage.databases[each.database] for each in stage.contestants if each.name == NATIVE}
+def _run(stage: Stage, cases: Sequence[str]) -> None:
+    [database] = {
+        stage.databases[contestant.database] for contestant in stage.contestants if contestant.name == NATIVE
+    }
     database.create_queue()
     body = "jsonb_build_object('task', 'ship', 'args', jsonb_build_object('order', b))"
     bodies = f"array(select {body} from unnest(bench.bodies({AT_ONCE})) b)"
@@ -36,11 +38,11 @@ def _run(stage: Stage, wanted: Sequence[str]) -> None:
         connection.execute(f"select spanmq.receive('{QUEUE}', {LEASED}, 600)")
     database.calm()
     statement = f"select * from spanmq.explain('{QUEUE}', {MESSAGES - 900})"
-    if PLAIN in wanted:
+    if PLAIN in cases:
         stage.latency(PLAIN, {NATIVE: statement})
-    if CHECK in wanted:
+    if CHECK in cases:
         _check(stage, database.dsn)
-    if ORDERED in wanted:
+    if ORDERED in cases:
         with database.connect() as connection:
             connection.execute(f"select spanmq.set_policy('{QUEUE}', '{{\"ordered\": true}}')")
         stage.latency(ORDERED, {NATIVE: statement})

@@ -37,7 +37,7 @@ def _aged(batch: int) -> str:
     return f"aged/batch-{batch}/clients-16"
 
 
-def _run(stage: Stage, wanted: Sequence[str]) -> None:
+def _run(stage: Stage, cases: Sequence[str]) -> None:
     database = stage.databases.get(SPANMQ_DATABASE)
     if database is None:
         return
@@ -66,7 +66,7 @@ def _run(stage: Stage, wanted: Sequence[str]) -> None:
     for number in range(1, stage.plan.rounds + 1):
         for batch in COMPARED:
             for name, queue in ((_aged(batch), QUEUE), (_aged(batch) + "/new", NEW)):
-                if name in wanted:
+                if name in cases:
                     _compare(stage, database, number, name, queue, batch)
     database.drop_queue()
 

@@ -28,7 +28,7 @@ def recorded(stage: Stage, database: Database) -> Iterator[None]:
             calls = told(Path(folder), connection, RECORDED)
         finally:
             connection.execute("select pgmq.drop_queue(%s)", [RECORDED])
-    found = problems(calls, ordered=True, max_attempts=MAX_ATTEMPTS)
-    stage.note(f"history: {len(calls)} calls, {len(found)} problems")
-    if found:
-        raise RuntimeError("\n".join(found))
+    faults = problems(calls, ordered=True, max_attempts=MAX_ATTEMPTS)
+    stage.note(f"history: {len(calls)} calls, {len(faults)} problems")
+    if faults:
+        raise RuntimeError("\n".join(faults))

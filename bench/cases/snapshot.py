@@ -18,18 +18,18 @@ def experiments(plan: Plan) -> tuple[Experiment, ...]:
     held = (plan.held_windows, plan.held_window_seconds)
     free = (plan.free_windows, plan.held_window_seconds)
     half = (f"fill('{QUEUE}', {plan.skewed}, 1000)", f"settle_half('{QUEUE}')")
-    found = [windowed("snapshot/held", held=True, windows=held, batch=BATCH)]
+    experiments = [windowed("snapshot/held", held=True, windows=held, batch=BATCH)]
     if plan.free_windows:
-        found.append(windowed("snapshot/free", held=False, windows=free, batch=BATCH))
+        experiments.append(windowed("snapshot/free", held=False, windows=free, batch=BATCH))
     if "singles" in plan.manners:
-        found.append(windowed("snapshot/held/singles", held=True, windows=held, batch=1))
+        experiments.append(windowed("snapshot/held/singles", held=True, windows=held, batch=1))
     if "half-settled" in plan.manners:
-        found.append(
+        experiments.append(
             windowed("snapshot/held/half-settled", held=True, windows=held, batch=BATCH, fillings=half)
         )
     if plan.free_windows:
-        found.append(windowed("snapshot/writer", held=True, writing=True, windows=held, batch=BATCH))
-    return tuple(found)
+        experiments.append(windowed("snapshot/writer", held=True, writing=True, windows=held, batch=BATCH))
+    return tuple(experiments)
 
 
 def windowed(

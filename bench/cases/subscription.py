@@ -23,11 +23,11 @@ def experiments() -> tuple[Experiment, ...]:
     return (Experiment(SENDS, _send), Experiment(CLAIMS, _claim))
 
 
-def _send(stage: Stage, wanted: Sequence[str]) -> None:
+def _send(stage: Stage, cases: Sequence[str]) -> None:
     for number, contestant, database in stage.rounds(stage.plan.rounds):
         if contestant.name != NATIVE:
             continue
-        for case in wanted:
+        for case in cases:
             batch = int(case.split("/")[2].removeprefix("batch-"))
             _set_up(database, is_followed=case.endswith("followed"))
             stage.load(
@@ -45,13 +45,13 @@ def _send(stage: Stage, wanted: Sequence[str]) -> None:
         _compare(stage, f"subscription/send/batch-{batch}/followed", f"subscription/send/batch-{batch}/alone")
 
 
-def _claim(stage: Stage, wanted: Sequence[str]) -> None:
+def _claim(stage: Stage, cases: Sequence[str]) -> None:
     """Take and settle half of a backlog, a hundred at a time: each take is a full one."""
     batch = 100
     for number, contestant, database in stage.rounds(stage.plan.rounds):
         if contestant.name != NATIVE:
             continue
-        for case in wanted:
+        for case in cases:
             is_follower = case.endswith("follower")
             _set_up(database, is_followed=not case.endswith("alone"))
             database.fill(f"fill('{QUEUE}', {stage.plan.skewed}, {batch})")
@@ -92,7 +92,11 @@ def _tear_down(database: Database) -> None:
 def _compare(stage: Stage, case: str, control: str) -> None:
     """Note the ratio of the medians, and of the WAL a message."""
     one, other = (
-        sorted((each.value, each.details[WAL_BYTES]) for each in stage.measurements if each.case == name)
+        sorted(
+            (measurement.value, measurement.details[WAL_BYTES])
+            for measurement in stage.measurements
+            if measurement.case == name
+        )
         for name in (case, control)
     )
     if one and other:

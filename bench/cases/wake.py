@@ -34,18 +34,18 @@ P99_MS = "99th percentile, ms"
 
 def experiments(plan: Plan) -> tuple[Experiment, ...]:
     return (
-        Experiment((ALONE, WATCHED), lambda stage, wanted: _sends(stage, plan, wanted)),
+        Experiment((ALONE, WATCHED), lambda stage, cases: _sends(stage, plan, cases)),
         Experiment((BARE, NOTED, IDLE), lambda stage, _: _latencies(stage)),
     )
 
 
-def _sends(stage: Stage, plan: Plan, wanted: Sequence[str]) -> None:
+def _sends(stage: Stage, plan: Plan, cases: Sequence[str]) -> None:
     for number, contestant, database in stage.rounds(plan.rounds):
         if contestant.name != NATIVE:
             continue
         # In turn, so that neither has the younger server.
         for case in (ALONE, WATCHED)[:: 1 if number % 2 else -1]:
-            if case not in wanted:
+            if case not in cases:
                 continue
             database.create_queue()
             with _somebody_waits(database, case == WATCHED):
@@ -65,7 +65,7 @@ def _sends(stage: Stage, plan: Plan, wanted: Sequence[str]) -> None:
 
 
 @contextmanager
-def _somebody_waits(database: Database, wanted: bool) -> Iterator[None]:
+def _somebody_waits(database: Database, is_watched: bool) -> Iterator[None]:
     """Listen and say so, and take nothing: the dearest receiver that there is."""
     stop = threading.Event()
 
@@ -82,13 +82,13 @@ def _somebody_waits(database: Database, wanted: bool) -> Iterator[None]:
                     pass
 
     waiter = threading.Thread(target=wait)
-    if wanted:
+    if is_watched:
         waiter.start()
     try:
         yield
     finally:
         stop.set()
-        if wanted:
+        if is_watched:
             waiter.join()
 
 

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_options(parser)
     options = parser.parse_args(arguments)
     rounds, count = (1, MESSAGES // 4) if options.quick else (options.rounds, MESSAGES)
-    found: dict[str, list[dict[str, Any]]] = {"direct": [], "http": []}
+    runs_by_kind: dict[str, list[dict[str, Any]]] = {"direct": [], "http": []}
     cycle_ms: dict[str, list[float]] = {"direct": [], "http": []}
     # Each waiting client is an open file here, and one of the service's.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 pids = {"service": pid, "PostgreSQL": processor.server_of(dsn)}
                 for number in range(rounds):
                     # In turn first, for who comes later finds a warmer server.
-                    for kind in sorted(found, reverse=bool(number % 2)):
+                    for kind in sorted(runs_by_kind, reverse=bool(number % 2)):
                         client.queues.purge(QUEUE)
                         last = run(kind, dsn if kind == "direct" else address, count, pids)
-                        found[kind].append(last)
+                        runs_by_kind[kind].append(last)
                         rates = (
                             f"{last['send_rate']:,.0f} sent, {last['receive_rate']:,.0f} received and acked"
                         )
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             checks = neighbours.report(
                 neighbours.measure(dsn, neighbours.SECONDS / (4 if options.quick else 1))
             )
-    return report(found, cycle_ms, times, connections, count, checks)
+    return report(runs_by_kind, cycle_ms, times, connections, count, checks)
 
 
 def run(kind: str, address: str, count: int, pids: Mapping[str, int | None], *more: str) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _used(pids: Mapping[str, int | None]) -> dict[str, float]:
 
 
 def report(
-    found: dict[str, list[dict[str, Any]]],
+    runs_by_kind: dict[str, list[dict[str, Any]]],
     cycle_ms: dict[str, list[float]],
     times: list[float],
     connections: int,
@@ -97,11 +97,12 @@ def report(
 ) -> int:
     """Print the tables; give the number of targets that were missed."""
     middle = {
-        kind: {name: median(each[name] for each in runs) for name in ("send_rate", "receive_rate")}
-        for kind, runs in found.items()
+        kind: {name: median(result[name] for result in runs) for name in ("send_rate", "receive_rate")}
+        for kind, runs in runs_by_kind.items()
     }
     p99 = {
-        kind: median(quantiles(each["single_ms"], n=100)[-1] for each in runs) for kind, runs in found.items()
+        kind: median(quantiles(result["single_ms"], n=100)[-1] for result in runs)
+        for kind, runs in runs_by_kind.items()
     }
     print(
         "| 32 clients, batches of 10 | sent/s | received and acked/s | p99 of one send, ms |\n"
@@ -114,20 +115,20 @@ def report(
         f"| http/direct | {shares['send_rate']:.2f} | {shares['receive_rate']:.2f} "
         f"| {p99['http'] / p99['direct']:.2f} |"
     )
-    crowded = median(quantiles(each["crowded_ms"], n=100)[-1] for each in found["http"])
+    crowded = median(quantiles(result["crowded_ms"], n=100)[-1] for result in runs_by_kind["http"])
     print(f"\nsingle sends by 16 clients over HTTP: p99 {crowded:.1f} ms")
-    cycle = {kind: median(each) for kind, each in cycle_ms.items()}
+    cycle = {kind: median(times_ms) for kind, times_ms in cycle_ms.items()}
     print(
         f"send, receive and ack of one message: {cycle['http']:.2f} ms of the service's processor time, "
         f"{cycle['direct']:.2f} ms of the Python client's"
     )
     print("\n| processor, µs a message | client | service | PostgreSQL | all |\n|---|---|---|---|---|")
-    for kind, runs in found.items():
+    for kind, runs in runs_by_kind.items():
         used = {
-            name: median(each["used"][name] for each in runs) * 1e6 / count
+            name: median(result["used"][name] for result in runs) * 1e6 / count
             for name in ("client", "service", "PostgreSQL")
         }
-        shown = " | ".join(f"{each:.0f}" for each in (*used.values(), sum(used.values())))
+        shown = " | ".join(f"{microseconds:.0f}" for microseconds in (*used.values(), sum(used.values())))
         print(f"| {kind} | {shown} |")
     print(
         f"\n{polls.WAITING:,} waiting: {connections} connections of the database; "

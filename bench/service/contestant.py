@@ -81,10 +81,10 @@ class OverHttp:
 
     async def receive_and_ack(self, quantity: int = BATCH) -> int:
         """Receive a batch and ack it; give its length."""
-        wanted = json.dumps({"quantity": quantity}).encode()
-        messages = (await self._wire.post(f"/v1/queues/{QUEUE}/receive", wanted))["messages"]
+        request = json.dumps({"quantity": quantity}).encode()
+        messages = (await self._wire.post(f"/v1/queues/{QUEUE}/receive", request))["messages"]
         if messages:
-            receipts = json.dumps({"receipts": [each["receipt"] for each in messages]}).encode()
+            receipts = json.dumps({"receipts": [message["receipt"] for message in messages]}).encode()
             await self._wire.post("/v1/ack", receipts)
         return len(messages)
 

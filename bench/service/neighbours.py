@@ -126,24 +126,35 @@ class Hostile:
 
 # What it does, and how many do it at once.
 ATTACKS: dict[str, tuple[int, Act]] = {
-    "nothing": (0, lambda each: each.do("GET", "/health/live")),
+    "nothing": (0, lambda hostile: hostile.do("GET", "/health/live")),
     "a schema of 60 levels": (
         8,
-        lambda each: each.do("PUT", "/v1/queues/hostile/schema?checked=true", json.dumps(SCHEMA).encode()),
+        lambda hostile: hostile.do(
+            "PUT", "/v1/queues/hostile/schema?checked=true", json.dumps(SCHEMA).encode()
+        ),
     ),
     "bodies that a schema checks for long": (
         8,
-        lambda each: each.do("POST", "/v1/queues/checked/messages", DEEP),
+        lambda hostile: hostile.do("POST", "/v1/queues/checked/messages", DEEP),
     ),
-    "schedules of 15 MB, listed": (4, lambda each: each.make_and_list_schedules()),
-    "bodies of 700,000 members": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", LARGE)),
-    "bodies of 14 MB of brackets": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", BRACKETS)),
-    "bodies of 4.6 million lists": (4, lambda each: each.do("POST", "/v1/queues/hostile/messages", LISTS)),
-    "peeks of 150 MB": (8, lambda each: each.do("GET", "/v1/queues/hostile/messages?quantity=10")),
-    "answers that are not read": (100, lambda each: each.slow_answer()),
-    "slow bodies without a token": (200, lambda each: each.slow_body()),
-    "slow bodies under another's key": (200, lambda each: each.slow_signed_body()),
-    "health and metrics": (8, lambda each: each.check_and_scrape()),
+    "schedules of 15 MB, listed": (4, lambda hostile: hostile.make_and_list_schedules()),
+    "bodies of 700,000 members": (
+        4,
+        lambda hostile: hostile.do("POST", "/v1/queues/hostile/messages", LARGE),
+    ),
+    "bodies of 14 MB of brackets": (
+        4,
+        lambda hostile: hostile.do("POST", "/v1/queues/hostile/messages", BRACKETS),
+    ),
+    "bodies of 4.6 million lists": (
+        4,
+        lambda hostile: hostile.do("POST", "/v1/queues/hostile/messages", LISTS),
+    ),
+    "peeks of 150 MB": (8, lambda hostile: hostile.do("GET", "/v1/queues/hostile/messages?quantity=10")),
+    "answers that are not read": (100, lambda hostile: hostile.slow_answer()),
+    "slow bodies without a token": (200, lambda hostile: hostile.slow_body()),
+    "slow bodies under another's key": (200, lambda hostile: hostile.slow_signed_body()),
+    "health and metrics": (8, lambda hostile: hostile.check_and_scrape()),
 }
 
 
@@ -182,8 +193,8 @@ async def tenant(address: str, who: Tenant, until: float, times: list[float]) ->
         elif step % 3 == 1:
             await wire.post(f"{path}/messages", b'{"body": {"order": 17}}')
         elif step % 3 == 2:
-            found = await wire.post(f"{path}/receive", b'{"quantity": 10}')
-            receipts = [each["receipt"] for each in found["messages"]]
+            answer = await wire.post(f"{path}/receive", b'{"quantity": 10}')
+            receipts = [message["receipt"] for message in answer["messages"]]
         elif receipts:
             await wire.post("/v1/ack", json.dumps({"receipts": receipts}).encode())
         times.append((time.perf_counter() - began) * 1000)
@@ -213,9 +224,9 @@ async def scene(
         asyncio.create_task(repeat(Hostile(address, secret, foreign, answers), what, until))
         for _ in range(count)
     ]
-    await asyncio.gather(*(tenant(address, each, until, times) for each in tenants[1:]))
-    for each in attack:
-        each.cancel()
+    await asyncio.gather(*(tenant(address, neighbour, until, times) for neighbour in tenants[1:]))
+    for task in attack:
+        task.cancel()
     await asyncio.gather(*attack, return_exceptions=True)
     return times, answers
 
@@ -249,31 +260,31 @@ def measure(dsn: str, seconds: float) -> dict[str, tuple[float, float, float]]:
             for name in names
         ]
         client.queues.set_schema("checked", CHECKED, checked=True)
-        found = {}
+        measured = {}
         for name, act in ATTACKS.items():
-            for each in names:
-                client.queues.purge(each)
+            for queue in names:
+                client.queues.purge(queue)
             client.send_batch("hostile", ["x" * 15_000_000] * 10)
             # A service of its own for each, so that none is measured by what another has left.
             with service(dsn, tokens=True) as (address, pid):
                 asyncio.run(scene(address, tenants, ATTACKS["nothing"], 1.0))
                 times, answers = asyncio.run(scene(address, tenants, act, seconds))
                 cuts = quantiles(times, n=100)
-                found[name] = cuts[49], cuts[98], resident_megabytes(pid)
-                print(f"{name}: {found[name]}, it got {dict(answers)}", file=sys.stderr, flush=True)
-    return found
+                measured[name] = cuts[49], cuts[98], resident_megabytes(pid)
+                print(f"{name}: {measured[name]}, it got {dict(answers)}", file=sys.stderr, flush=True)
+    return measured
 
 
-def report(found: dict[str, tuple[float, float, float]]) -> dict[str, bool]:
+def report(measured: dict[str, tuple[float, float, float]]) -> dict[str, bool]:
     """Print the table; return whether each target was met."""
     print(
         "\n| the eighth tenant sends | median of the others, ms | p99, ms | service, MB |\n|---|---|---|---|"
     )
-    for name, (middle, p99, megabytes) in found.items():
+    for name, (middle, p99, megabytes) in measured.items():
         print(f"| {name} | {middle:.1f} | {p99:.1f} | {megabytes:.0f} |")
-    alone = found["nothing"][1]
-    worst = max(p99 for _, p99, _ in found.values())
-    most = max(megabytes for _, _, megabytes in found.values())
+    alone = measured["nothing"][1]
+    worst = max(p99 for _, p99, _ in measured.values())
+    most = max(megabytes for _, _, megabytes in measured.values())
     return {
         f"p99 beside a hostile neighbour at most {P99_TIMES_MAX:g} times that alone": worst
         <= P99_TIMES_MAX * alone,

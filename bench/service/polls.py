@@ -32,7 +32,7 @@ async def _measure(
     came: asyncio.Queue[tuple[float, int]] = asyncio.Queue()
     asked = 0
     all_ask = asyncio.Event()
-    given = json.dumps({"wait": WAIT_SECONDS}).encode()
+    request = json.dumps({"wait": WAIT_SECONDS}).encode()
 
     async def poll(number: int) -> None:
         nonlocal asked
@@ -42,7 +42,7 @@ async def _measure(
                 asked += 1
                 if asked >= WAITING:
                     all_ask.set()
-                answer = await wire.post(f"/v1/queues/poll{number % QUEUES}/receive", given)
+                answer = await wire.post(f"/v1/queues/poll{number % QUEUES}/receive", request)
                 for message in answer["messages"]:
                     came.put_nowait((time.perf_counter(), message["body"]))
         finally:

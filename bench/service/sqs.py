@@ -33,7 +33,7 @@ def measure(address: str, rounds: int, *, quick: bool) -> dict[int, dict[str, fl
     if find_spec("moto") is None:
         return {}
     cycles = CYCLES // 4 if quick else CYCLES
-    found: dict[int, dict[str, float]] = {}
+    rates_by_clients: dict[int, dict[str, float]] = {}
     with moto() as other:
         for clients in CLIENTS:
             rates: dict[str, list[float]] = {"spanmq": [], "moto": []}
@@ -42,20 +42,20 @@ def measure(address: str, rounds: int, *, quick: bool) -> dict[int, dict[str, fl
                 for kind in sorted(rates, reverse=bool(number % 2)):
                     where = address if kind == "spanmq" else other
                     rates[kind].append(cycles * BATCH / run(where, cycles, clients))
-            found[clients] = {kind: median(each) for kind, each in rates.items()}
-    return found
+            rates_by_clients[clients] = {kind: median(values) for kind, values in rates.items()}
+    return rates_by_clients
 
 
-def report(found: dict[int, dict[str, float]]) -> None:
+def report(rates_by_clients: dict[int, dict[str, float]]) -> None:
     """Print the table."""
-    if not found:
+    if not rates_by_clients:
         print("moto is not installed: no comparison over SQS\n")
         return
     print(
         "| SQS: send, receive and delete batches of 10 | spanmq, messages/s | moto (in memory) | ratio |\n"
         "|---|---|---|---|"
     )
-    for clients, rates in found.items():
+    for clients, rates in rates_by_clients.items():
         ratio = rates["spanmq"] / rates["moto"]
         print(f"| {clients} client(s) | {rates['spanmq']:,.0f} | {rates['moto']:,.0f} | {ratio:.2f} |")
     print()
@@ -114,7 +114,9 @@ def work(address: str, url: str, cycles: int, ready: Any) -> None:
     for _ in range(cycles):
         sqs.send_message_batch(QueueUrl=url, Entries=entries)
         messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH).get("Messages", [])
-        held = [{"Id": str(n), "ReceiptHandle": each["ReceiptHandle"]} for n, each in enumerate(messages)]
+        held = [
+            {"Id": str(n), "ReceiptHandle": message["ReceiptHandle"]} for n, message in enumerate(messages)
+        ]
         if held:
             sqs.delete_message_batch(QueueUrl=url, Entries=held)
 

@@ -111,7 +111,7 @@ def report(run: Run) -> int:
     if run.pgmq_rates:
         print(f"| {PGMQ} | {run.rate(PGMQ):,.0f} | {_times(run, PGMQ)} | | | | | |")
     for name, times in run.times.items():
-        singles = [each for one in times for each in one.latencies_ms]
+        singles = [latency_ms for one in times for latency_ms in one.latencies_ms]
         cells = (
             f"{name} {packages.version_of(name)}",
             f"{run.rate(name):,.0f}",
@@ -149,7 +149,7 @@ def _times(run: Run, name: str) -> str:
 def _sum(times: Sequence[Times], client: str, server: str) -> str:
     """Return the medians of a client's and the server's processor time, in microseconds."""
     return " + ".join(
-        f"{1000 * median(getattr(each, name) for each in times):.0f}" for name in (client, server)
+        f"{1000 * median(getattr(one, name) for one in times):.0f}" for name in (client, server)
     )
 
 

@@ -67,8 +67,8 @@ def interpreter_for(name: str) -> Path:
             _run([str(interpreter), "-m", "pip", "install", "--quiet", f"{package.name}=={package.version}"])
         else:
             options = ("--ignore-scripts", "--no-package-lock", "--no-save", "--no-audit", "--no-fund")
-            wanted = (f"{package.name}@{package.version}", f"{_node()}@{NODE}")
-            _run(["npm", "install", *options, "--prefix", str(package.folder), *wanted])
+            packages = (f"{package.name}@{package.version}", f"{_node()}@{NODE}")
+            _run(["npm", "install", *options, "--prefix", str(package.folder), *packages])
         complete.touch()
     return interpreter
 

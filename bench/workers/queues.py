@@ -154,7 +154,7 @@ def report(many: Many) -> None:
         ),
         (
             "its processor time, worker + server, s",
-            " + ".join(f"{each:.2f}" for each in many.all_processor_seconds),
+            " + ".join(f"{seconds:.2f}" for seconds in many.all_processor_seconds),
         ),
         ("load of the machine", f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"),
     ):

@@ -126,24 +126,24 @@ def measure(dsn: str, rounds: int) -> None:
         with Client(address) as client:
             client.install()
             client.queues.create(QUEUE)
-        found: dict[tuple[int, str], list[Handled]] = {}
+        runs: dict[tuple[int, str], list[Handled]] = {}
         bare = []
         for _ in range(rounds):
             bare.append(bare_rate())
             for slots in MESSAGES:
                 for name, gather in GATHER.items():
-                    found.setdefault((slots, name), []).append(handled(address, slots, gather))
+                    runs.setdefault((slots, name), []).append(handled(address, slots, gather))
         singles = singles_ms(address)
     print(
         "\n| handlers of 1 ms | messages a second | µs of processor time: worker + server | messages a settlement |"
     )
     print("|---|---:|---:|---:|")
-    for (slots, name), each in found.items():
+    for (slots, name), trials in runs.items():
         cells = (
             f"{slots} at once, {name}",
-            f"{median(one.rate for one in each):,.0f}",
-            f"{median(one.client_us for one in each):.0f} + {median(one.server_us for one in each):.0f}",
-            f"{median(one.of_a_call for one in each):.1f}",
+            f"{median(one.rate for one in trials):,.0f}",
+            f"{median(one.client_us for one in trials):.0f} + {median(one.server_us for one in trials):.0f}",
+            f"{median(one.of_a_call for one in trials):.1f}",
         )
         print(f"| {' | '.join(cells)} |")
     print(

@@ -43,17 +43,17 @@ class Run:
         """Return a contestant's median rate of handling."""
         if name == PGMQ:
             return median(self.pgmq_rates)
-        return 1000 / median(each.work_ms for each in self.times[name])
+        return 1000 / median(one.work_ms for one in self.times[name])
 
     def round_trip_ms(self, name: str) -> float:
         """Return the median time of a message from its send until it is settled."""
-        return median(each.send_ms + each.work_ms for each in self.times[name])
+        return median(one.send_ms + one.work_ms for one in self.times[name])
 
     def processor_us(self, name: str) -> float:
         """Return the median processor time of a round trip, of client and server, in microseconds."""
         return 1000 * median(
-            each.send_processor_ms + each.send_server_ms + each.work_processor_ms + each.work_server_ms
-            for each in self.times[name]
+            one.send_processor_ms + one.send_server_ms + one.work_processor_ms + one.work_server_ms
+            for one in self.times[name]
         )
 
 
@@ -76,13 +76,13 @@ TARGETS: Final = (
     Target(
         "processor time to handle a task, the worker's, µs",
         15.0,
-        lambda run: 1000 * median(each.work_processor_ms for each in run.times["spanmq-tasks"]),
+        lambda run: 1000 * median(one.work_processor_ms for one in run.times["spanmq-tasks"]),
         is_most=True,
     ),
     Target(
         "processor time to handle a task, the server's, µs",
         9.0,
-        lambda run: 1000 * median(each.work_server_ms for each in run.times["spanmq-tasks"]),
+        lambda run: 1000 * median(one.work_server_ms for one in run.times["spanmq-tasks"]),
         is_most=True,
     ),
     Target(

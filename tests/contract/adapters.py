@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import httpx
@@ -20,6 +22,48 @@ from tests.contract.door import Delivery, Record, RefusedError
 
 from spanmq.client import AsyncClient, Client
 from spanmq.model import GROUP_HEADER
+
+
+def verb(
+    how: str, names: str = "queue", read: Callable[[Any], Any] = lambda told: told, **defaults: Any
+) -> Any:
+    """Return a method that asks its door for `how`, with its arguments under these names, and reads the answer."""
+
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        placed = dict(zip(names.split(), arguments, strict=False))
+        return read(self.ask(how, **(defaults | placed | options)))
+
+    return method
+
+
+def only(rows: Sequence[Record]) -> Record:
+    [row] = rows
+    return row
+
+
+def only_value(rows: Sequence[Record]) -> Any:
+    [value] = only(rows).values()
+    return value
+
+
+def values(rows: Sequence[Record]) -> list[Any]:
+    return [value for row in rows for value in row.values()]
+
+
+def ids(rows: Sequence[Record]) -> list[int]:
+    return [row["message_id"] for row in rows]
+
+
+def member(name: str) -> Callable[[Any], Any]:
+    return lambda told: (told if isinstance(told, dict) else only(told))[name]
+
+
+def pairs(key: str, value: str, of: str = "") -> Callable[[Any], dict[Any, Any]]:
+    """Read a member of each row by another; the rows are the member `of` of an answer."""
+    return lambda told: {row[key]: row[value] for row in (told[of] if of else told)}
+
+
+OUTCOMES = pairs("message_id", "outcome")
 
 
 def delivery(told: Record, receipt: Any) -> Delivery:
@@ -47,6 +91,8 @@ class SqlDoor:
         "queue_name": "queue",
         "vt": "leased_until",
         "id": "dead_letter_id",
+        "queue_length": "length",
+        "queue_visible_length": "visible_length",
     }
     ARGUMENTS: ClassVar = {
         "message_ids": "msg_ids",
@@ -56,13 +102,16 @@ class SqlDoor:
         "where": "match",
         "dedup_id": "dedup_ids",
     }
+    JSON: ClassVar = {"settings", "patch", "body", "msg", "message"}
 
     def __init__(self, session: psycopg.Connection[Any]) -> None:
         self.session = session
 
-    def call(self, function: str, **options: Any) -> list[Record]:
+    def ask(self, function: str, **options: Any) -> list[Record]:
         asked = {
-            self.ARGUMENTS.get(name, name): value for name, value in options.items() if value is not None
+            self.ARGUMENTS.get(name, name): Jsonb(value) if name in self.JSON else value
+            for name, value in options.items()
+            if value is not None
         }
         placed = ", ".join(f"{name} => %({name})s" for name in asked)
         path = function if "." in function else f"spanmq.{function}"
@@ -70,38 +119,38 @@ class SqlDoor:
             rows = cursor.execute(f"select * from {path}({placed})".encode(), asked).fetchall()
         return [{self.NAMES.get(name, name): value for name, value in row.items()} for row in rows]
 
-    def value(self, function: str, **options: Any) -> Any:
-        [row] = self.call(function, **options)
-        [value] = row.values()
-        return value
-
-    def outcomes(self, function: str, **options: Any) -> dict[int, str]:
-        return {row["message_id"]: row["outcome"] for row in self.call(function, **options)}
-
-    def create(self, queue: str) -> None:
-        self.value("pgmq.create", queue_name=queue)
-
-    def drop(self, queue: str) -> None:
-        self.value("pgmq.drop_queue", queue_name=queue)
-
-    def purge(self, queue: str) -> int:
-        return int(self.value("pgmq.purge_queue", queue_name=queue))
-
-    def pause(self, queue: str) -> None:
-        self.value("pause", queue=queue)
-
-    def resume(self, queue: str) -> None:
-        self.value("resume", queue=queue)
-
-    def metrics(self, queue: str) -> Record:
-        [row] = self.call("pgmq.metrics", queue_name=queue)
-        return {"length": row["queue_length"], "visible_length": row["queue_visible_length"], **row}
-
-    def policy(self, queue: str) -> Record:
-        return cast(Record, self.value("get_policy", queue=queue))
+    create = verb("pgmq.create", "queue_name")
+    drop = verb("pgmq.drop_queue", "queue_name")
+    purge = verb("pgmq.purge_queue", "queue_name", only_value)
+    pause = verb("pause")
+    resume = verb("resume")
+    metrics = verb("pgmq.metrics", "queue_name", only)
+    policy = verb("get_policy", read=only_value)
+    peek = verb("peek", "queue quantity", quantity=10)
+    state = verb("state", "queue message_id", only_value)
+    failures = verb("failures", "queue message_id")
+    cancel = verb("cancel", "queue message_ids", OUTCOMES)
+    delete = verb("pgmq.delete", "queue_name message_ids", values)
+    archive = verb("pgmq.archive", "queue_name message_ids", values)
+    archived = verb("peek_archive")
+    dead_letters = verb("dead_letters")
+    count_dead_letters = verb("count_dead_letters", read=pairs("category", "n"))
+    redrive = verb("redrive")
+    discard = verb("purge_dead_letters", read=only_value)
+    classify = verb("classify", "queue error", only_value)
+    set_rule = verb("set_category_rule", "queue name category error")
+    drop_rule = verb("drop_category_rule", "queue name", only_value)
+    rules = verb("list_category_rules")
+    pause_schedule = verb("pause_schedule", "name")
+    resume_schedule = verb("resume_schedule", "name")
+    delete_schedule = verb("unschedule", "name", only_value)
+    bind = verb("pgmq.bind_topic", "pattern queue_name")
+    unbind = verb("pgmq.unbind_topic", "pattern queue_name", only_value)
+    send_topic = verb("pgmq.send_topic", "routing_key msg", only_value)
+    subscribe = verb("create_subscription", "name queue")
 
     def set_policy(self, queue: str, **settings: Any) -> Record:
-        return cast(Record, self.value("set_policy", queue=queue, settings=Jsonb(settings)))
+        return cast(Record, only_value(self.ask("set_policy", queue=queue, settings=settings)))
 
     def send(self, queue: str, body: Any, **options: Any) -> int:
         headers, group, dedup_id = (options.pop(name, None) for name in ("headers", "group", "dedup_id"))
@@ -110,23 +159,21 @@ class SqlDoor:
             if headers is group is None
             else {**(headers or {}), **({GROUP_HEADER: group} if group else {})}
         )
-        return int(
-            self.value(
-                "send_messages",
-                queue=queue,
-                messages=[Jsonb(body)],
-                headers=None if more is None else [Jsonb(more)],
-                dedup_ids=None if dedup_id is None else [dedup_id],
-                **options,
-            )
+        rows = self.ask(
+            "send_messages",
+            queue=queue,
+            messages=[Jsonb(body)],
+            headers=None if more is None else [Jsonb(more)],
+            dedup_ids=None if dedup_id is None else [dedup_id],
+            **options,
         )
+        return int(only_value(rows))
 
     def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        rows = self.call("send_messages", queue=queue, messages=[Jsonb(each) for each in bodies])
-        return [value for row in rows for value in row.values()]
+        return values(self.ask("send_messages", queue=queue, messages=[Jsonb(body) for body in bodies]))
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
-        rows = self.call("receive", queue=queue, quantity=quantity, lease=lease)
+        rows = self.ask("receive", queue=queue, quantity=quantity, lease=lease)
         return [
             delivery({**row, "group": (row["headers"] or {}).get(GROUP_HEADER)}, (queue, row["lease_id"]))
             for row in rows
@@ -136,97 +183,27 @@ class SqlDoor:
         done = {
             (lease, message_id): outcome
             for lease, ids in by_lease(deliveries).items()
-            for message_id, outcome in self.outcomes(
-                how, queue=lease[0], lease_id=lease[1], message_ids=ids, **options
+            for message_id, outcome in OUTCOMES(
+                self.ask(how, queue=lease[0], lease_id=lease[1], message_ids=ids, **options)
             ).items()
         }
         return [done[each.receipt, each.message_id] for each in deliveries]
 
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         queue, lease_id = delivery.receipt
-        return bool(self.value("extend", queue=queue, lease_id=lease_id, seconds=seconds))
-
-    def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]:
-        return self.call("peek", queue=queue, quantity=quantity, **options)
-
-    def state(self, queue: str, message_id: int) -> str:
-        return str(self.value("state", queue=queue, message_id=message_id))
-
-    def failures(self, queue: str, message_id: int) -> list[Record]:
-        return self.call("failures", queue=queue, message_id=message_id)
-
-    def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
-        return self.outcomes("cancel", queue=queue, message_ids=list(message_ids))
-
-    def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        rows = self.call("pgmq.delete", queue_name=queue, message_ids=list(message_ids))
-        return [value for row in rows for value in row.values()]
-
-    def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        rows = self.call("pgmq.archive", queue_name=queue, message_ids=list(message_ids))
-        return [value for row in rows for value in row.values()]
-
-    def archived(self, queue: str) -> list[Record]:
-        return self.call("peek_archive", queue=queue)
-
-    def dead_letters(self, queue: str, **options: Any) -> list[Record]:
-        return self.call("dead_letters", queue=queue, **options)
-
-    def count_dead_letters(self, queue: str) -> dict[str, int]:
-        return {row["category"]: row["n"] for row in self.call("count_dead_letters", queue=queue)}
-
-    def redrive(self, queue: str, patch: Any = None, **options: Any) -> list[Record]:
-        return self.call("redrive", queue=queue, patch=None if patch is None else Jsonb(patch), **options)
+        return bool(only_value(self.ask("extend", queue=queue, lease_id=lease_id, seconds=seconds)))
 
     def edit(self, queue: str, message_id: int, body: Any = None, delay: float | None = None) -> int:
-        message = None if body is None else Jsonb(body)
-        return int(
-            self.value("redrive_message", queue=queue, message_id=message_id, message=message, delay=delay)
-        )
-
-    def discard(self, queue: str, **options: Any) -> int:
-        return int(self.value("purge_dead_letters", queue=queue, **options))
-
-    def classify(self, queue: str, error: str) -> str:
-        return str(self.value("classify", queue=queue, error=error))
-
-    def set_rule(self, queue: str, name: str, category: str, error: str) -> None:
-        self.value("set_category_rule", queue=queue, name=name, category=category, error=error)
-
-    def drop_rule(self, queue: str, name: str) -> bool:
-        return bool(self.value("drop_category_rule", queue=queue, name=name))
-
-    def rules(self, queue: str) -> list[Record]:
-        return self.call("list_category_rules", queue=queue)
+        rows = self.ask("redrive_message", queue=queue, message_id=message_id, message=body, delay=delay)
+        return int(only_value(rows))
 
     def schedule(self, name: str, queue: str, cron: str, body: Any, **options: Any) -> None:
         headers = options.pop("headers", None)
         more = None if headers is None else Jsonb(headers)
-        self.value("schedule", name=name, queue=queue, cron=cron, body=Jsonb(body), headers=more, **options)
+        self.ask("schedule", name=name, queue=queue, cron=cron, body=body, headers=more, **options)
 
     def schedules(self, queue: str) -> list[Record]:
-        return self.call("list_schedules", queues=[queue])
-
-    def pause_schedule(self, name: str) -> None:
-        self.value("pause_schedule", name=name)
-
-    def resume_schedule(self, name: str) -> None:
-        self.value("resume_schedule", name=name)
-
-    def delete_schedule(self, name: str) -> bool:
-        return bool(self.value("unschedule", name=name))
-
-    def bind(self, pattern: str, queue: str) -> None:
-        self.value("pgmq.bind_topic", pattern=pattern, queue_name=queue)
-
-    def unbind(self, pattern: str, queue: str) -> bool:
-        return bool(self.value("pgmq.unbind_topic", pattern=pattern, queue_name=queue))
-
-    def send_topic(self, topic: str, body: Any) -> int:
-        return int(self.value("pgmq.send_topic", routing_key=topic, msg=Jsonb(body)))
-
-    def subscribe(self, name: str, queue: str) -> None:
-        self.value("create_subscription", name=name, queue=queue)
+        return self.ask("list_schedules", queues=[queue])
 
 
 class Waited:
@@ -242,6 +219,12 @@ class Waited:
         return Waited(self._portal, value)
 
 
+def as_record(value: Any) -> Any:
+    if isinstance(value, list):
+        return [as_record(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
 class ClientDoor:
     """A client of either kind."""
 
@@ -252,35 +235,45 @@ class ClientDoor:
     def over(cls, portal: BlockingPortal, client: AsyncClient) -> ClientDoor:
         return cls(cast(Client, Waited(portal, client)))
 
-    def create(self, queue: str) -> None:
-        self.client.queues.create(queue)
+    def ask(self, method: str, **options: Any) -> Any:
+        return as_record(attrgetter(method)(self.client)(**options))
 
-    def drop(self, queue: str) -> None:
-        self.client.queues.drop(queue)
-
-    def purge(self, queue: str) -> int:
-        return self.client.queues.purge(queue)
-
-    def pause(self, queue: str) -> None:
-        self.client.queues.pause(queue)
-
-    def resume(self, queue: str) -> None:
-        self.client.queues.resume(queue)
-
-    def metrics(self, queue: str) -> Record:
-        return asdict(self.client.queues.metrics(queue))
-
-    def policy(self, queue: str) -> Record:
-        return asdict(self.client.queues.policy(queue))
+    create = verb("queues.create", "name")
+    drop = verb("queues.drop")
+    purge = verb("queues.purge")
+    pause = verb("queues.pause")
+    resume = verb("queues.resume")
+    metrics = verb("queues.metrics")
+    policy = verb("queues.policy")
+    send = verb("send", "queue body")
+    send_batch = verb("send_batch", "queue bodies")
+    peek = verb("peek", "queue quantity")
+    state = verb("inspect.state", "queue message_id")
+    failures = verb("inspect.failures", "queue message_id")
+    cancel = verb("cancel", "queue message_ids", OUTCOMES)
+    delete = verb("delete", "queue message_ids")
+    archive = verb("archive", "queue message_ids")
+    archived = verb("inspect.archive")
+    dead_letters = verb("dead_letters.list")
+    count_dead_letters = verb("dead_letters.count", read=pairs("category", "count"))
+    redrive = verb("dead_letters.redrive")
+    edit = verb("dead_letters.edit", "queue message_id")
+    discard = verb("dead_letters.discard")
+    classify = verb("dead_letters.categories.classify", "queue error")
+    set_rule = verb("dead_letters.categories.set_rule", "queue name category error")
+    drop_rule = verb("dead_letters.categories.drop_rule", "queue name")
+    rules = verb("dead_letters.categories.list_rules")
+    schedule = verb("schedules.create", "name queue cron body")
+    pause_schedule = verb("schedules.pause", "name")
+    resume_schedule = verb("schedules.resume", "name")
+    delete_schedule = verb("schedules.delete", "name")
+    bind = verb("topics.bind", "pattern queue")
+    unbind = verb("topics.unbind", "pattern queue")
+    send_topic = verb("topics.send", "routing_key body")
+    subscribe = verb("subscriptions.create", "name queue")
 
     def set_policy(self, queue: str, **settings: Any) -> Record:
         return asdict(self.client.queues.set_policy(queue, **settings))
-
-    def send(self, queue: str, body: Any, **options: Any) -> int:
-        return self.client.send(queue, body, **options)
-
-    def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        return self.client.send_batch(queue, bodies)
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
         return [delivery(asdict(each), each) for each in self.client.receive(queue, quantity, lease=lease)]
@@ -292,80 +285,13 @@ class ClientDoor:
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         return bool(self.client.extend(delivery.receipt.queue, delivery.receipt.lease_id, seconds))
 
-    def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]:
-        return [asdict(each) for each in self.client.peek(queue, quantity, **options)]
-
-    def state(self, queue: str, message_id: int) -> str:
-        return self.client.inspect.state(queue, message_id)
-
-    def failures(self, queue: str, message_id: int) -> list[Record]:
-        return [asdict(each) for each in self.client.inspect.failures(queue, message_id)]
-
-    def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
-        return {each.message_id: each.outcome for each in self.client.cancel(queue, message_ids)}
-
-    def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return self.client.delete(queue, message_ids)
-
-    def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return self.client.archive(queue, message_ids)
-
-    def archived(self, queue: str) -> list[Record]:
-        return [asdict(each) for each in self.client.inspect.archive(queue)]
-
-    def dead_letters(self, queue: str, **options: Any) -> list[Record]:
-        return [asdict(each) for each in self.client.dead_letters.list(queue, **options)]
-
-    def count_dead_letters(self, queue: str) -> dict[str, int]:
-        return {each.category: each.count for each in self.client.dead_letters.count(queue)}
-
-    def redrive(self, queue: str, **options: Any) -> list[Record]:
-        return [asdict(each) for each in self.client.dead_letters.redrive(queue, **options)]
-
-    def edit(self, queue: str, message_id: int, **options: Any) -> int:
-        return self.client.dead_letters.edit(queue, message_id, **options)
-
-    def discard(self, queue: str, **options: Any) -> int:
-        return self.client.dead_letters.discard(queue, **options)
-
-    def classify(self, queue: str, error: str) -> str:
-        return self.client.dead_letters.categories.classify(error, queue=queue)
-
-    def set_rule(self, queue: str, name: str, category: str, error: str) -> None:
-        self.client.dead_letters.categories.set_rule(name, category, error=error, queue=queue)
-
-    def drop_rule(self, queue: str, name: str) -> bool:
-        return self.client.dead_letters.categories.drop_rule(name, queue=queue)
-
-    def rules(self, queue: str) -> list[Record]:
-        return [asdict(each) for each in self.client.dead_letters.categories.list_rules(queue)]
-
-    def schedule(self, name: str, queue: str, cron: str, body: Any, **options: Any) -> None:
-        self.client.schedules.create(name, queue, cron, body, **options)
-
     def schedules(self, queue: str) -> list[Record]:
-        return [asdict(each) for each in self.client.schedules.list(queues=[queue])]
+        return cast(list[Record], self.ask("schedules.list", queues=[queue]))
 
-    def pause_schedule(self, name: str) -> None:
-        self.client.schedules.pause(name)
 
-    def resume_schedule(self, name: str) -> None:
-        self.client.schedules.resume(name)
-
-    def delete_schedule(self, name: str) -> bool:
-        return self.client.schedules.delete(name)
-
-    def bind(self, pattern: str, queue: str) -> None:
-        self.client.topics.bind(pattern, queue)
-
-    def unbind(self, pattern: str, queue: str) -> bool:
-        return self.client.topics.unbind(pattern, queue)
-
-    def send_topic(self, topic: str, body: Any) -> int:
-        return self.client.topics.send(topic, body)
-
-    def subscribe(self, name: str, queue: str) -> None:
-        self.client.subscriptions.create(name, queue)
+def known(told: Record) -> list[int]:
+    """Read the ids of the messages that existed."""
+    return ids([each for each in told["results"] if each["outcome"] != "unknown"])
 
 
 class HttpDoor:
@@ -374,57 +300,79 @@ class HttpDoor:
     def __init__(self, http: httpx.Client) -> None:
         self.http = http
 
-    def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        text = None if body is None else json.dumps(body, default=datetime.isoformat)
+    def ask(self, route: str, **options: Any) -> Any:
+        """Ask a route: an argument that its path names stands there, the others in the query or the body."""
+        method, path = route.split()
+        placed = {name: options.pop(name) for name in re.findall(r"{(\w+)}", path)}
+        text = json.dumps(options, default=datetime.isoformat) if options and method != "GET" else None
         answer = self.http.request(
-            method, f"/v1/{path}", content=text, params=params, headers={"Content-Type": "application/json"}
+            method,
+            f"/v1/{path.format(**placed)}",
+            content=text,
+            params=options if method == "GET" else {},
+            headers={"Content-Type": "application/json"},
         )
         told = answer.json()
         if not answer.is_success:
             raise RefusedError(told["error"]["code"])
         return told
 
-    def post(self, path: str, **body: Any) -> Any:
-        return self.ask("POST", path, body)
-
-    def create(self, queue: str) -> None:
-        self.ask("PUT", f"queues/{queue}")
-
-    def drop(self, queue: str) -> None:
-        self.ask("DELETE", f"queues/{queue}")
-
-    def purge(self, queue: str) -> int:
-        return int(self.ask("POST", f"queues/{queue}/purge")["removed"])
+    create = verb("PUT queues/{queue}")
+    drop = verb("DELETE queues/{queue}")
+    purge = verb("POST queues/{queue}/purge", read=member("removed"))
+    metrics = verb("GET queues/{queue}/metrics", read=member("metrics"))
+    policy = verb("GET queues/{queue}/policy", read=member("policy"))
+    set_policy = verb("PATCH queues/{queue}/policy", read=member("policy"))
+    send = verb("POST queues/{queue}/messages", "queue body", member("message_id"))
+    peek = verb("GET queues/{queue}/messages", "queue quantity", member("messages"), quantity=10)
+    state = verb("GET queues/{queue}/messages/{message_id}/state", "queue message_id", member("state"))
+    failures = verb(
+        "GET queues/{queue}/messages/{message_id}/failures", "queue message_id", member("failures")
+    )
+    cancel = verb(
+        "POST queues/{queue}/cancel", "queue message_ids", pairs("message_id", "outcome", "results")
+    )
+    delete = verb("POST queues/{queue}/delete", "queue message_ids", known)
+    archive = verb("POST queues/{queue}/archive", "queue message_ids", known)
+    archived = verb("GET queues/{queue}/archive", read=member("messages"))
+    dead_letters = verb("POST queues/{queue}/dead-letters/search", read=member("dead_letters"))
+    count_dead_letters = verb("GET queues/{queue}/dead-letters", read=pairs("category", "count", "counts"))
+    redrive = verb("POST queues/{queue}/dead-letters/redrive", read=member("results"))
+    edit = verb(
+        "POST queues/{queue}/dead-letters/{message_id}/redrive", "queue message_id", member("message_id")
+    )
+    discard = verb("POST queues/{queue}/dead-letters/purge", read=member("removed"))
+    classify = verb("POST queues/{queue}/classify", "queue error", member("category"))
+    set_rule = verb("PUT queues/{queue}/category-rules/{name}", "queue name category error")
+    drop_rule = verb("DELETE queues/{queue}/category-rules/{name}", "queue name", member("existed"))
+    rules = verb("GET queues/{queue}/category-rules", read=member("rules"))
+    schedule = verb("PUT schedules/{name}", "name queue cron body")
+    pause_schedule = verb("POST schedules/{name}/pause", "name")
+    resume_schedule = verb("POST schedules/{name}/resume", "name")
+    delete_schedule = verb("DELETE schedules/{name}", "name", member("existed"))
+    bind = verb("PUT queues/{queue}/bindings/{pattern}", "pattern queue")
+    unbind = verb("DELETE queues/{queue}/bindings/{pattern}", "pattern queue", member("existed"))
+    send_topic = verb("POST topics/{topic}/messages", "topic body", member("queues"))
+    subscribe = verb("PUT queues/{queue}/subscriptions/{name}", "name queue")
 
     def pause(self, queue: str) -> None:
-        assert self.ask("POST", f"queues/{queue}/pause") == {"queue": queue, "is_paused": True}
+        assert self.ask("POST queues/{queue}/pause", queue=queue) == {"queue": queue, "is_paused": True}
 
     def resume(self, queue: str) -> None:
-        assert self.ask("POST", f"queues/{queue}/resume") == {"queue": queue, "is_paused": False}
-
-    def metrics(self, queue: str) -> Record:
-        return cast(Record, self.ask("GET", f"queues/{queue}/metrics")["metrics"])
-
-    def policy(self, queue: str) -> Record:
-        return cast(Record, self.ask("GET", f"queues/{queue}/policy")["policy"])
-
-    def set_policy(self, queue: str, **settings: Any) -> Record:
-        return cast(Record, self.ask("PATCH", f"queues/{queue}/policy", settings)["policy"])
-
-    def send(self, queue: str, body: Any, **options: Any) -> int:
-        return int(self.post(f"queues/{queue}/messages", body=body, **options)["message_id"])
+        assert self.ask("POST queues/{queue}/resume", queue=queue) == {"queue": queue, "is_paused": False}
 
     def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        done = self.post(f"queues/{queue}/messages/batch", messages=[{"body": each} for each in bodies])
-        return [each["message_id"] for each in done["results"]]
+        messages = [{"body": body} for body in bodies]
+        done = self.ask("POST queues/{queue}/messages/batch", queue=queue, messages=messages)
+        return ids(done["results"])
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
-        told = self.post(f"queues/{queue}/receive", quantity=quantity, lease=lease)["messages"]
-        return [delivery(each, each["receipt"]) for each in told]
+        told = self.ask("POST queues/{queue}/receive", queue=queue, quantity=quantity, lease=lease)
+        return [delivery(each, each["receipt"]) for each in told["messages"]]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
         receipts = [each.receipt for each in deliveries]
-        results = self.post(how.replace("_", "-"), receipts=receipts, **options)["results"]
+        results = self.ask(f"POST {how.replace('_', '-')}", receipts=receipts, **options)["results"]
         assert [each["receipt"] for each in results] == receipts
         return [each["outcome"] for each in results]
 
@@ -432,88 +380,8 @@ class HttpDoor:
         [outcome] = self.settle("extend", [delivery], seconds=seconds)
         return outcome == "extended"
 
-    def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]:
-        return list(self.ask("GET", f"queues/{queue}/messages", quantity=quantity, **options)["messages"])
-
-    def state(self, queue: str, message_id: int) -> str:
-        return str(self.ask("GET", f"queues/{queue}/messages/{message_id}/state")["state"])
-
-    def failures(self, queue: str, message_id: int) -> list[Record]:
-        return list(self.ask("GET", f"queues/{queue}/messages/{message_id}/failures")["failures"])
-
-    def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
-        results = self.post(f"queues/{queue}/cancel", message_ids=message_ids)["results"]
-        return {each["message_id"]: each["outcome"] for each in results}
-
-    def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return self.gone("delete", queue, message_ids)
-
-    def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return self.gone("archive", queue, message_ids)
-
-    def gone(self, how: str, queue: str, message_ids: Sequence[int]) -> list[int]:
-        results = self.post(f"queues/{queue}/{how}", message_ids=message_ids)["results"]
-        return [each["message_id"] for each in results if each["outcome"] != "unknown"]
-
-    def archived(self, queue: str) -> list[Record]:
-        return list(self.ask("GET", f"queues/{queue}/archive")["messages"])
-
-    def dead_letters(self, queue: str, **options: Any) -> list[Record]:
-        return list(self.post(f"queues/{queue}/dead-letters/search", **options)["dead_letters"])
-
-    def count_dead_letters(self, queue: str) -> dict[str, int]:
-        told = self.ask("GET", f"queues/{queue}/dead-letters")["counts"]
-        return {each["category"]: each["count"] for each in told}
-
-    def redrive(self, queue: str, **options: Any) -> list[Record]:
-        return list(self.post(f"queues/{queue}/dead-letters/redrive", **options)["results"])
-
-    def edit(self, queue: str, message_id: int, **options: Any) -> int:
-        done = self.post(f"queues/{queue}/dead-letters/{message_id}/redrive", **options)
-        return int(done["message_id"])
-
-    def discard(self, queue: str, **options: Any) -> int:
-        return int(self.post(f"queues/{queue}/dead-letters/purge", **options)["removed"])
-
-    def classify(self, queue: str, error: str) -> str:
-        return str(self.post(f"queues/{queue}/classify", error=error)["category"])
-
-    def set_rule(self, queue: str, name: str, category: str, error: str) -> None:
-        self.ask("PUT", f"queues/{queue}/category-rules/{name}", {"category": category, "error": error})
-
-    def drop_rule(self, queue: str, name: str) -> bool:
-        return bool(self.ask("DELETE", f"queues/{queue}/category-rules/{name}")["existed"])
-
-    def rules(self, queue: str) -> list[Record]:
-        return list(self.ask("GET", f"queues/{queue}/category-rules")["rules"])
-
-    def schedule(self, name: str, queue: str, cron: str, body: Any, **options: Any) -> None:
-        self.ask("PUT", f"schedules/{name}", {"queue": queue, "cron": cron, "body": body, **options})
-
     def schedules(self, queue: str) -> list[Record]:
-        told = self.ask("GET", "schedules")["schedules"]
-        return [each for each in told if each["queue"] == queue]
-
-    def pause_schedule(self, name: str) -> None:
-        self.ask("POST", f"schedules/{name}/pause")
-
-    def resume_schedule(self, name: str) -> None:
-        self.ask("POST", f"schedules/{name}/resume")
-
-    def delete_schedule(self, name: str) -> bool:
-        return bool(self.ask("DELETE", f"schedules/{name}")["existed"])
-
-    def bind(self, pattern: str, queue: str) -> None:
-        self.ask("PUT", f"queues/{queue}/bindings/{pattern}")
-
-    def unbind(self, pattern: str, queue: str) -> bool:
-        return bool(self.ask("DELETE", f"queues/{queue}/bindings/{pattern}")["existed"])
-
-    def send_topic(self, topic: str, body: Any) -> int:
-        return int(self.post(f"topics/{topic}/messages", body=body)["queues"])
-
-    def subscribe(self, name: str, queue: str) -> None:
-        self.ask("PUT", f"queues/{queue}/subscriptions/{name}")
+        return [each for each in self.ask("GET schedules")["schedules"] if each["queue"] == queue]
 
 
 class CommandDoor:
@@ -522,148 +390,95 @@ class CommandDoor:
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
 
-    def run(self, *words: str | float, stdin: str = "", **options: Any) -> list[Record]:
-        done = spanmq(*map(str, words), *flags(options), "--json", dsn=self.dsn, stdin=stdin)
+    def ask(self, command: str, *, stdin: str = "", **options: Any) -> list[Record]:
+        """Run a command: an argument that it names stands there, the others are options."""
+        words: list[str] = []
+        for word in command.split():
+            value = options.pop(word[1:-1]) if word.startswith("{") else word
+            words += map(str, value if isinstance(value, list) else [value])
+        done = spanmq(*words, *flags(options), "--json", dsn=self.dsn, stdin=stdin)
         if done.code:
             raise RefusedError(json.loads(done.err.splitlines()[-1])["error"]["code"])
         assert done.err == ""
         return done.records
 
-    def one(self, *words: str | float, **options: Any) -> Record:
-        [record] = self.run(*words, **options)
-        return record
-
-    def create(self, queue: str) -> None:
-        self.run("queue create", queue)
-
-    def drop(self, queue: str) -> None:
-        self.run("queue drop", queue, "--yes")
-
-    def purge(self, queue: str) -> int:
-        return int(self.one("queue purge", queue, "--yes")["purged"])
+    create = verb("queue create {queue}")
+    drop = verb("queue drop {queue} --yes")
+    purge = verb("queue purge {queue} --yes", read=member("purged"))
+    metrics = verb("queue metrics {queue}", read=only)
+    policy = verb("policy get {queue}", read=only)
+    peek = verb("message peek {queue}", "queue limit", limit=10)
+    state = verb("message state {queue} {message_id}", "queue message_id", member("state"))
+    failures = verb("message failures {queue} {message_id}", "queue message_id")
+    cancel = verb("message cancel {queue} {message_ids}", "queue message_ids", OUTCOMES)
+    delete = verb("message delete {queue} {message_ids}", "queue message_ids", ids)
+    archive = verb("message archive {queue} {message_ids}", "queue message_ids", ids)
+    archived = verb("message peek-archive {queue}")
+    dead_letters = verb("dead-letter list {queue}")
+    redrive = verb("dead-letter redrive {queue}")
+    edit = verb("dead-letter edit {queue} {message_id}", "queue message_id", member("message_id"))
+    discard = verb("dead-letter discard {queue}", read=member("purged"), yes=True)
+    classify = verb("category classify {error}", "queue error", member("category"))
+    set_rule = verb("category set-rule {name} {category}", "queue name category error")
+    drop_rule = verb("category drop-rule {name}", "queue name", member("dropped"))
+    rules = verb("category list-rules {queue}")
+    schedules = verb("schedule list {queue}")
+    pause_schedule = verb("schedule pause {name}", "name")
+    resume_schedule = verb("schedule resume {name}", "name")
+    delete_schedule = verb("schedule delete {name}", "name", member("existed"))
+    bind = verb("topic bind {pattern} {queue}", "pattern queue")
+    unbind = verb("topic unbind {pattern} {queue}", "pattern queue", member("unbound"))
+    subscribe = verb("subscription create {name} {queue}", "name queue")
 
     def pause(self, queue: str) -> None:
-        assert self.one("queue pause", queue) == {"queue": queue, "is_paused": True}
+        assert self.ask("queue pause {queue}", queue=queue) == [{"queue": queue, "is_paused": True}]
 
     def resume(self, queue: str) -> None:
-        assert self.one("queue resume", queue) == {"queue": queue, "is_paused": False}
-
-    def metrics(self, queue: str) -> Record:
-        return self.one("queue metrics", queue)
-
-    def policy(self, queue: str) -> Record:
-        return self.one("policy get", queue)
+        assert self.ask("queue resume {queue}", queue=queue) == [{"queue": queue, "is_paused": False}]
 
     def set_policy(self, queue: str, **settings: Any) -> Record:
-        return self.one(
-            "policy set", queue, *(f"{name}={json.dumps(value)}" for name, value in settings.items())
-        )
+        words = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+        return only(self.ask("policy set {queue} {words}", queue=queue, words=words))
 
     def send(self, queue: str, body: Any, **options: Any) -> int:
-        return int(self.one("send", queue, json.dumps(body), **options)["message_id"])
+        rows = self.ask("send {queue} {text}", queue=queue, text=json.dumps(body), **options)
+        return int(only(rows)["message_id"])
 
     def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        lines = "".join(f"{json.dumps(each)}\n" for each in bodies)
-        return [each["message_id"] for each in self.run("send", queue, stdin=lines)]
+        return ids(
+            self.ask("send {queue}", queue=queue, stdin="".join(f"{json.dumps(body)}\n" for body in bodies))
+        )
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
-        told = self.run("receive", queue, limit=quantity, lease=lease)
+        told = self.ask("receive {queue}", queue=queue, limit=quantity, lease=lease)
         return [delivery(each, json.dumps(each)) for each in told]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
-        noun = "" if how in ("ack", "nack") else "message "
         if how == "hold":
-            return self.hold(deliveries, **options)
-        lines = "\n".join(each.receipt for each in deliveries)
-        return [each["outcome"] for each in self.run(f"{noun}{how}", stdin=lines, **options)]
-
-    def hold(self, deliveries: Sequence[Delivery], seconds: float) -> list[str]:
-        told = [json.loads(each.receipt) for each in deliveries]
-        [(queue, lease_id)] = {(each["queue"], each["lease_id"]) for each in told}
-        ids = [each.message_id for each in deliveries]
-        return [each["outcome"] for each in self.run("message hold", queue, lease_id, *ids, seconds=seconds)]
+            told = [json.loads(each.receipt) for each in deliveries]
+            [(queue, lease_id)] = {(each["queue"], each["lease_id"]) for each in told}
+            place = {"queue": queue, "lease": lease_id, "ids": [each.message_id for each in deliveries]}
+            rows = self.ask("message hold {queue} {lease} {ids}", **place, **options)
+        else:
+            lines = "\n".join(each.receipt for each in deliveries)
+            rows = self.ask(how if how in ("ack", "nack") else f"message {how}", stdin=lines, **options)
+        return [each["outcome"] for each in rows]
 
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         told = json.loads(delivery.receipt)
-        return bool(self.one("message extend", told["queue"], told["lease_id"], seconds)["held"])
-
-    def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]:
-        return self.run("message peek", queue, limit=quantity, **options)
-
-    def state(self, queue: str, message_id: int) -> str:
-        return str(self.one("message state", queue, message_id)["state"])
-
-    def failures(self, queue: str, message_id: int) -> list[Record]:
-        return self.run("message failures", queue, message_id)
-
-    def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
-        return {
-            each["message_id"]: each["outcome"] for each in self.run("message cancel", queue, *message_ids)
-        }
-
-    def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return [each["message_id"] for each in self.run("message delete", queue, *message_ids)]
-
-    def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return [each["message_id"] for each in self.run("message archive", queue, *message_ids)]
-
-    def archived(self, queue: str) -> list[Record]:
-        return self.run("message peek-archive", queue)
-
-    def dead_letters(self, queue: str, **options: Any) -> list[Record]:
-        return self.run("dead-letter list", queue, **options)
+        place = {"queue": told["queue"], "lease": told["lease_id"], "seconds": seconds}
+        return bool(only(self.ask("message extend {queue} {lease} {seconds}", **place))["held"])
 
     def count_dead_letters(self, queue: str) -> dict[str, int]:
-        told = self.run("dead-letter count")
+        told = self.ask("dead-letter count")
         return {each["category"]: each["count"] for each in told if each["queue"] == queue}
 
-    def redrive(self, queue: str, **options: Any) -> list[Record]:
-        return self.run("dead-letter redrive", queue, **options)
-
-    def edit(self, queue: str, message_id: int, **options: Any) -> int:
-        return int(self.one("dead-letter edit", queue, message_id, **options)["message_id"])
-
-    def discard(self, queue: str, **options: Any) -> int:
-        return int(self.one("dead-letter discard", queue, yes=True, **options)["purged"])
-
-    def classify(self, queue: str, error: str) -> str:
-        return str(self.one("category classify", error, queue=queue)["category"])
-
-    def set_rule(self, queue: str, name: str, category: str, error: str) -> None:
-        self.run("category set-rule", name, category, error=error, queue=queue)
-
-    def drop_rule(self, queue: str, name: str) -> bool:
-        return bool(self.one("category drop-rule", name, queue=queue)["dropped"])
-
-    def rules(self, queue: str) -> list[Record]:
-        return self.run("category list-rules", queue)
-
     def schedule(self, name: str, queue: str, cron: str, body: Any, **options: Any) -> None:
-        self.run("schedule create", name, queue, cron, json.dumps(body), **options)
-
-    def schedules(self, queue: str) -> list[Record]:
-        return self.run("schedule list", queue)
-
-    def pause_schedule(self, name: str) -> None:
-        self.run("schedule pause", name)
-
-    def resume_schedule(self, name: str) -> None:
-        self.run("schedule resume", name)
-
-    def delete_schedule(self, name: str) -> bool:
-        return bool(self.one("schedule delete", name)["existed"])
-
-    def bind(self, pattern: str, queue: str) -> None:
-        self.run("topic bind", pattern, queue)
-
-    def unbind(self, pattern: str, queue: str) -> bool:
-        return bool(self.one("topic unbind", pattern, queue)["unbound"])
+        place = {"name": name, "queue": queue, "cron": cron, "text": json.dumps(body)}
+        self.ask("schedule create {name} {queue} {cron} {text}", **place, **options)
 
     def send_topic(self, topic: str, body: Any) -> int:
-        return int(self.one("topic send", topic, json.dumps(body))["queues"])
-
-    def subscribe(self, name: str, queue: str) -> None:
-        self.run("subscription create", name, queue)
+        return int(only(self.ask("topic send {topic} {text}", topic=topic, text=json.dumps(body)))["queues"])
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,6 +48,15 @@ def person(running: Running) -> Iterator[Person]:
     with running.client() as http:
         http.headers["accept"] = "text/html"
         yield Person(http)
+
+
+@contextmanager
+def signed_in(dsn: str, secret: str, folder: Path) -> Iterator[Person]:
+    """Somebody who has signed in to a service of the test's own."""
+    with service(dsn, folder, tokens=True) as running, running.client() as http:
+        someone = Person(http)
+        assert someone.sign_in(secret).status_code == 303
+        yield someone
 
 
 @pytest.fixture(scope="session")

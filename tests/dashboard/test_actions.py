@@ -90,31 +90,6 @@ def test_numbers_of_any_length_are_sent_and_shown(keeper: Person, filled: str) -
         assert (page.status_code, digits in page.text) == (200, True)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"body": ""},
-        {"body": "{"},
-        {"body": "NaN"},
-        {"body": "[" * 100_000},
-        {"body": '"\\u0000"'},
-        {"body": "1", "headers": "[]"},
-        {"body": "1", "headers": "{"},
-        {"body": "1", "delay": "soon"},
-        {"body": "1", "delay": "-1"},
-        {"body": "1", "delay": "nan"},
-        {"body": "1", "headers": '{"x-pgmq-group": "a"}', "group": "b"},
-    ],
-)
-def test_message_that_is_none_is_told_and_not_sent(
-    keeper_once: Person, keeper_database: str, fields: dict[str, str]
-) -> None:
-    response = keeper_once.post("/queue/send?queue=empty", **fields)
-    assert response.status_code in (400, 422)
-    assert 'role="alert"' in response.text or "<h1>" in response.text
-    assert rows(keeper_database, "select (pgmq.metrics('empty')).total_messages") == [(0,)]
-
-
 @pytest.mark.parametrize("path", [page.path for page in PAGES if page.method == "POST"])
 @pytest.mark.parametrize("kind", ["none", "wrong", "json", "elsewhere"])
 def test_form_that_is_not_ours_does_nothing(

@@ -80,35 +80,6 @@ def test_filters_choose(keeper: Person, many: str, filters: dict[str, str], coun
     assert text.count("/message?queue=mail&amp;id=") == min(count, 12)
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {"error": "("},
-        {"payload": "{"},
-        {"payload": "[1]"},
-        {"where": "$."},
-        {"payload": "[" * 5_000},
-        {"since": "yesterday"},
-        {"until": "0001-01-01T00:00:00+14:00"},
-        {"which": "none"},
-    ],
-)
-@pytest.mark.parametrize("path", ["", "/redrive", "/discard"])
-def test_filter_that_means_nothing_is_told(
-    keeper_once: Person, keeper_database: str, filters: dict[str, str], path: str
-) -> None:
-    if path == "/redrive" and "which" in filters:
-        return  # only those that wait are put back
-    response = keeper_once.get(f"/queue/dead-letters{path}", queue="orders", **filters)
-    assert response.status_code == 422
-    assert 'role="alert"' in response.text
-    if path:
-        address = response.request.url.raw_path.decode()
-        refused = keeper_once.post(address, "/queue/send?queue=orders", confirmation="orders")
-        assert refused.status_code == 422
-    assert rows(keeper_database, "select count(*) from spanmq.dead_letters('orders')") == [(1,)]
-
-
 def test_causes_leave_out_what_differs_and_lead_to_their_letters(keeper: Person, many: str) -> None:
     text = keeper.get("/queue/dead-letters", queue="mail").text
     assert "no mailbox &lt;number&gt; at &lt;text&gt;" in text
@@ -206,27 +177,6 @@ def test_patch_is_previewed_on_bodies_and_then_changes_all(keeper: Person, many:
     assert rows(many, WAITING) == [(40,)]
 
 
-@pytest.mark.parametrize(
-    ("patch", "problem"),
-    [
-        ("[", "the patch is not valid JSON"),
-        ("{}", "patch must be a JSON array"),
-        ('[{"op": "remove", "path": "/none"}]', "the patch does not fit message"),
-    ],
-)
-def test_patch_that_does_not_fit_is_told(
-    keeper_once: Person, keeper_database: str, patch: str, problem: str
-) -> None:
-    path = "/queue/dead-letters/redrive?queue=orders"
-    for refused in (
-        keeper_once.get(f"{path}&patch={patch}"),
-        keeper_once.post(path, "/queue/send?queue=orders", patch=patch),
-    ):
-        assert refused.status_code == 422
-        assert problem in refused.text
-    assert rows(keeper_database, "select count(*) from spanmq.dead_letters('orders')") == [(1,)]
-
-
 def test_redrive_puts_back_no_more_than_was_asked_for(keeper: Person, many: str) -> None:
     query = "/queue/dead-letters/redrive?queue=mail"
     assert "<strong>7</strong>" in keeper.get(f"{query}&limit=7").text
@@ -243,21 +193,6 @@ def test_what_dies_after_the_preview_is_left(keeper: Person, many: str) -> None:
     path = "/queue/dead-letters/redrive?" + action.replace("&amp;", "&")
     assert keeper.post(path).headers["location"].endswith("n=60")
     assert rows(many, "select message->>'to' from spanmq.dead_letters('mail')") == [("late",)]
-
-
-@pytest.mark.parametrize(
-    "pace",
-    [{"limit": "0"}, {"limit": "10001"}, {"rate": "fast"}, {"rate": "0"}, {"delay": "-1"}, {"delay": "nan"}],
-)
-def test_pace_that_means_nothing_is_told(
-    keeper_once: Person, keeper_database: str, pace: dict[str, str]
-) -> None:
-    path = "/queue/dead-letters/redrive?queue=orders"
-    assert keeper_once.get(path + "".join(f"&{n}={v}" for n, v in pace.items())).status_code == 422
-    refused = keeper_once.post(path, "/queue/send?queue=orders", **pace)
-    assert refused.status_code == 422
-    assert 'role="alert"' in refused.text
-    assert rows(keeper_database, "select count(*) from spanmq.dead_letters('orders')") == [(1,)]
 
 
 def test_discard_wants_the_name_of_the_queue(keeper: Person, many: str) -> None:

@@ -1,11 +1,12 @@
 """The pages of what jobs did."""
 
 import re
+from pathlib import Path
 
 import pytest
 from tests.dashboard import scene
-from tests.dashboard.conftest import Person, rows
-from tests.service.running import service, token
+from tests.dashboard.conftest import Person, rows, signed_in
+from tests.service.running import token
 
 from spanmq.client import Client
 
@@ -48,13 +49,7 @@ def test_older_runs_are_on_further_pages(keeper: Person, worked: str) -> None:
     assert [int(each) for each in found + second] == list(range(64, 0, -1))
 
 
-def test_token_sees_runs_of_its_queues_only(worked: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    secret = token(worked, "mine", queues="orders", verbs="look")
-    with (
-        service(worked, tmp_path_factory.mktemp("guarded"), tokens=True) as running,
-        running.client() as http,
-    ):
-        someone = Person(http)
-        someone.sign_in(secret)
+def test_token_sees_runs_of_its_queues_only(worked: str, tmp_path: Path) -> None:
+    with signed_in(worked, token(worked, "mine", queues="orders", verbs="look"), tmp_path) as someone:
         assert re.findall(r'rowheader">(\d+)<', someone.get("/pipeline-runs").text) == ["2"]
         assert someone.get("/queue/pipeline-runs", queue="mail").status_code == 403

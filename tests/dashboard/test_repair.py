@@ -4,8 +4,7 @@ import html
 import re
 from pathlib import Path
 
-import pytest
-from tests.dashboard.conftest import Person, rows
+from tests.dashboard.conftest import Person, rows, signed_in
 from tests.service.running import service, token
 
 from spanmq.client import Client
@@ -63,17 +62,6 @@ def test_sealed_body_that_was_not_touched_is_not_sealed_again(filled: str, tmp_p
     assert rows(filled, "select message::text from pgmq.q_empty where msg_id = 1") == [(sealed,)]
 
 
-@pytest.mark.parametrize("fields", [{"body": "{"}, {"body": ""}, {"body": "1", "delay": "soon"}])
-def test_what_means_nothing_is_told_and_kept(
-    keeper_once: Person, keeper_database: str, fields: dict[str, str]
-) -> None:
-    refused = keeper_once.post(PAGE, **fields)
-    assert refused.status_code == 422
-    assert 'role="alert"' in refused.text
-    assert body_on(refused.text) == fields["body"]
-    assert rows(keeper_database, "select count(*) from spanmq.dead_letters_of('invoices', 1)") == [(1,)]
-
-
 def test_letter_that_is_not_there_is_told(keeper_once: Person) -> None:
     for query in ("queue=invoices&id=250", "queue=invoices", "queue=none&id=1"):
         assert keeper_once.get(f"/queue/dead-letters/repair?{query}").status_code == 404
@@ -87,9 +75,7 @@ def test_body_that_is_too_long_for_a_form_is_refused(keeper: Person, filled: str
 
 def test_who_may_not_look_sees_no_body(filled: str, tmp_path: Path) -> None:
     secret = token(filled, "blind", queues="invoices", verbs="manage")
-    with service(filled, tmp_path, tokens=True) as running, running.client() as http:
-        someone = Person(http)
-        assert someone.sign_in(secret).status_code == 303
+    with signed_in(filled, secret, tmp_path) as someone:
         page = someone.get(PAGE).text
         assert body_on(page) == ""
         assert "invoice&" not in page

@@ -1,8 +1,10 @@
 """The pages of recurring messages."""
 
+from pathlib import Path
+
 import pytest
-from tests.dashboard.conftest import Person, rows
-from tests.service.running import service, token
+from tests.dashboard.conftest import Person, rows, signed_in
+from tests.service.running import token
 
 from spanmq.client import Client
 
@@ -32,18 +34,6 @@ def test_schedule_is_made_and_shown(keeper: Person, filled: str) -> None:
     assert "{&#34;n&#34;: 1.10}" in text
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"cron": "never"}, {"time_zone": "Mars"}, {"body": "{"}, {"name": ""}, {"cron": ""}]
-)
-def test_schedule_that_means_nothing_is_told(
-    keeper_once: Person, keeper_database: str, wrong: dict[str, str]
-) -> None:
-    refused = keeper_once.post("/schedules/new", **{**FORM, **wrong})
-    assert refused.status_code == 422
-    assert 'role="alert"' in refused.text
-    assert rows(keeper_database, "select count(*) from spanmq.list_schedules()") == [(0,)]
-
-
 def test_schedule_is_paused_resumed_and_ended(keeper: Person, nightly: str) -> None:
     state = "select is_paused from spanmq.list_schedules() where name = 'nightly'"
     for act, is_paused in (("pause", True), ("resume", False)):
@@ -63,16 +53,9 @@ def test_schedule_that_is_not_there_is_told(keeper_once: Person, act: str) -> No
     assert refused.status_code == 404
 
 
-def test_token_touches_schedules_of_its_queues_only(
-    nightly: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_token_touches_schedules_of_its_queues_only(nightly: str, tmp_path: Path) -> None:
     mine = token(nightly, "mine", queues="orders", verbs="look,manage")
-    with (
-        service(nightly, tmp_path_factory.mktemp("guarded"), tokens=True) as running,
-        running.client() as http,
-    ):
-        someone = Person(http)
-        assert someone.sign_in(mine).status_code == 303
+    with signed_in(nightly, mine, tmp_path) as someone:
         text = someone.get("/schedules").text
         assert "nightly" in text
         assert "newsletter" not in text

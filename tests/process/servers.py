@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
+from tests.cli.program import do
 from tests.patience import wait_until
 
 from spanmq.embedded.binaries import FOLDERS, as_user, find_binaries, reachable_binaries, server_user
@@ -155,15 +156,12 @@ class Servers:
 
     def be_synchronous(self) -> None:
         """Have commits wait for the standby from now on."""
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute("alter system set synchronous_standby_names = '*'")
-            connection.execute("select pg_reload_conf()")
+        do(self.dsn, "alter system set synchronous_standby_names = '*'", "select pg_reload_conf()")
         self.until(self.dsn, "select sync_state = 'sync' from pg_stat_replication")
 
     def promote(self, dsn: str) -> None:
         """Promote a standby, and wait until it is writable."""
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute("select pg_promote()")
+        do(dsn, "select pg_promote()")
         self.until(dsn, "select not pg_is_in_recovery()")
 
     def replicate(self) -> Past:

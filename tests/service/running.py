@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -54,6 +54,12 @@ class Running:
             event_hooks={"response": [check_described] if checked else []},
             **{"verify": TLS, **more},
         )
+
+    @contextmanager
+    def clients(self, dsn: str, *names: str) -> Iterator[list[httpx.Client]]:
+        """Return a client for each name, with a token of that name that may do everything."""
+        with ExitStack() as stack:
+            yield [stack.enter_context(self.client(token(dsn, name))) for name in names]
 
     def dial(self) -> socket.socket:
         """Open a connection that speaks no HTTP by itself, and receives little that is not read."""

@@ -120,8 +120,7 @@ def test_slow_bodies_under_an_access_key_leave_others_their_turn(
         # Until their key has been looked up, they count as arriving.
         wait_until(lambda: innocent.get("/v1/queues").status_code == 200)
         for each in (known, other):
-            key = {"access_key_id": each.access_key_id, "secret_access_key": str(each.secret)}
-            client_of(guarded.address, key).list_queues()
+            client_of(guarded.address, each).list_queues()
         with guarded.client() as visitor:
             assert visitor.post("/sign-in", data={"token": "spanmq_wrong"}).status_code == 403
 
@@ -135,8 +134,7 @@ def test_slow_bodies_without_credentials_leave_sqs_its_turn(guarded: Running, se
             head = f"{FORM}X-Forwarded-For: 192.0.2.{number % 2}\r\nContent-Length: 1000\r\n\r\n"
             connection.sendall(head.encode())
         assert all(b" 503 " in line for line in statuses(slow, 8))
-        key = {"access_key_id": known.access_key_id, "secret_access_key": str(known.secret)}
-        client_of(guarded.address, key).list_queues()
+        client_of(guarded.address, known).list_queues()
 
 
 def test_trailer_does_not_authenticate(guarded: Running, secret: str) -> None:
@@ -171,8 +169,7 @@ def test_large_bodies_under_an_access_key_leave_others_room(service_database: st
             connection.sendall(f"{amazon(known.access_key_id)}Content-Length: {size}\r\n\r\n".encode())
             connection.sendall(b"x" * (size - 1))
         assert all(b" 503 " in line for line in statuses(slow, 4))
-        key = {"access_key_id": known.access_key_id, "secret_access_key": str(known.secret)}
-        client_of(running.address, key).list_queues()
+        client_of(running.address, known).list_queues()
 
 
 def test_large_body_without_a_token_is_refused_unread(guarded: Running, service_database: str) -> None:
@@ -238,14 +235,14 @@ def passing(gate: Gate, app: Any) -> tuple[asyncio.Event, asyncio.Task[None], li
     async def receive() -> Message:
         return {"type": "http.request"}
 
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http",
         "method": "GET",
         "path": "/docs",
         "scheme": "http",
         "headers": [],
-        "client": ("192.0.2.1", 1),
     }
+    scope["client"] = ("192.0.2.1", 1)
     return taken, asyncio.ensure_future(gate.over(app)(scope, receive, send)), sent
 
 

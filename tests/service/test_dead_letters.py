@@ -23,26 +23,7 @@ def kill(dsn: str, queue: str, n: int) -> None:
     )
 
 
-def test_patch_for_too_many_is_refused(http: httpx.Client, queue: str, service_database: str) -> None:
-    kill(service_database, queue, 12)
-    given = {"where": "$.custmer > 1", "patch": PATCH, "limit": 10}
-    refused = http.post(f"/v1/queues/{queue}/dead-letters/redrive", json=given)
-    assert refused.status_code == 422
-    assert refused.json()["error"]["message"] == "more than 10 dead letters fit: none is redriven"
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"where": "$."},
-        {"where": 1},
-        {"patch": []},
-        {"patch": [1]},
-        {"patch": [{"op": "put"}]},
-        {"patch": [{"op": "remove", "path": "/customer"}]},
-        {"dead_letter_ids": ["1"]},
-    ],
-)
+@pytest.mark.parametrize("given", [{"where": 1}, {"patch": []}, {"patch": [1]}, {"dead_letter_ids": ["1"]}])
 def test_what_is_no_path_or_patch_is_refused(
     http: httpx.Client, queue: str, service_database: str, given: dict[str, Any]
 ) -> None:
@@ -63,17 +44,7 @@ def test_encrypted_body_is_a_conflict(http: httpx.Client, queue: str, service_da
     assert (done.status_code, done.json()["error"]["code"]) == (409, "not_possible")
 
 
-def test_token_that_may_not_look_is_shown_no_body(orders: str, tmp_path: Path) -> None:
-    kill(orders, "orders", 2)
-    manager = token(orders, "manager", verbs="manage")
-    url = "/v1/queues/orders/dead-letters/redrive"
-    with service(orders, tmp_path, tokens=True) as running, running.client(manager) as http:
-        assert http.post(url, json={"patch": PATCH, "dry_run": True}).status_code == 403
-        done = http.post(url, json={"patch": PATCH})
-        assert [each["before"] for each in done.json()["results"]] == [None, None]
-
-
-def test_token_that_may_not_look_learns_nothing_by_conditions(orders: str, tmp_path: Path) -> None:
+def test_token_that_may_not_look_learns_nothing_of_bodies(orders: str, tmp_path: Path) -> None:
     kill(orders, "orders", 2)
     manager = token(orders, "manager", verbs="manage")
     with service(orders, tmp_path, tokens=True) as running, running.client(manager) as http:
@@ -83,6 +54,10 @@ def test_token_that_may_not_look_learns_nothing_by_conditions(orders: str, tmp_p
                 for dry_run in (True, False):
                     assert http.post(url, json={**condition, "dry_run": dry_run}).status_code == 403
             assert http.post(url, json={"dry_run": True}).status_code == 200
+        url = "/v1/queues/orders/dead-letters/redrive"
+        assert http.post(url, json={"patch": PATCH, "dry_run": True}).status_code == 403
+        done = http.post(url, json={"patch": PATCH})
+        assert [each["before"] for each in done.json()["results"]] == [None, None]
 
 
 @pytest.mark.parametrize("act", ["search", "redrive", "purge"])

@@ -1,5 +1,6 @@
 """Idempotency keys: a request that comes again sends nothing again, and is nobody else's."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.cli.program import ask
-from tests.service.running import Running, service, token
+from tests.service.running import Running, service
 
 PATH = "/v1/queues/orders/messages"
 COUNT = "select count(*) from pgmq.q_orders"
@@ -19,33 +20,30 @@ def sent(http: httpx.Client, key: str) -> int:
     return int(done.json()["message_id"])
 
 
-def test_key_is_that_of_its_token(orders: str, tmp_path: Path) -> None:
-    secrets = [token(orders, name) for name in ("shop", "bank")]
-    with (
-        service(orders, tmp_path, tokens=True) as running,
-        running.client(secrets[0]) as shop,
-        running.client(secrets[1]) as bank,
-    ):
-        first = sent(shop, "1")
-        assert sent(bank, "1") != first
-        assert sent(shop, "1") == first
+@pytest.fixture
+def tenants(orders: str, tmp_path: Path) -> Iterator[list[httpx.Client]]:
+    """Clients of two tokens."""
+    with service(orders, tmp_path, tokens=True) as running, running.clients(orders, "shop", "bank") as both:
+        yield both
+
+
+def test_key_is_that_of_its_token(orders: str, tenants: list[httpx.Client]) -> None:
+    shop, bank = tenants
+    first = sent(shop, "1")
+    assert sent(bank, "1") != first
+    assert sent(shop, "1") == first
     assert ask(orders, COUNT) == 2
 
 
-def test_key_cannot_be_taken_by_a_sender_that_knows_it(orders: str, tmp_path: Path) -> None:
-    secrets = [token(orders, name) for name in ("shop", "mallory")]
-    with (
-        service(orders, tmp_path, tokens=True) as running,
-        running.client(secrets[0]) as shop,
-        running.client(secrets[1]) as mallory,
-    ):
-        sent(shop, "first")
-        taken = ask(orders, "select dedup_id from spanmq_core.deduplication")
-        key = taken.replace(sha256(b'["shop", "first"]').hexdigest(), sha256(b'["shop", "1"]').hexdigest())
-        assert key != taken
-        done = mallory.post(PATH, json={"body": 2, "dedup_id": key})
-        assert done.status_code == 201, done.text
-        assert sent(shop, "1") != int(done.json()["message_id"])
+def test_key_cannot_be_taken_by_a_sender_that_knows_it(orders: str, tenants: list[httpx.Client]) -> None:
+    shop, bank = tenants
+    sent(shop, "first")
+    taken = ask(orders, "select dedup_id from spanmq_core.deduplication")
+    key = taken.replace(sha256(b'["shop", "first"]').hexdigest(), sha256(b'["shop", "1"]').hexdigest())
+    assert key != taken
+    done = bank.post(PATH, json={"body": 2, "dedup_id": key})
+    assert done.status_code == 201, done.text
+    assert sent(shop, "1") != int(done.json()["message_id"])
     assert ask(orders, COUNT) == 3
 
 

@@ -1,6 +1,5 @@
 """Hostile texts in every text that a route or an action of SQS takes, as their descriptions name them."""
 
-import copy
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -74,8 +73,9 @@ def texts_in(schema: dict[str, Any]) -> Iterator[Place]:
         elif kind == "object":
             for name, inner in found.get("properties", {}).items():
                 yield from ((name, *place) for place in texts_in(inner))
-            if found.get("additionalProperties", "properties" not in found):
+            if more := found.get("additionalProperties", "properties" not in found):
                 yield ("*",)
+                yield from (("a", *place) for place in (texts_in(more) if isinstance(more, dict) else ()))
         elif kind is None:
             yield ()
 
@@ -83,6 +83,8 @@ def texts_in(schema: dict[str, Any]) -> Iterator[Place]:
 def example(schema: dict[str, Any]) -> Any:
     """Return the least that the description allows."""
     found = plain(schema)
+    if "x-example" in found:
+        return found["x-example"]
     match found.get("type"):
         case "string":
             return found.get("enum", ["2030-01-01T00:00:00Z" if "format" in found else "x"])[0]
@@ -103,12 +105,13 @@ def put(value: Any, schema: dict[str, Any], place: Place, text: str) -> Any:
         return text
     found = plain(schema)
     first, rest = place[0], place[1:]
+    more = found.get("additionalProperties")
     if first == "*":
-        return {**(value or {}), text: text}
+        return {text: example(more)} if isinstance(more, dict) else {**(value or {}), text: text}
     if isinstance(first, int):
         inner = found["items"]
         return [put(value[0] if value else example(inner), inner, rest, text)]
-    inner = found["properties"][first]
+    inner = found.get("properties", {}).get(first, more)
     return {**value, first: put(value.get(first, example(inner)), inner, rest, text)}
 
 
@@ -178,59 +181,24 @@ def test_no_text_of_a_route_becomes_anything_else(
     assert list(text_string_to_metric_families(http.get("/metrics").text))
 
 
-def sqs_example(each: Any) -> Any:
-    """Return a value of a shape of SQS."""
+def schema_of(each: Any, name: str = "") -> dict[str, Any]:
+    """Return a shape of SQS as the descriptions of routes have theirs."""
     match each.type_name:
         case "structure":
-            if each.name == "MessageAttributeValue":
-                return {"DataType": "String", "StringValue": "x"}
-            return {name: sqs_value(name, each.members[name]) for name in each.required_members}
+            members = {name: schema_of(member, name) for name, member in each.members.items()}
+            schema = {"type": "object", "properties": members, "required": each.required_members}
+            is_value = each.name == "MessageAttributeValue"
+            return schema | ({"x-example": {"DataType": "String", "StringValue": "x"}} if is_value else {})
         case "list":
-            return [sqs_example(each.member)]
+            return {"type": "array", "items": schema_of(each.member), "minItems": 1}
         case "map":
-            return {"a": sqs_example(each.value)}
-        case "integer" | "long":
-            return 1
-    return "x"
-
-
-def sqs_value(name: str, each: Any) -> Any:
-    if name == "QueueUrl":
-        return f"/000000000000/{QUEUE}"
-    if name.endswith("Arn"):
-        return f"arn:aws:sqs:x:000000000000:{QUEUE}"
-    return sqs_example(each)
-
-
-def sqs_texts(each: Any, depth: int = 0) -> Iterator[Place]:
-    """Name the places of a shape that hold texts; keys of maps, too."""
-    match each.type_name:
-        case "structure" if depth < 6:
-            for name, member in each.members.items():
-                yield from ((name, *place) for place in sqs_texts(member, depth + 1))
-        case "list" if depth < 6:
-            yield from ((0, *place) for place in sqs_texts(each.member, depth + 1))
-        case "map" if depth < 6:
-            yield ("*",)
-            yield from (("a", *place) for place in sqs_texts(each.value, depth + 1))
-        case "string":
-            yield ()
-
-
-def sqs_put(value: Any, each: Any, place: Place, text: str) -> Any:
-    if not place:
-        return text
-    first, rest = place[0], place[1:]
-    if each.type_name == "map":
-        if first == "*":
-            return {text: sqs_example(each.value)}
-        return {first: sqs_put(sqs_example(each.value), each.value, rest, text)}
-    if each.type_name == "list":
-        return [sqs_put(sqs_example(each.member), each.member, rest, text)]
-    inner = each.members[first]
-    changed = copy.deepcopy(value)
-    changed[first] = sqs_put(value.get(first, sqs_value(str(first), inner)), inner, rest, text)
-    return changed
+            value = schema_of(each.value)
+            return {"type": "object", "additionalProperties": value, "x-example": {"a": example(value)}}
+        case "string" if name == "QueueUrl":
+            return {"type": "string", "x-example": f"/000000000000/{QUEUE}"}
+        case "string" if name.endswith("Arn"):
+            return {"type": "string", "x-example": f"arn:aws:sqs:x:000000000000:{QUEUE}"}
+    return {"type": each.type_name}
 
 
 def test_no_text_of_an_action_becomes_anything_else(
@@ -238,11 +206,11 @@ def test_no_text_of_an_action_becomes_anything_else(
 ) -> None:
     running, http = place
     for action in protocol.actions():
-        described = protocol.model().operation_model(action).input_shape
+        described = schema_of(protocol.model().operation_model(action).input_shape)
         target = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
-        for position in sqs_texts(described):
+        for position in texts_in(described):
             for text in HOSTILE:
-                values = sqs_put(sqs_example(described), described, position, text)
+                values = put(example(described), described, position, text)
                 done = http.post("/", content=json.dumps(values), headers=target)
                 assert done.status_code < 500, (action, position, done.text)
                 assert done.headers["content-type"] == "application/x-amz-json-1.0"

@@ -101,7 +101,6 @@ def test_headers_without_end_are_cut_off(strict: Running) -> None:
     [
         b"",
         b"null",
-        b"[]",
         b"{",
         b'{"body": NaN}',
         b'{"body": 1e999999}',
@@ -116,9 +115,7 @@ def test_headers_without_end_are_cut_off(strict: Running) -> None:
         b'{"body": 1, "delay": 1e300}',
         b'{"body": 1, "delay": -1}',
         b'{"body": 1, "delay": "yesterday"}',
-        b'{"body": 1, "headers": []}',
         b'{"body": 1, "group": "\\u0000"}',
-        b'{"body": 1, "priority": 10}',
         b'{"body": 1, "max_attempts": 0}',
         b'{"body": 1, "expires_in": "x"}',
     ],

@@ -110,11 +110,9 @@ def test_health_asks_about_the_queues_of_the_token_only(orders: str, tmp_path: P
 
 
 def test_statements_of_one_token_leave_connections_to_others(orders: str, tmp_path: Path) -> None:
-    greedy, other = token(orders, "greedy"), token(orders, "other")
     with (
         service(patient(orders), tmp_path, "--pool-size", 4, tokens=True) as running,
-        running.client(greedy) as first,
-        running.client(other) as second,
+        running.clients(orders, "greedy", "other") as [first, second],
         psycopg.connect(orders) as blocker,
         ThreadPoolExecutor(8) as threads,
     ):
@@ -129,18 +127,17 @@ def test_statements_of_one_token_leave_connections_to_others(orders: str, tmp_pa
 
 
 def test_answers_that_are_not_read_have_the_turns_of_their_token_only(orders: str, tmp_path: Path) -> None:
-    greedy, other = token(orders, "greedy"), token(orders, "other")
     with (
         service(orders, tmp_path, "--pool-size", 4, tokens=True) as running,
-        running.client(greedy) as first,
-        running.client(other) as second,
+        running.clients(orders, "greedy", "other") as [first, second],
         ExitStack() as stack,
     ):
         send(first, 4)
 
         def ask_slowly() -> socket.socket:
             connection = stack.enter_context(running.dial())
-            head = f"GET /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {greedy}\r\n\r\n"
+            allowed = first.headers["Authorization"]
+            head = f"GET /v1/queues/orders/messages HTTP/1.1\r\nHost: x\r\nAuthorization: {allowed}\r\n\r\n"
             connection.sendall(head.encode())
             return connection
 

@@ -9,7 +9,7 @@ import httpx
 import psycopg
 from tests.cli.program import ask, wait_until
 from tests.patience import WAIT_SECONDS
-from tests.service.running import patient, service, token
+from tests.service.running import patient, service
 from tests.service.test_waiting import ON_THE_SERVICE
 
 # Of a table that nobody looks at but who asks for it, not those either who keep house.
@@ -65,11 +65,9 @@ def test_statement_that_takes_too_long_is_given_up(orders: str, tmp_path: Path) 
 
 
 def test_token_with_too_many_requests_at_once_leaves_others_their_turn(orders: str, tmp_path: Path) -> None:
-    secrets = [token(orders, name) for name in ("greedy", "other")]
     with (
         service(patient(orders), tmp_path, "--requests-per-token-max", 1, tokens=True) as running,
-        running.client(secrets[0]) as greedy,
-        running.client(secrets[1]) as other,
+        running.clients(orders, "greedy", "other") as [greedy, other],
     ):
         with stuck(orders, greedy):
             done = greedy.get("/v1/queues")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from tests.cli.program import ask, wait_until
 from tests.patience import WAIT_SECONDS
-from tests.service.running import patient, service, token
+from tests.service.running import patient, service
 from tests.service.test_overload import STUCK, answers, stuck
 
 SEARCH = "/v1/queues/orders/dead-letters/search"
@@ -17,13 +17,10 @@ SEARCH = "/v1/queues/orders/dead-letters/search"
 def test_searches_that_last_end_after_a_second_and_leave_others_their_turn(
     orders: str, tmp_path: Path
 ) -> None:
-    curious, innocent, third = (token(orders, name) for name in ("curious", "innocent", "third"))
     with (
         # One connection for searches, one for maintain(), and one for others.
         service(patient(orders), tmp_path, "--pool-size", 3, "--pool-timeout", 0.5, tokens=True) as running,
-        running.client(curious) as searching,
-        running.client(innocent) as client,
-        running.client(third) as other,
+        running.clients(orders, "curious", "innocent", "third") as [searching, client, other],
         psycopg.connect(orders) as blocker,
         ThreadPoolExecutor(4) as threads,
     ):

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.cli.program import do
 
 if TYPE_CHECKING:
     from tests.spark.protocol import Source, Stream
 
+    from spanmq.client import Client
+
 collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
 Load = Callable[..., "Source"]
 Streams = Callable[..., "Stream"]
+
+
+@contextmanager
+def new_role(dsn: str) -> Iterator[str]:
+    """A role of the test's own, which may log in; it is dropped with what it owns in this database."""
+    role = f"etl_{uuid.uuid4().hex[:8]}"
+    do(dsn, f"create role {role} login")
+    try:
+        yield role
+    finally:
+        do(dsn, f"drop owned by {role} cascade", f"drop role {role}")
+
+
+@pytest.fixture
+def dsn(client: Client, database: str) -> str:
+    """The DSN of a database with the queue `orders`, in which the test has no session: it may be copied."""
+    client.close()
+    return database
 
 
 @pytest.fixture

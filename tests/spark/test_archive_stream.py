@@ -5,11 +5,11 @@ import json
 import random
 import threading
 from collections import Counter
-from typing import Any
 
 import psycopg
 import pytest
-from tests.spark.conftest import Streams
+from tests.cli.program import ask, do
+from tests.spark.conftest import Streams, new_role
 from tests.spark.protocol import SEAMS, Stream
 
 from spanmq.client import Client
@@ -211,15 +211,13 @@ def test_progress_of_a_stream_tells_how_many_messages_are_behind(
     assert report["behind_seconds"] >= 0
 
 
-def shorten(connection: psycopg.Connection[Any], retention: str = "1 microsecond") -> None:
+def shorten(dsn: str, retention: str = "1 microsecond") -> None:
     """Let retention delete from the archive of orders what is older than this, and then nothing more."""
-    connection.execute(
-        "select spanmq.set_policy('orders', %s)", [json.dumps({"archive_retention": retention})]
-    )
-    past = "select count(*) from pgmq.a_orders where archived_at < now() - %s::interval"
-    while connection.execute(past, [retention]).fetchone() != (0,):
-        connection.execute("select * from spanmq.maintain()")
-    connection.execute("select spanmq.set_policy('orders', '{\"archive_retention\": null}')")
+    policy = "select spanmq.set_policy('orders', jsonb_build_object('archive_retention', {}))"
+    do(dsn, policy.format(f"'{retention}'"))
+    while ask(dsn, f"select count(*) from pgmq.a_orders where archived_at < now() - interval '{retention}'"):
+        do(dsn, "select * from spanmq.maintain()")
+    do(dsn, policy.format("null"))
 
 
 def test_retention_faster_than_the_stream_is_told(
@@ -229,8 +227,7 @@ def test_retention_faster_than_the_stream_is_told(
     strict, lenient = archive_stream(), archive_stream(failOnDataLoss="false")
     assert strict.news() == lenient.news() == Counter(range(5))
     archived(client, range(5, 10))
-    with psycopg.connect(database, autocommit=True) as connection:
-        shorten(connection)
+    shorten(database)
     archived(client, range(10, 15))
     with pytest.raises(MessagesLostError, match="retention has deleted"):
         strict.news()
@@ -244,15 +241,14 @@ def test_retention_of_what_a_stream_is_in_the_middle_of_is_told(
     client: Client, database: str, archive_stream: Streams
 ) -> None:
     archived(client, range(10))
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("update pgmq.a_orders set archived_at = archived_at - interval '1 hour'")
-        archived(client, range(10, 20))
-        strict, lenient = archive_stream(), archive_stream(failOnDataLoss="false")
-        drivers = [each.start(maxOffsetsPerTrigger=5) for each in (strict, lenient)]
-        assert [(each.step(), each.step()) for each in drivers] == [(0, 5), (0, 5)]
-        assert strict.bodies == lenient.bodies == Counter(range(5))
-        shorten(connection, "30 minutes")
-        assert connection.execute("select min(msg_id) from pgmq.a_orders").fetchone() == (11,)
+    do(database, "update pgmq.a_orders set archived_at = archived_at - interval '1 hour'")
+    archived(client, range(10, 20))
+    strict, lenient = archive_stream(), archive_stream(failOnDataLoss="false")
+    drivers = [each.start(maxOffsetsPerTrigger=5) for each in (strict, lenient)]
+    assert [(each.step(), each.step()) for each in drivers] == [(0, 5), (0, 5)]
+    assert strict.bodies == lenient.bodies == Counter(range(5))
+    shorten(database, "30 minutes")
+    assert ask(database, "select min(msg_id) from pgmq.a_orders") == 11
     with pytest.raises(MessagesLostError, match="of 15 archived messages to be read only 10 are left"):
         strict.run()
     assert lenient.news() == Counter(range(10, 20))
@@ -263,17 +259,17 @@ def test_transaction_that_is_open_for_longer_than_the_retention_looks_like_no_lo
     client: Client, database: str, archive_stream: Streams, writes: bool
 ) -> None:
     client.queues.create("others")
-    with psycopg.connect(database, autocommit=True) as connection, psycopg.connect(database) as elsewhere:
+    with psycopg.connect(database) as elsewhere:
         archived(client, range(1))
-        shorten(connection)
+        shorten(database)
         elsewhere.execute("select pgmq.send('others', '1')" if writes else "select 1")
         archived(client, range(5))
         lake = archive_stream()
         assert lake.news() == Counter(range(5))
-        shorten(connection)
+        shorten(database)
         archived(client, range(5, 10))
         assert lake.news() == Counter(range(5, 10))
-        shorten(connection)
+        shorten(database)
         elsewhere.commit()
         archived(client, range(10, 15))
         assert lake.news() == Counter(range(10, 15))
@@ -284,21 +280,19 @@ def test_loss_of_what_came_late_and_went_at_once_is_told(
     client: Client, database: str, archive_stream: Streams, savepoint: bool
 ) -> None:
     ids = leased(client, range(10))
-    with psycopg.connect(database, autocommit=True) as connection:
-        with psycopg.connect(database) as late:
-            late.execute("select pg_current_xact_id()")
-            if savepoint:
-                late.execute("savepoint s")
-            late.execute("select pgmq.archive('orders', %s)", [ids[:5]])
-            client.archive("orders", ids[5:6])
-            # Known is what retention does from here on.
-            shorten(connection)
-            client.archive("orders", ids[6:])
-            lake = archive_stream()
-            assert lake.news() == Counter(range(6, 10))
-        shorten(connection)
-        known = connection.execute("select jsonb_array_length(late) from spanmq_core.archive_gone").fetchone()
-        assert known == (2,)
+    with psycopg.connect(database) as late:
+        late.execute("select pg_current_xact_id()")
+        if savepoint:
+            late.execute("savepoint s")
+        late.execute("select pgmq.archive('orders', %s)", [ids[:5]])
+        client.archive("orders", ids[5:6])
+        # Known is what retention does from here on.
+        shorten(database)
+        client.archive("orders", ids[6:])
+        lake = archive_stream()
+        assert lake.news() == Counter(range(6, 10))
+    shorten(database)
+    assert ask(database, "select jsonb_array_length(late) from spanmq_core.archive_gone") == 2
     with pytest.raises(MessagesLostError, match="retention has deleted"):
         lake.news()
 
@@ -310,8 +304,7 @@ def test_batch_of_which_something_is_gone_is_told(
     strict, lenient = archive_stream(), archive_stream(failOnDataLoss="false")
     for lake in (strict, lenient):
         lake.run(kill="logged")
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("delete from pgmq.a_orders where msg_id = 3")
+    do(database, "delete from pgmq.a_orders where msg_id = 3")
     with pytest.raises(MessagesLostError, match="of 5 archived messages of a batch only 4 are left"):
         strict.run()
     assert lenient.news() == Counter([0, 1, 3, 4])
@@ -333,13 +326,9 @@ def test_what_it_can_not_go_on_with_is_refused(
         archive_stream(endingOffsets="5").run()
     with pytest.raises(QueueNotFoundError, match="order"):
         archive_stream(queue="order").run()
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("create role reader_of_nothing login")
-        try:
-            # Without any right, and with another one.
-            for grant in ("", "select spanmq.grant_queue('reader_of_nothing', 'orders', 'send')"):
-                connection.execute(grant)
-                with pytest.raises(MissingPrivilegeError, match="permission denied for queue orders"):
-                    archive_stream(dsn=database.replace("postgres@", "reader_of_nothing@")).run()
-        finally:
-            connection.execute("drop owned by reader_of_nothing; drop role reader_of_nothing")
+    with new_role(database) as role:
+        # Without any right, and with another one.
+        for grants in ([], [f"select spanmq.grant_queue('{role}', 'orders', 'send')"]):
+            do(database, *grants)
+            with pytest.raises(MissingPrivilegeError, match="permission denied for queue orders"):
+                archive_stream(dsn=database.replace("postgres@", f"{role}@")).run()

@@ -20,7 +20,9 @@ from typing import Any
 import psycopg
 import pytest
 from tests import patience
+from tests.cli.program import ask, do
 from tests.documented import run_programs
+from tests.spark.conftest import new_role
 from tests.spark.restored import copied
 from tests.spark.test_goes_back import SESSION, archived, lost_of, repaired, retained, rows_of, run, words
 from tests.spark.test_matrix import DUCKLAKE_STEPS
@@ -143,50 +145,45 @@ KILLS = random.Random(int(os.environ.get("SPANMQ_TEST_SEED", "1"))).sample(
 
 @pytest.mark.deeper
 @pytest.mark.parametrize(("step", "when"), KILLS)
-def test_export_that_is_killed_is_whole_or_nothing(
-    client: Client, database: str, tmp_path: Path, step: str, when: str
-) -> None:
-    client.close()
+def test_export_that_is_killed_is_whole_or_nothing(dsn: str, tmp_path: Path, step: str, when: str) -> None:
     lake = tmp_path / "lake"
-    archived(database, "one", 5)
-    run(database, lake, "ducklake")
-    archived(database, "two", 4)
-    program = [sys.executable, "-m", "tests.spark.killed_export", database, str(lake), step, when]
+    archived(dsn, "one", 5)
+    run(dsn, lake, "ducklake")
+    archived(dsn, "two", 4)
+    program = [sys.executable, "-m", "tests.spark.killed_export", dsn, str(lake), step, when]
     assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
     is_committed = step.endswith("Run.note") or (step.endswith("Run.commit") and when == "after")
-    assert counted(database, lake) == ({"one": 5, "two": 4} if is_committed else {"one": 5})
-    archived(database, "three", 3)
-    assert run(database, lake, "ducklake").exported == (3 if is_committed else 7)
-    assert counted(database, lake) == {"one": 5, "two": 4, "three": 3}
+    assert counted(dsn, lake) == ({"one": 5, "two": 4} if is_committed else {"one": 5})
+    archived(dsn, "three", 3)
+    assert run(dsn, lake, "ducklake").exported == (3 if is_committed else 7)
+    assert counted(dsn, lake) == {"one": 5, "two": 4, "three": 3}
     # Only where it was killed after it had written a file is there one that counts nowhere.
-    found = orphans(database, "orders", lake).names
+    found = orphans(dsn, "orders", lake).names
     is_written = not is_committed
     assert bool(found) == is_written
-    assert orphans(database, "orders", lake, delete=True).names == found
-    assert orphans(database, "orders", lake).names == []
-    assert counted(database, lake) == {"one": 5, "two": 4, "three": 3}
+    assert orphans(dsn, "orders", lake, delete=True).names == found
+    assert orphans(dsn, "orders", lake).names == []
+    assert counted(dsn, lake) == {"one": 5, "two": 4, "three": 3}
 
 
 def test_restored_database_takes_queue_archive_and_lake_back_together(
-    client: Client, database: str, spanmq_server: str, tmp_path: Path
+    dsn: str, spanmq_server: str, tmp_path: Path
 ) -> None:
-    client.close()
-    archived(database, "before", 6)
-    run(database, tmp_path, "ducklake")
-    went_back = copied(database, spanmq_server)
-    archived(database, "lost", 5)
-    run(database, tmp_path, "ducklake")
-    retained(database)
+    archived(dsn, "before", 6)
+    run(dsn, tmp_path, "ducklake")
+    went_back = copied(dsn, spanmq_server)
+    archived(dsn, "lost", 5)
+    run(dsn, tmp_path, "ducklake")
+    retained(dsn)
     went_back()
-    assert counted(database, tmp_path) == {"before": 6}
-    archived(database, "after", 4)
-    assert run(database, tmp_path, "ducklake").exported == 4
-    assert counted(database, tmp_path) == {"before": 6, "after": 4}
-    assert restored(database, "orders", lake=tmp_path).tables == []
-    retained(database)
-    with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from pgmq.a_orders").fetchone() == (0,)
-    [name] = orphans(database, "orders", tmp_path).names
+    assert counted(dsn, tmp_path) == {"before": 6}
+    archived(dsn, "after", 4)
+    assert run(dsn, tmp_path, "ducklake").exported == 4
+    assert counted(dsn, tmp_path) == {"before": 6, "after": 4}
+    assert restored(dsn, "orders", lake=tmp_path).tables == []
+    retained(dsn)
+    assert ask(dsn, "select count(*) from pgmq.a_orders") == 0
+    [name] = orphans(dsn, "orders", tmp_path).names
     assert words(parquet_bodies(tmp_path / name)) == {"lost": 5}
 
 
@@ -196,17 +193,14 @@ def parquet_bodies(path: Path) -> list[str]:
     return list(pyarrow.parquet.ParquetFile(path).read(["body"])["body"].to_pylist())
 
 
-def test_rows_of_a_database_that_went_back_are_not_committed(
-    client: Client, database: str, tmp_path: Path
-) -> None:
-    client.close()
-    archived(database, "one", 3)
-    with ducklake_run.run_on(database, lake_at(tmp_path), "orders", "archive") as began:
+def test_rows_of_a_database_that_went_back_are_not_committed(dsn: str, tmp_path: Path) -> None:
+    archived(dsn, "one", 3)
+    with ducklake_run.run_on(dsn, lake_at(tmp_path), "orders", "archive") as began:
         manifest = began.begin(began.exported.source, "ducklake")
         with pytest.raises(PositionUnknownError):
             began.commit(manifest, [], [str(uuid.uuid4())], Seen("", 0.0, is_whole=True))
         assert not began.catalogue.exists()
-    assert run(database, tmp_path, "ducklake").exported == 3
+    assert run(dsn, tmp_path, "ducklake").exported == 3
 
 
 def test_run_that_has_lost_its_lock_commits_nothing(
@@ -232,37 +226,34 @@ def test_run_that_has_lost_its_lock_commits_nothing(
     assert run(database, tmp_path, "ducklake").exported == 0
 
 
-def test_lake_of_another_program_is_refused(client: Client, database: str, tmp_path: Path) -> None:
-    client.close()
-    archived(database, "one", 1)
+def test_lake_of_another_program_is_refused(dsn: str, tmp_path: Path) -> None:
+    archived(dsn, "one", 1)
     lake, other = tmp_path / "lake", tmp_path / "other" / "lake"
-    with psycopg.connect(database) as connection:
-        connection.execute("create schema ducklake_lake")
-    with duck.attached(database, lake, data_path=lake) as theirs:
+    do(dsn, "create schema ducklake_lake")
+    with duck.attached(dsn, lake, data_path=lake) as theirs:
         theirs.execute("create table lake.archive (message_id bigint)")
     with pytest.raises(PipelineError, match="ducklake_lake has a DuckLake that spanmq did not create"):
-        run(database, lake, "ducklake")
-    with psycopg.connect(database) as connection:
-        connection.execute("alter schema ducklake_lake rename to theirs")
-    assert run(database, lake, "ducklake").exported == 1
+        run(dsn, lake, "ducklake")
+    do(dsn, "alter schema ducklake_lake rename to theirs")
+    assert run(dsn, lake, "ducklake").exported == 1
     with pytest.raises(PipelineError, match=f"has the DuckLake of {lake}/, not of {other}/"):
-        run(database, other, "ducklake")
+        run(dsn, other, "ducklake")
     with pytest.raises(InvalidArgumentError, match="is too long for a DuckLake"):
-        run(database, tmp_path / ("x" * 60), "ducklake")
+        run(dsn, tmp_path / ("x" * 60), "ducklake")
     with pytest.raises(PipelineError, match="is of format ducklake, not parquet"):
-        run(database, lake, "parquet")
-    archived(database, "two", 1)
+        run(dsn, lake, "parquet")
+    archived(dsn, "two", 1)
     for change, message in (
         ("alter column attempt set data type bigint", "column attempt of the table archive in the schema"),
         ("set partitioned by (queue)", "is not partitioned by queue and day"),
     ):
-        back = copied_catalogue(database, lake)
-        with duck.attached(database, lake) as theirs:
+        back = copied_catalogue(dsn, lake)
+        with duck.attached(dsn, lake) as theirs:
             theirs.execute(f"alter table lake.archive {change}")
         with pytest.raises(PipelineError, match=message):
-            run(database, lake, "ducklake")
+            run(dsn, lake, "ducklake")
         back()
-    assert run(database, lake, "ducklake").exported == 1
+    assert run(dsn, lake, "ducklake").exported == 1
 
 
 def copied_catalogue(dsn: str, lake: Path) -> Callable[[], None]:
@@ -275,91 +266,80 @@ def test_role_without_the_right_to_create_a_schema_is_told_what_to_do(
     client: Client, database: str, tmp_path: Path
 ) -> None:
     archived(database, "one", 1)
-    role = f"exporter_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"create role {role} login")
-        try:
-            for verb in ("look", "receive"):
-                connection.execute("select spanmq.grant_queue(%s, 'orders', %s)", [role, verb])
-            dsn = psycopg.conninfo.make_conninfo(database, user=role)
-            with pytest.raises(MissingPrivilegeError, match="can't create the schema") as caught:
-                run(dsn, tmp_path / "lake", "ducklake")
-            assert f"create schema ducklake_lake authorization {role}" in str(caught.value.hint)
-            connection.execute(f"create schema ducklake_lake authorization {role}")
-            assert run(dsn, tmp_path / "lake", "ducklake").exported == 1
-        finally:
-            connection.execute(f"drop owned by {role} cascade; drop role {role}")
+    with new_role(database) as role:
+        for verb in ("look", "receive"):
+            client.admin.grants.create(role, "orders", verb)
+        dsn = psycopg.conninfo.make_conninfo(database, user=role)
+        with pytest.raises(MissingPrivilegeError, match="can't create the schema") as caught:
+            run(dsn, tmp_path / "lake", "ducklake")
+        assert f"create schema ducklake_lake authorization {role}" in str(caught.value.hint)
+        do(database, f"create schema ducklake_lake authorization {role}")
+        assert run(dsn, tmp_path / "lake", "ducklake").exported == 1
 
 
 @pytest.mark.parametrize("inlined", [0, 100])
-def test_rows_that_duckdb_deletes_stay_deleted(
-    client: Client, database: str, tmp_path: Path, inlined: int
-) -> None:
-    client.close()
-    archived(database, "person", 4)
-    archived(database, "other", 4)
-    run(database, tmp_path, "ducklake")
-    with duck.attached(database, tmp_path, inlined=inlined) as lake:
+def test_rows_that_duckdb_deletes_stay_deleted(dsn: str, tmp_path: Path, inlined: int) -> None:
+    archived(dsn, "person", 4)
+    archived(dsn, "other", 4)
+    run(dsn, tmp_path, "ducklake")
+    with duck.attached(dsn, tmp_path, inlined=inlined) as lake:
         lake.execute("delete from lake.archive where json_extract_string(body, '$') like 'person%'")
-    assert counted(database, tmp_path) == {"other": 4}
-    assert run(database, tmp_path, "ducklake").exported == 0
-    archived(database, "new", 2)
-    assert run(database, tmp_path, "ducklake").exported == 2
-    assert counted(database, tmp_path) == {"other": 4, "new": 2}
+    assert counted(dsn, tmp_path) == {"other": 4}
+    assert run(dsn, tmp_path, "ducklake").exported == 0
+    archived(dsn, "new", 2)
+    assert run(dsn, tmp_path, "ducklake").exported == 2
+    assert counted(dsn, tmp_path) == {"other": 4, "new": 2}
     # And so that the bodies are in no file.
-    with duck.attached(database, tmp_path) as lake:
+    with duck.attached(dsn, tmp_path) as lake:
         lake.execute("call ducklake_flush_inlined_data('lake')")
         lake.execute("call ducklake_rewrite_data_files('lake', delete_threshold => 0)")
         lake.execute("call ducklake_expire_snapshots('lake', older_than => now())")
         lake.execute("call ducklake_cleanup_old_files('lake', cleanup_all => true)")
-    assert counted(database, tmp_path) == {"other": 4, "new": 2}
+    assert counted(dsn, tmp_path) == {"other": 4, "new": 2}
     assert not [path for path in tmp_path.rglob("*.parquet") if "person" in str(path.read_bytes())]
-    assert run(database, tmp_path, "ducklake").exported == 0
+    assert run(dsn, tmp_path, "ducklake").exported == 0
 
 
-def test_files_that_duckdb_joins_and_expires_go_on(client: Client, database: str, tmp_path: Path) -> None:
-    client.close()
+def test_files_that_duckdb_joins_and_expires_go_on(dsn: str, tmp_path: Path) -> None:
     sent = {f"export{n}": 3 for n in range(4)}
     for word, n in sent.items():
-        archived(database, word, n)
-        run(database, tmp_path, "ducklake")
+        archived(dsn, word, n)
+        run(dsn, tmp_path, "ducklake")
     before = files_in(tmp_path)
     assert len(before) == 4
-    with duck.attached(database, tmp_path) as lake:
+    with duck.attached(dsn, tmp_path) as lake:
         lake.execute("call ducklake_merge_adjacent_files('lake')")
         lake.execute("call ducklake_expire_snapshots('lake', older_than => now())")
         lake.execute("call ducklake_cleanup_old_files('lake', cleanup_all => true)")
         lake.execute("call ducklake_delete_orphaned_files('lake', cleanup_all => true)")
     assert len(files_in(tmp_path)) == 1
-    assert counted(database, tmp_path) == sent
-    archived(database, "later", 2)
-    assert run(database, tmp_path, "ducklake").exported == 2
-    assert counted(database, tmp_path) == {**sent, "later": 2}
+    assert counted(dsn, tmp_path) == sent
+    archived(dsn, "later", 2)
+    assert run(dsn, tmp_path, "ducklake").exported == 2
+    assert counted(dsn, tmp_path) == {**sent, "later": 2}
     with pytest.raises(PipelineError, match="spanmq compacts no tables of format ducklake") as caught:
-        compact(database, "orders", tmp_path)
+        compact(dsn, "orders", tmp_path)
     assert "ducklake_merge_adjacent_files" in str(caught.value.hint)
 
 
 def test_rows_that_duckdb_wrote_into_the_catalogue_are_to_be_flushed_before_they_are_read(
-    client: Client, database: str, tmp_path: Path
+    dsn: str, tmp_path: Path
 ) -> None:
-    client.close()
-    archived(database, "one", 3)
-    run(database, tmp_path, "ducklake")
-    with duck.attached(database, tmp_path, inlined=100) as lake:
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path, "ducklake")
+    with duck.attached(dsn, tmp_path, inlined=100) as lake:
         lake.execute("update lake.archive set body = '\"masked\"' where message_id = 2")
         with pytest.raises(PipelineError, match="are in the catalogue, not in files") as caught:
-            rest_of(database, tmp_path)
+            rest_of(dsn, tmp_path)
         assert "ducklake_flush_inlined_data" in str(caught.value.hint)
         lake.execute("call ducklake_flush_inlined_data('lake')")
-    assert counted(database, tmp_path) == {"one": 2, "masked": 1}
-    assert run(database, tmp_path, "ducklake").exported == 0
+    assert counted(dsn, tmp_path) == {"one": 2, "masked": 1}
+    assert run(dsn, tmp_path, "ducklake").exported == 0
 
 
 def test_columns_of_the_user_and_of_a_later_release_are_added(
-    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.close()
     table = TABLES["archive"]
     with monkeypatch.context() as patch:
         # A release whose last column there was not.
@@ -368,48 +348,47 @@ def test_columns_of_the_user_and_of_a_later_release_are_added(
         assert last.name == "body"
         added = replace(last, name="later", expression="'x' || t.msg_id")
         patch.setitem(TABLES, "archive", table)
-        archived(database, "one", 2)
-        run(database, tmp_path, "ducklake")
+        archived(dsn, "one", 2)
+        run(dsn, tmp_path, "ducklake")
         patch.setitem(TABLES, "archive", replace(table, columns=(*earlier, last, added)))
-        archived(database, "two", 2)
-        assert run(database, tmp_path, "ducklake").exported == 2
+        archived(dsn, "two", 2)
+        assert run(dsn, tmp_path, "ducklake").exported == 2
         query = "select message_id, later from lake.archive order by message_id"
-        assert duck.rows(database, tmp_path, query) == [(1, None), (2, None), (3, "x3"), (4, "x4")]
-        with duck.attached(database, tmp_path) as lake:
+        assert duck.rows(dsn, tmp_path, query) == [(1, None), (2, None), (3, "x3"), (4, "x4")]
+        with duck.attached(dsn, tmp_path) as lake:
             lake.execute("alter table lake.archive add column mine integer default 7")
             lake.execute("alter table lake.archive alter column body set default 'none'")
-        archived(database, "three", 1)
-        assert run(database, tmp_path, "ducklake").exported == 1
+        archived(dsn, "three", 1)
+        assert run(dsn, tmp_path, "ducklake").exported == 1
         query = "select message_id, later, mine from lake.archive order by message_id desc limit 2"
-        assert duck.rows(database, tmp_path, query) == [(5, "x5", 7), (4, "x4", 7)]
-        with duck.attached(database, tmp_path) as lake:
+        assert duck.rows(dsn, tmp_path, query) == [(5, "x5", 7), (4, "x4", 7)]
+        with duck.attached(dsn, tmp_path) as lake:
             lake.execute("call ducklake_merge_adjacent_files('lake')")
-        assert duck.rows(database, tmp_path, "select count(*), count(later) from lake.archive") == [(5, 3)]
+        assert duck.rows(dsn, tmp_path, "select count(*), count(later) from lake.archive") == [(5, 3)]
 
 
 def test_export_and_a_session_of_duckdb_that_commit_at_the_same_time_both_count(
-    client: Client, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.close()
-    archived(database, "one", 2)
-    run(database, tmp_path, "ducklake")
-    archived(database, "two", 2)
+    archived(dsn, "one", 2)
+    run(dsn, tmp_path, "ducklake")
+    archived(dsn, "two", 2)
     add = Catalogue.add
-    with duck.attached(database, tmp_path) as lake:
+    with duck.attached(dsn, tmp_path) as lake:
         lake.execute("create table lake.mine (n bigint)")
         theirs = threading.Thread(target=lambda: lake.execute("insert into lake.mine values (1)"))
 
         def meanwhile(this: Catalogue, *given: Any) -> None:
             theirs.start()
-            with psycopg.connect(database, autocommit=True) as connection:
+            with psycopg.connect(dsn, autocommit=True) as connection:
                 waiting_for(connection, this.server.connection.info.backend_pid)
             add(this, *given)
 
         monkeypatch.setattr(Catalogue, "add", meanwhile)
-        assert run(database, tmp_path, "ducklake").exported == 2
+        assert run(dsn, tmp_path, "ducklake").exported == 2
         theirs.join()
-    assert counted(database, tmp_path) == {"one": 2, "two": 2}
-    assert duck.rows(database, tmp_path, "select n from lake.mine") == [(1,)]
+    assert counted(dsn, tmp_path) == {"one": 2, "two": 2}
+    assert duck.rows(dsn, tmp_path, "select n from lake.mine") == [(1,)]
 
 
 def waiting_for(connection: psycopg.Connection[Any], pid: int) -> None:
@@ -418,62 +397,58 @@ def waiting_for(connection: psycopg.Connection[Any], pid: int) -> None:
     patience.wait_until(lambda: connection.execute(query, [pid]).fetchone() is not None)
 
 
-def test_lake_that_lacks_files_of_its_catalogue_is_refused_and_repaired(
-    client: Client, database: str, tmp_path: Path
-) -> None:
-    client.close()
+def test_lake_that_lacks_files_of_its_catalogue_is_refused_and_repaired(dsn: str, tmp_path: Path) -> None:
     for word, n in (("one", 3), ("two", 4)):
-        archived(database, word, n)
-        run(database, tmp_path, "ducklake")
-    retained(database)
-    archived(database, "three", 5)
+        archived(dsn, word, n)
+        run(dsn, tmp_path, "ducklake")
+    retained(dsn)
+    archived(dsn, "three", 5)
     newest = files_in(tmp_path)
-    run(database, tmp_path, "ducklake")
+    run(dsn, tmp_path, "ducklake")
     [gone] = files_in(tmp_path) - newest
     (tmp_path / gone).unlink()
     for message in ("lacks files of queue orders that its catalogue names", "has been refused since"):
         with pytest.raises(PositionUnknownError, match=message):
-            run(database, tmp_path, "ducklake")
-    retained(database)
-    table = repaired(database, tmp_path)
+            run(dsn, tmp_path, "ducklake")
+    retained(dsn)
+    table = repaired(dsn, tmp_path)
     assert (table.only_in_lake, table.only_in_database, table.exports, table.gone) == (0, 5, 1, 0)
-    assert run(database, tmp_path, "ducklake").exported == 5
-    assert counted(database, tmp_path) == {"one": 3, "two": 4, "three": 5}
-    retained(database)
+    assert run(dsn, tmp_path, "ducklake").exported == 5
+    assert counted(dsn, tmp_path) == {"one": 3, "two": 4, "three": 5}
+    retained(dsn)
     [gone] = files_in(tmp_path) - newest
     (tmp_path / gone).unlink()
     with pytest.raises(PositionUnknownError):
-        run(database, tmp_path, "ducklake")
-    table = repaired(database, tmp_path)
+        run(dsn, tmp_path, "ducklake")
+    table = repaired(dsn, tmp_path)
     assert (table.gone, table.gone_ids) == (5, "8-12")
     [named] = (tmp_path / "lost").rglob("*.gone.json")
     assert json.loads(named.read_bytes()) == [[8, 12]]
-    archived(database, "four", 1)
-    assert run(database, tmp_path, "ducklake").exported == 1
-    assert counted(database, tmp_path) == {"one": 3, "two": 4, "four": 1}
+    archived(dsn, "four", 1)
+    assert run(dsn, tmp_path, "ducklake").exported == 1
+    assert counted(dsn, tmp_path) == {"one": 3, "two": 4, "four": 1}
 
 
 def test_catalogue_that_went_back_alone_is_refused_and_rows_of_its_later_files_are_kept(
-    client: Client, database: str, tmp_path: Path
+    dsn: str, tmp_path: Path
 ) -> None:
-    client.close()
-    archived(database, "one", 3)
-    run(database, tmp_path, "ducklake")
-    back = copied_catalogue(database, tmp_path)
-    archived(database, "two", 4)
-    run(database, tmp_path, "ducklake")
-    retained(database)
-    archived(database, "three", 2)
-    run(database, tmp_path, "ducklake")
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path, "ducklake")
+    back = copied_catalogue(dsn, tmp_path)
+    archived(dsn, "two", 4)
+    run(dsn, tmp_path, "ducklake")
+    retained(dsn)
+    archived(dsn, "three", 2)
+    run(dsn, tmp_path, "ducklake")
     back()
     with pytest.raises(
         PositionUnknownError, match="has export 1 of queue orders as its newest, and the database"
     ):
-        run(database, tmp_path, "ducklake")
-    table = repaired(database, tmp_path)
+        run(dsn, tmp_path, "ducklake")
+    table = repaired(dsn, tmp_path)
     assert (table.only_in_lake, table.only_in_database, table.exports, table.gone) == (4, 2, 2, 0)
-    assert run(database, tmp_path, "ducklake").exported == 2
-    assert counted(database, tmp_path) == {"one": 3, "three": 2}
+    assert run(dsn, tmp_path, "ducklake").exported == 2
+    assert counted(dsn, tmp_path) == {"one": 3, "three": 2}
     assert lost_of(tmp_path) == {"two": 4}
 
 
@@ -504,15 +479,14 @@ def test_lake_of_a_queue_that_was_made_anew_is_refused(client: Client, database:
 
 
 def test_copy_of_a_database_leaves_the_lake_to_the_first(
-    client: Client, database: str, spanmq_server: str, tmp_path: Path
+    dsn: str, spanmq_server: str, tmp_path: Path
 ) -> None:
-    client.close()
-    archived(database, "one", 3)
-    run(database, tmp_path, "ducklake")
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path, "ducklake")
     name = f"spanmq_test_{uuid.uuid4().hex[:16]}"
     other = with_database(spanmq_server, name)
     with psycopg.connect(spanmq_server, autocommit=True) as connection:
-        of = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+        of = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
         connection.execute(
             "select pg_terminate_backend(pid, 60000) from pg_stat_activity where datname = %s", [of]
         )
@@ -527,9 +501,9 @@ def test_copy_of_a_database_leaves_the_lake_to_the_first(
             assert counted(other, tmp_path) == {"one": 3, "theirs": 2}
         finally:
             connection.execute(f"drop database {name} with (force)")
-    archived(database, "two", 2)
-    assert run(database, tmp_path, "ducklake").exported == 2
-    assert rows_of(tmp_path, database) == {"one": 3, "two": 2}
+    archived(dsn, "two", 2)
+    assert run(dsn, tmp_path, "ducklake").exported == 2
+    assert rows_of(tmp_path, dsn) == {"one": 3, "two": 2}
 
 
 def test_two_queues_share_a_lake(client: Client, database: str, tmp_path: Path) -> None:
@@ -567,26 +541,20 @@ def test_first_exports_of_two_queues_create_one_catalogue(
     assert duck.rows(database, tmp_path, query) == [("bills", 2), ("orders", 3)]
 
 
-def test_catalogue_that_was_created_since_is_seen_in_the_same_transaction(
-    client: Client, database: str, tmp_path: Path
-) -> None:
-    client.close()
-    with psycopg.connect(database, autocommit=True) as mine, mine.transaction():
+def test_catalogue_that_was_created_since_is_seen_in_the_same_transaction(dsn: str, tmp_path: Path) -> None:
+    with psycopg.connect(dsn, autocommit=True) as mine, mine.transaction():
         catalogue = Catalogue(client_of(mine), lake_at(tmp_path / "lake"), TABLES["archive"])
         assert not catalogue.exists()
-        with psycopg.connect(database) as connection:
-            connection.execute("create schema ducklake_lake create table ducklake_metadata ()")
+        do(dsn, "create schema ducklake_lake create table ducklake_metadata ()")
         with pytest.raises(PipelineError, match="did not create"):
             catalogue.exists()
 
 
-def test_dry_run_changes_nothing(client: Client, database: str, tmp_path: Path) -> None:
-    client.close()
-    archived(database, "one", 3)
-    report = export(SESSION, database, "orders", tmp_path / "lake", format="ducklake", dry_run=True)
+def test_dry_run_changes_nothing(dsn: str, tmp_path: Path) -> None:
+    archived(dsn, "one", 3)
+    report = export(SESSION, dsn, "orders", tmp_path / "lake", format="ducklake", dry_run=True)
     assert (report.exported, (tmp_path / "lake").exists()) == (3, False)
-    with psycopg.connect(database) as connection:
-        assert connection.execute("select to_regnamespace('ducklake_lake')").fetchone() == (None,)
+    assert ask(dsn, "select to_regnamespace('ducklake_lake')") is None
 
 
 def test_programs_of_the_page_run(

@@ -93,18 +93,15 @@ TIMES = [
 ]
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_rows_of_the_first_and_the_last_moment_are_exported(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    format: str,  # noqa: A002
+    client: Client, database: str, tmp_path: Path, kind: str
 ) -> None:
     client.archive("orders", client.send_batch("orders", range(len(TIMES))))
     with psycopg.connect(database, autocommit=True) as connection:
         for n, time in enumerate(TIMES, 1):
             connection.execute("update pgmq.a_orders set archived_at = %s where msg_id = %s", [time, n])
-    assert run(database, tmp_path, format).exported == len(TIMES)
+    assert run(database, tmp_path, kind).exported == len(TIMES)
     lake = lake_at(tmp_path)
     names = known_table(database, lake, "archive").read("orders")
     found = [

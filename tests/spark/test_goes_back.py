@@ -80,129 +80,107 @@ def repaired(dsn: str, lake: Path) -> RestoredTable:
     return table
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("cut", ["verify", "_write", "write_manifest"])
 def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
-    client: Client,
-    database: str,
-    spanmq_server: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    format: str,  # noqa: A002
-    cut: str,
+    dsn: str, spanmq_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, cut: str
 ) -> None:
-    client.close()
-    archived(database, "before", 20)
-    assert run(database, tmp_path, format).exported == 20
-    went_back = copied(database, spanmq_server)
-    archived(database, "lost", 10)
-    run(database, tmp_path, format)
-    archived(database, "late", 5)
+    archived(dsn, "before", 20)
+    assert run(dsn, tmp_path, kind).exported == 20
+    went_back = copied(dsn, spanmq_server)
+    archived(dsn, "lost", 10)
+    run(dsn, tmp_path, kind)
+    archived(dsn, "late", 5)
     with monkeypatch.context() as patch:
         patch.setattr(jobs, "verify", killed)
         with pytest.raises(Killed):
-            run(database, tmp_path, format)
+            run(dsn, tmp_path, kind)
     went_back()
-    archived(database, "after", 30)
+    archived(dsn, "after", 30)
     with pytest.raises(PositionUnknownError):
-        run(database, tmp_path, format)
+        run(dsn, tmp_path, kind)
     if cut != "verify":
         with monkeypatch.context() as patch:
             of = "run" if cut == "write_manifest" else "repair"
             patch.setattr(f"spanmq_spark.jobs.manifests.{of}.{cut}", killed)
             with pytest.raises(Killed):
-                restored(database, "orders", lake=tmp_path)
+                restored(dsn, "orders", lake=tmp_path)
     if cut != "write_manifest":
-        table = repaired(database, tmp_path)
+        table = repaired(dsn, tmp_path)
         assert (table.only_in_lake, table.only_in_database, table.gone) == (10, 30, 0)
     else:
         # The table may have the commit of the repair.
-        restored(database, "orders", lake=tmp_path)
-    assert run(database, tmp_path, format).exported == 30
-    assert rows_of(tmp_path, database) == {"before": 20, "after": 30}
+        restored(dsn, "orders", lake=tmp_path)
+    assert run(dsn, tmp_path, kind).exported == 30
+    assert rows_of(tmp_path, dsn) == {"before": 20, "after": 30}
     assert lost_of(tmp_path) == {"lost": 10}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_lake_that_was_set_back_is_refused_and_what_is_gone_is_named(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    format: str,  # noqa: A002
+    dsn: str, tmp_path: Path, kind: str
 ) -> None:
-    client.close()
     lake, backup = tmp_path / "lake", tmp_path / "backup"
-    archived(database, "one", 30)
-    run(database, lake, format)
+    archived(dsn, "one", 30)
+    run(dsn, lake, kind)
     shutil.copytree(lake, backup)
-    archived(database, "two", 30)
-    run(database, lake, format)
-    retained(database)
-    archived(database, "two", 4)
-    run(database, lake, format)
+    archived(dsn, "two", 30)
+    run(dsn, lake, kind)
+    retained(dsn)
+    archived(dsn, "two", 4)
+    run(dsn, lake, kind)
     shutil.rmtree(lake)
     shutil.copytree(backup, lake)
-    archived(database, "three", 20)
+    archived(dsn, "three", 20)
     for message in ("lacks exports of queue orders that this database has noted", "has been refused since"):
         with pytest.raises(PositionUnknownError, match=message):
-            run(database, lake, format)
-    retained(database)
-    table = repaired(database, lake)
+            run(dsn, lake, kind)
+    retained(dsn)
+    table = repaired(dsn, lake)
     assert (table.only_in_lake, table.only_in_database, table.exports) == (0, 24, 0)
     assert (table.gone, table.gone_ids) == (30, "31-60")
     [named] = (lake / "lost").rglob("*.gone.json")
     assert json.loads(named.read_bytes()) == [[31, 60]]
-    assert run(database, lake, format).exported == 24
-    assert rows_of(lake, database) == {"one": 30, "two": 4, "three": 20}
-    archived(database, "four", 1)
-    assert run(database, lake, format).exported == 1
+    assert run(dsn, lake, kind).exported == 24
+    assert rows_of(lake, dsn) == {"one": 30, "two": 4, "three": 20}
+    archived(dsn, "four", 1)
+    assert run(dsn, lake, kind).exported == 1
 
 
-@pytest.mark.parametrize("format", FORMATS[:2])
-def test_copy_of_a_lake_that_was_left_behind_is_refused(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    format: str,  # noqa: A002
-) -> None:
-    client.close()
-    archived(database, "one", 3)
-    run(database, tmp_path / "lake", format)
+@pytest.mark.parametrize("kind", FORMATS[:2])
+def test_copy_of_a_lake_that_was_left_behind_is_refused(dsn: str, tmp_path: Path, kind: str) -> None:
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path / "lake", kind)
     shutil.copytree(tmp_path / "lake", tmp_path / "copy")
-    archived(database, "two", 3)
+    archived(dsn, "two", 3)
     # It goes on as the first does, from where that was.
     shutil.copytree(tmp_path / "lake", tmp_path / "other")
-    assert run(database, tmp_path / "other", format).exported == 3
-    run(database, tmp_path / "lake", format)
-    retained(database)
+    assert run(dsn, tmp_path / "other", kind).exported == 3
+    run(dsn, tmp_path / "lake", kind)
+    retained(dsn)
     with pytest.raises(PositionUnknownError, match="it has 1 of 2, or others"):
-        run(database, tmp_path / "copy", format)
-    assert repaired(database, tmp_path / "copy").gone == 3
+        run(dsn, tmp_path / "copy", kind)
+    assert repaired(dsn, tmp_path / "copy").gone == 3
 
 
-@pytest.mark.parametrize("format", FORMATS[1:])
+@pytest.mark.parametrize("kind", FORMATS[1:])
 def test_table_that_lacks_the_last_export_takes_no_other_and_is_made_anew(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    format: str,  # noqa: A002
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    client.close()
-    catalogue = Catalogue(format, database, tmp_path)
-    archived(database, "one", 3)
-    run(database, tmp_path, format)
+    catalogue = Catalogue(kind, dsn, tmp_path)
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path, kind)
     went_back = catalogue.copied()
-    archived(database, "two", 3)
-    run(database, tmp_path, format)
+    archived(dsn, "two", 3)
+    run(dsn, tmp_path, kind)
     went_back()
-    archived(database, "three", 3)
+    archived(dsn, "three", 3)
     with pytest.raises(PositionUnknownError, match="has export 1 of queue orders as its newest, not 2"):
-        run(database, tmp_path, format)
-    table = repaired(database, tmp_path)
+        run(dsn, tmp_path, kind)
+    table = repaired(dsn, tmp_path)
     assert (table.only_in_lake, table.only_in_database, table.exports) == (0, 3, 0)
-    assert run(database, tmp_path, format).exported == 3
-    assert rows_of(tmp_path, database) == {"one": 3, "two": 3, "three": 3}
+    assert run(dsn, tmp_path, kind).exported == 3
+    assert rows_of(tmp_path, dsn) == {"one": 3, "two": 3, "three": 3}
 
 
 class Catalogue:

@@ -22,20 +22,15 @@ PAGE = "guides/lake-reports"
 FORMATS = ("ducklake", "delta", "iceberg", "parquet")
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_reports_of_the_page_are_right(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    format: Any,  # noqa: A002
-) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+def test_reports_of_the_page_are_right(client: Client, database: str, tmp_path: Path, kind: Any) -> None:
     folder = tmp_path / "lake"
     client.queues.create("7")
     client.send_batch("7", [1, 2], group="a")
     client.send_batch("orders", range(6), group="a")
     client.nack(client.receive("orders", 6), "first", category="TRANSIENT", retry_in=0)
     client.reject(client.receive("orders", 4), "bad", category="PERMANENT")
-    write: Callable[..., Any] = partial(export, SESSION, database, to=folder, format=format)
+    write: Callable[..., Any] = partial(export, SESSION, database, to=folder, format=kind)
     write("orders", table="dead_letters")
     client.dead_letters.redrive("orders", limit=1, delay=0)
     client.reject(client.receive("orders", 2), "again", category="PERMANENT")
@@ -46,11 +41,11 @@ def test_reports_of_the_page_are_right(
             connection.execute(f'update pgmq."a_{queue}" set {times}')
         write(queue)
     write("orders", table="dead_letters")
-    if format == "parquet":
+    if kind == "parquet":
         # What a killed export leaves is not read.
         [file, *_] = sorted(folder.glob("archive/**/*.parquet"))
         file.with_name("left.parquet").write_bytes(file.read_bytes())
-    program = programs(PAGE)[FORMATS.index(format)].replace("/data/lake", str(folder))
+    program = programs(PAGE)[FORMATS.index(kind)].replace("/data/lake", str(folder))
     uri = database.replace("postgresql", "postgresql+psycopg", 1)
     scope: dict[str, Any] = {"dsn": database, "connected": duck.connected, "uri": uri}
     exec(program.replace("duckdb.connect()", "connected()"), scope)

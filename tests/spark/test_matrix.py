@@ -33,7 +33,6 @@ from tests.spark.test_goes_back import (
     words,
 )
 
-from spanmq.client import Client
 from spanmq.errors import PositionUnknownError
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import FORMATS as CLASSES
@@ -136,8 +135,7 @@ def cut(kind: str, step: str, *, is_after: bool) -> Iterator[None]:
     ],
 )
 def test_nothing_is_lost_or_doubled_without_a_word(
-    client: Client,
-    database: str,
+    dsn: str,
     spanmq_server: str,
     tmp_path: Path,
     number: int,
@@ -145,10 +143,9 @@ def test_nothing_is_lost_or_doubled_without_a_word(
     subjects: tuple[str, ...],
     moment: str,
 ) -> None:
-    client.close()
     lake = tmp_path / "lake"
-    export = partial(run, database, lake, kind)
-    archived(database, "first", 8)
+    export = partial(run, dsn, lake, kind)
+    archived(dsn, "first", 8)
     export()
     step, is_after = CUTS[kind][number * 7 % len(CUTS[kind])]
     took = cut(kind, step, is_after=is_after)
@@ -157,16 +154,16 @@ def test_nothing_is_lost_or_doubled_without_a_word(
     def back_up() -> None:
         for subject in subjects:
             if subject == "database":
-                backups.append(copied(database, spanmq_server))
+                backups.append(copied(dsn, spanmq_server))
             elif subject == "lake":
                 shutil.copytree(lake, tmp_path / "backup")
                 backups.append(lambda: swap(tmp_path / "backup", lake))
             else:
-                backups.append(Catalogue(kind, database, lake).copied())
+                backups.append(Catalogue(kind, dsn, lake).copied())
 
     if moment == "before":
         back_up()
-    archived(database, "cut", 6)
+    archived(dsn, "cut", 6)
     with took:
         export()
     if moment == "during":
@@ -174,35 +171,35 @@ def test_nothing_is_lost_or_doubled_without_a_word(
     export()
     if moment == "after":
         back_up()
-    archived(database, "later", 5)
+    archived(dsn, "later", 5)
     export()
     if number % 2:
-        retained(database)
-    archived(database, "last", 3)
+        retained(dsn)
+    archived(dsn, "last", 3)
     step, is_after = CUTS[kind][number * 5 % len(CUTS[kind])]
     with cut(kind, step, is_after=is_after):
         export()
-    # The catalogue is in the database that goes back, and the lake has Delta's log.
+    # The catalogue is in the dsn that goes back, and the lake has Delta's log.
     for went_back in backups:
         went_back()
-    there = archive_of(database)
-    in_lake = bodies_before_repair(lake, kind, database)
-    archived(database, "new", 4)
+    there = archive_of(dsn)
+    in_lake = bodies_before_repair(lake, kind, dsn)
+    archived(dsn, "new", 4)
     try:
         export()
     except PositionUnknownError:
         step, is_after = REPAIR_CUTS[kind][number * 3 % len(REPAIR_CUTS[kind])]
         with cut(kind, step, is_after=is_after):
-            restored(database, "orders", lake=lake)
-        restored(database, "orders", lake=lake)
+            restored(dsn, "orders", lake=lake)
+        restored(dsn, "orders", lake=lake)
         export()
     assert export().exported == 0
-    table, kept = rows_of(lake, database), lost_of(lake)
+    table, kept = rows_of(lake, dsn), lost_of(lake)
     assert table["new"] == 4
     sent = Bodies({"first": 8, "cut": 6, "later": 5, "last": 3, "new": 4})
     assert table - sent == Bodies()
     missing = sent - table - kept
-    # What the database has, and what the lake had, is somewhere.
+    # What the dsn has, and what the lake had, is somewhere.
     assert all(there[word] == 0 and in_lake[word] == 0 for word in missing)
     if "lake" in subjects and "database" not in subjects:
         assert gone_of(lake) == missing.total()

@@ -9,6 +9,7 @@ import psycopg
 import pyarrow
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from tests.cli.program import do
 from tests.process.worker.proxy import proxying
 
 from spanmq.client import Client
@@ -139,6 +140,5 @@ print([name for name in ("pandas", "pyarrow.dataset") if name in sys.modules])
 
 
 def test_place_is_ids_alone_where_the_server_does_not_answer(options: Options, database: str) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("select pgmq.drop_queue('orders')")
+    do(database, "select pgmq.drop_queue('orders')")
     assert rows.place_of(options, rows.Range("orders", "spanmq_core.log_1", 1, 2)) == "ids 1 to 2"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-import psycopg
 import pyarrow
 import pytest
+from tests.cli.program import do
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
@@ -50,26 +50,23 @@ def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[LakeFile]) -
     return manifest
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    format: str,  # noqa: A002
+    client: Client, database: str, tmp_path: Path, kind: str
 ) -> None:
     lake = lake_at(tmp_path / "lake")
     with run_on(database, lake, "orders", "archive") as first:
-        manifest = begun(first, format)
+        manifest = begun(first, kind)
         files = written(lake, manifest)
         assert [name.split("/")[2] for name in lake.sizes("archive")] == ["day=2026-01-30", "day=2026-01-31"]
-        with psycopg.connect(database, autocommit=True) as admin:
-            admin.execute(
-                "select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database"
-                " where l.locktype = 'advisory' and d.datname = current_database()"
-            )
+        do(
+            database,
+            "select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database"
+            " where l.locktype = 'advisory' and d.datname = current_database()",
+        )
         with run_on(database, lake, "orders", "archive") as second:
             assert lake.sizes("archive/queue=orders") == {}
-            newer = begun(second, format)
+            newer = begun(second, kind)
             # Its files would be there if it had gone on.
             files = written(lake, manifest)
             with pytest.raises((PipelineError, FileExistsError)):
@@ -78,7 +75,7 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
             second.end(newer)
     assert files_of(lake, "orders") == newer.files
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(table_of(format, None, lake, "archive").read(None)) == sorted(newer.files)
+    assert sorted(table_of(kind, None, lake, "archive").read(None)) == sorted(newer.files)
 
 
 def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
@@ -111,16 +108,13 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     assert len(files_of(lake, "orders")) == 2
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
 def test_files_of_another_attempt_of_a_task_are_deleted(
-    client: Client,
-    database: str,
-    tmp_path: Path,
-    format: str,  # noqa: A002
+    client: Client, database: str, tmp_path: Path, kind: str
 ) -> None:
     lake = lake_at(tmp_path)
     with run_on(database, lake, "orders", "archive") as run:
-        manifest = begun(run, format)
+        manifest = begun(run, kind)
         # Of one that failed or was too slow, and of the one that Spark took.
         written(lake, manifest)
         run.end(committed(database, lake, manifest, files := written(lake, manifest)))
@@ -128,17 +122,15 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
 
 
 @pytest.mark.parametrize(
-    ("format", "hint"),
+    ("kind", "hint"),
     [("iceberg", "rewrite_data_files"), ("parquet", "Delta, Iceberg or DuckLake"), ("ducklake", "in DuckDB")],
 )
 def test_export_that_is_to_compact_what_spanmq_does_not_does_not_start(
-    tmp_path: Path,
-    format: str,  # noqa: A002
-    hint: str,
+    tmp_path: Path, kind: str, hint: str
 ) -> None:
     nothing = cast(Any, None)
-    with pytest.raises(PipelineError, match=f"spanmq compacts no tables of format {format}") as caught:
-        follow(nothing, "host=none", "orders", tmp_path, format=format, compact_every=3600, wait=nothing)
+    with pytest.raises(PipelineError, match=f"spanmq compacts no tables of format {kind}") as caught:
+        follow(nothing, "host=none", "orders", tmp_path, format=kind, compact_every=3600, wait=nothing)
     assert hint in str(caught.value.hint)
 
 

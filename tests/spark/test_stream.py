@@ -13,6 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
+from tests.cli.program import do
 from tests.spark.conftest import Load, Streams
 from tests.spark.protocol import FIRST_SEAMS, SEAMS, Batches, sink_to
 from typer.testing import CliRunner
@@ -239,8 +240,7 @@ def test_queue_full_of_holes_is_read_by_a_statement_for_each_task(
     again = client.receive("orders", 600)
     client.nack(again[::3], retry_in=0)
     client.ack([message for place, message in enumerate(again) if place % 3])
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("select setval('pgmq.q_orders_msg_id_seq', 1000000)")
+    do(database, "select setval('pgmq.q_orders_msg_id_seq', 1000000)")
     client.send_batch("orders", range(3000, 3010))
     lake = stream()
     before = transactions()
@@ -324,8 +324,7 @@ def test_loss_of_what_a_stream_holds_stops_it_unless_it_may_lose(
     client.send_batch("orders", range(10, 20))
     lake.run(kill="logged" if loss == "noted" else "claimed", maxOffsetsPerTrigger=5)
     if loss == "noted":
-        with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute("update spanmq_core.receiver_batch set state = 'lost' where batch = 2")
+        do(database, "update spanmq_core.receiver_batch set state = 'lost' where batch = 2")
     else:
         client.queues.purge("orders")
     with pytest.raises(MessagesLostError, match="messages of batch 2 of queue orders are gone"):
@@ -369,8 +368,7 @@ def test_stream_that_is_silent_is_seen_and_a_new_one_beside_it_warns(
         return next(each for each in client.health.doctor() if each.check == "streams")
 
     assert streams().level == "ok"
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("update spanmq_core.receiver set seen_at = seen_at - interval '2 hours'")
+    do(database, "update spanmq_core.receiver set seen_at = seen_at - interval '2 hours'")
     # A call of one that lives is noted.
     stream("idle", receiver="idle").run()
     assert "lake of orders holds 5 messages and has not called for 02:0" in streams().finding

@@ -1,6 +1,5 @@
 """What tasks write that run twice: speculative ones, late ones, those of a job that was given up."""
 
-import uuid
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,7 +8,8 @@ import pyarrow
 import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.sql.types import StructType
-from tests.spark.conftest import Load
+from tests.cli.program import ask, do
+from tests.spark.conftest import Load, new_role
 
 from spanmq.client import Client
 from spanmq.errors import InvalidBodyError, PipelineError
@@ -40,14 +40,12 @@ def test_of_two_attempts_of_a_task_one_is_seen(client: Client, options: Options,
     assert publish(options, "write:1", 0, [first]) == 0
     close(options, "write:1", 0)
     assert client.queues.metrics("orders").length == 100
-    with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
+    assert ask(database, "select count(*) from spanmq_core.bulk_block") == 0
 
 
 def test_write_across_segments_keeps_each_row(client: Client, database: str) -> None:
     client.queues.create("small", partition_interval=256)
-    with psycopg.connect(database) as connection:
-        connection.execute("select setval('pgmq.q_small_msg_id_seq', 16350)")
+    do(database, "select setval('pgmq.q_small_msg_id_seq', 16350)")
     options = read_options({"dsn": database, "queue": "small"})
     assert publish(options, "write:1", 0, [write_rows(options, "write:1", 0, batches())]) == 100
     assert [message.body for message in client.receive("small", 1000)] == list(range(100))
@@ -90,21 +88,14 @@ def test_stream_that_is_not_told_its_epoch_writes_nothing(client: Client, load: 
     writer = load().source.streamWriter(StructType().add("body", "string"), False)
     with pytest.raises(PipelineError, match="does not tell its tasks which query and epoch"):
         writer.write(batches())
-    with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq_core.bulk_write").fetchone() == (0,)
+    assert ask(database, "select count(*) from spanmq_core.bulk_write") == 0
 
 
 def test_role_that_may_only_send_writes(client: Client, database: str) -> None:
-    name = f"sender_{uuid.uuid4().hex[:8]}"
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f"create role {name} login".encode())
-        try:
-            client.admin.grants.create(name, "orders", "send")
-            asked = read_options({"dsn": make_conninfo(database, user=name), "queue": "ORDERS"})
-            assert for_queue(asked).queue == "orders"
-        finally:
-            connection.execute(f"drop owned by {name}".encode())
-            connection.execute(f"drop role {name}".encode())
+    with new_role(database) as role:
+        client.admin.grants.create(role, "orders", "send")
+        asked = read_options({"dsn": make_conninfo(database, user=role), "queue": "ORDERS"})
+        assert for_queue(asked).queue == "orders"
 
 
 def test_option_names_the_column_of_the_group(client: Client, database: str) -> None:

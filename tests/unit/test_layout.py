@@ -399,7 +399,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("spanmq_service.app", "import spanmq_service.dashboard"),
         ("spanmq_service.dashboard.dead_letters", "from spanmq_spark.rows import read"),
         ("cli.app", "def f():\n    import spanmq_lab.demo"),
-        ("spanmq_lab.demo.load", "from spanmq.client.call import Call"),
+        ("spanmq_lab.demo.transfer", "from spanmq.client.call import Call"),
         ("cli", "from spanmq import embedded"),
         ("client.drivers", "import sqlalchemy"),
         ("client.dsn", "def f():\n    from spanmq import embedded"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 from bench.history import Call, kept, problems, read
 from bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
+from tests.cli.program import do
 from tests.patience import wait_until
 from tests.process.servers import Servers, serving
 
@@ -58,9 +59,7 @@ def test_synchronous_standby_has_all_that_was_answered(tmp_path: Path) -> None:
             work(clients)
             servers.stop(mode="immediate")
         servers.promote(standby)
-        with psycopg.connect(standby, autocommit=True) as connection:
-            connection.execute("alter system reset synchronous_standby_names")
-            connection.execute("select pg_reload_conf()")
+        do(standby, "alter system reset synchronous_standby_names", "select pg_reload_conf()")
         assert go_on(standby, read(tmp_path / "before"), tmp_path / "after") == []
 
 
@@ -68,9 +67,7 @@ def test_asynchronous_standby_lacks_exactly_what_it_had_not_heard_of(tmp_path: P
     with pair() as (servers, standby):
         with load(servers.dsn, tmp_path / "before", "jobs", positions=True) as clients:
             work(clients)
-            with psycopg.connect(standby, autocommit=True) as connection:
-                connection.execute("alter system set primary_conninfo = 'host=/nowhere'")
-                connection.execute("select pg_reload_conf()")
+            do(standby, "alter system set primary_conninfo = 'host=/nowhere'", "select pg_reload_conf()")
             servers.until(standby, "select not exists (select from pg_stat_wal_receiver)")
             work(clients)
             servers.stop(mode="immediate")

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.process.spark.object_store import serving
 from tests.process.spark.rabbit import rabbit
+from tests.spark.conftest import dsn
 from tests.spark.real_session import read, read_stream, spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["rabbit", "read", "read_stream", "spark"]
+__all__ = ["dsn", "rabbit", "read", "read_stream", "spark"]
 collect_ignore_glob = [] if find_spec("pyspark") else ["*"]
 
 

@@ -15,15 +15,6 @@ from spanmq_spark.jobs.manifests.store import files_of
 Row = dict[str, Any]
 
 
-class KilledError(BaseException):
-    """What passes every handler of errors, as the end of the process would."""
-
-
-def killed(*_: object, **__: object) -> None:
-    """End here."""
-    raise KilledError
-
-
 def archive(client: Client, quantity: int) -> None:
     client.archive("orders", [message.message_id for message in client.receive("orders", quantity)])
 
@@ -67,3 +58,9 @@ def iceberg_bodies(dsn: str, lake: Path) -> list[Any]:
     with catalogs.load_catalog("spanmq", type="sql", uri=url) as catalog:
         found = catalog.load_table((lake.name, "archive")).scan().to_arrow()
     return sorted(json.loads(body) for body in found.column("body").to_pylist())
+
+
+def bodies(lake: Path, kind: str, dsn: str) -> list[Any]:
+    if kind == "iceberg":
+        return iceberg_bodies(dsn, lake)
+    return delta_bodies(lake) if kind == "delta" else parquet_bodies(lake)

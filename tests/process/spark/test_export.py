@@ -7,17 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.process.spark.lakes import (
-    KilledError,
-    archive,
-    delta_bodies,
-    delta_rows,
-    iceberg_bodies,
-    killed,
-    leftovers,
-    parquet_bodies,
-    parquet_rows,
-)
+from tests.process.spark.lakes import archive, bodies, leftovers, parquet_rows
+from tests.spark.test_goes_back import Killed, killed
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
@@ -55,18 +46,6 @@ def test_dead_letters_are_exported_with_their_stories_and_kept_until_then(
     assert [each["error"] for each in json.loads(found[0]["history"])] == ["first"]
 
 
-def test_delta_table_has_the_columns_of_the_archive(
-    client: Client, spark: SparkSession, database: str, tmp_path: Path
-) -> None:
-    client.send_batch("orders", range(30), group="a")
-    archive(client, 30)
-    assert export(spark, database, "orders", tmp_path, format="delta").exported == 30
-    [row] = [row for row in delta_rows(tmp_path) if row["body"] == "7"]
-    archived = client.inspect.archive("orders")[7]
-    assert (row["queue"], row["message_id"], row["group"]) == ("orders", 8, "a")
-    assert (row["archived_at"], row["day"]) == (archived.archived_at, f"{archived.archived_at:%Y-%m-%d}")
-
-
 def killed_with_rows(lake: Lake, manifest: Manifest) -> None:
     """End here, but for a manifest that takes the place of a killed run's."""
     if manifest.has_rows:
@@ -75,7 +54,7 @@ def killed_with_rows(lake: Lake, manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format", "before", "after", "after_act"),
+    ("kind", "before", "after", "after_act"),
     [
         # Of Parquet files the manifest is the commit; the last act is that retention hears of it.
         (
@@ -104,18 +83,13 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     database: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    format: Any,  # noqa: A002
+    kind: Any,
     before: str,
     after: str,
     after_act: Any,
 ) -> None:
-    def bodies(lake: Path) -> list[Any]:
-        if format == "iceberg":
-            return iceberg_bodies(database, lake)
-        return delta_bodies(lake) if format == "delta" else parquet_bodies(lake)
-
     def run(expected: int) -> None:
-        assert export(spark, database, "orders", tmp_path, format=format).exported == expected
+        assert export(spark, database, "orders", tmp_path, format=kind).exported == expected
 
     client.send_batch("orders", range(90))
     archive(client, 30)
@@ -124,15 +98,15 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     for place, act, quantity in ((before, killed, 30), (after, after_act, 60)):
         with monkeypatch.context() as patch:
             patch.setattr(place, act)
-            with pytest.raises(KilledError):
+            with pytest.raises(Killed):
                 run(0)
-        assert bodies(tmp_path) == list(range(quantity))
+        assert bodies(tmp_path, kind, database) == list(range(quantity))
     archive(client, 30)
     run(30)
     run(0)
-    assert bodies(tmp_path) == list(range(90))
+    assert bodies(tmp_path, kind, database) == list(range(90))
     assert leftovers(tmp_path) == set()
-    if format == "iceberg":
+    if kind == "iceberg":
         with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
             compact(database, "orders", tmp_path)
 

@@ -156,12 +156,6 @@ def test_retention_waits_for_the_lake(
     assert client.inspect.archive("orders") == []
 
 
-def test_folder_in_use_is_refused(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").touch()
-    with pytest.raises(PipelineError, match="in use"):
-        export(spark, database, "orders", tmp_path)
-
-
 def test_ranges_are_joined_and_what_is_missing_is_found() -> None:
     assert union([(1, 3)], [(7, 9), (4, 5)]) == [(1, 5), (7, 9)]
     assert within([(1, 5), (7, 9)], 4, 8) == [(4, 5), (7, 8)]

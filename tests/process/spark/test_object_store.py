@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(("format", "bodies"), [("parquet", parquet_bodies), ("delta", delta_bodies)])
+@pytest.mark.parametrize(("kind", "bodies"), [("parquet", parquet_bodies), ("delta", delta_bodies)])
 def test_lake_in_a_store_is_exported_and_read(
     client: Client,
     spark: SparkSession,
     database: str,
     object_store: str,
-    format: Any,  # noqa: A002
+    kind: Any,
     bodies: Callable[[str], list[Any]],
 ) -> None:
     lake = f"{object_store}/{uuid.uuid4().hex}"
     client.send_batch("orders", range(30), group="a")
     for _ in range(2):
         archive(client, 15)
-        assert export(spark, database, "orders", lake, format=format).exported == 15
-    if format == "delta":
+        assert export(spark, database, "orders", lake, format=kind).exported == 15
+    if kind == "delta":
         done = compact(database, "orders", lake)
         assert (done.replaced, done.written) == (2, 1)
-    assert export(spark, database, "orders", lake, format=format).exported == 0
+    assert export(spark, database, "orders", lake, format=kind).exported == 0
     assert bodies(lake) == list(range(30))
-    if format == "parquet":
+    if kind == "parquet":
         assert leftovers(lake) == set()
 
 

@@ -147,53 +147,53 @@ def archived(dsn: str, first: int) -> list[Row]:
     return rows
 
 
-@pytest.mark.parametrize("format", READERS)
+@pytest.mark.parametrize("kind", READERS)
 def test_lake_is_read_alike_by_other_programs(
     client: Client,
     spark: SparkSession,
     database: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    format: Any,  # noqa: A002
+    kind: Any,
 ) -> None:
     # Polars warns without its own planner.
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     # Rows of any time are found.
     monkeypatch.setattr("spanmq_spark.jobs.export.COMPARE_SECONDS", 0.0)
-    lake = Lake(tmp_path / f"lake_{format}", database, spark)
+    lake = Lake(tmp_path / f"lake_{kind}", database, spark)
 
     def check() -> None:
-        for name, read in READERS[format].items():
+        for name, read in READERS[kind].items():
             found = read(lake)
             assert (name, plain(found)) == (name, rows)
             assert pyarrow.types.is_timestamp(found.schema.field("archived_at").type), name
             assert (found.schema.field("message_id").type, name) == (pyarrow.int64(), name)
 
     rows = archived(database, 1)
-    assert export(spark, database, "orders", lake.folder, format=format).exported == len(BODIES)
+    assert export(spark, database, "orders", lake.folder, format=kind).exported == len(BODIES)
     check()
     rows += archived(database, 1 + len(BODIES))
-    assert export(spark, database, "orders", lake.folder, format=format).exported == len(BODIES)
+    assert export(spark, database, "orders", lake.folder, format=kind).exported == len(BODIES)
     check()
-    if format == "parquet":
+    if kind == "parquet":
         (tmp_path / "lake").symlink_to(lake.folder)
         monkeypatch.chdir(tmp_path)
         run_programs("guides/pipeline")
-    if format == "delta":
+    if kind == "delta":
         assert compact(database, "orders", lake.folder).replaced == 4
         check()
     # A column of the reader's own; exports go on without it.
-    if format == "delta":
+    if kind == "delta":
         field = deltalake.Field("seen", deltalake.schema.PrimitiveType("boolean"))
         deltalake.DeltaTable(lake.archive).alter.add_columns(field)
-    elif format == "iceberg":
+    elif kind == "iceberg":
         from pyiceberg.types import BooleanType
 
         with lake.catalogued() as table, table.update_schema() as update:
             update.add_column("seen", BooleanType())
-    elif format == "ducklake":
+    elif kind == "ducklake":
         with attached(database, lake.folder) as connection:
             connection.execute("alter table lake.archive add column seen boolean")
     rows += archived(database, 1 + 2 * len(BODIES))
-    assert export(spark, database, "orders", lake.folder, format=format).exported == len(BODIES)
+    assert export(spark, database, "orders", lake.folder, format=kind).exported == len(BODIES)
     check()

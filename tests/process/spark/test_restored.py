@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.process.servers import Past, Servers, serving
-from tests.process.spark.lakes import archive, delta_bodies, iceberg_bodies, leftovers, parquet_bodies
+from tests.process.spark.lakes import archive, bodies, leftovers
 from tests.spark.protocol import Stream
 from tests.spark.restored import copied
 
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMATS = ["parquet", "delta", "iceberg"]
-
-
-def bodies(lake: Path, kind: str, dsn: str) -> list[Any]:
-    if kind == "iceberg":
-        return iceberg_bodies(dsn, lake)
-    return delta_bodies(lake) if kind == "delta" else parquet_bodies(lake)
 
 
 def kept_bodies(lake: Path) -> list[Any]:
@@ -106,11 +100,10 @@ def lose_and_repair(
 
 @pytest.mark.parametrize("compacts", [False, True])
 def test_lake_of_a_database_that_went_back_is_refused_and_repaired(
-    client: Client, spark: SparkSession, database: str, spanmq_server: str, tmp_path: Path, *, compacts: bool
+    spark: SparkSession, dsn: str, spanmq_server: str, tmp_path: Path, *, compacts: bool
 ) -> None:
-    client.close()
-    lose_and_repair(spark, database, tmp_path, lambda: copied(database, spanmq_server), compacts=compacts)
-    assert maintained(database) == 0
+    lose_and_repair(spark, dsn, tmp_path, lambda: copied(dsn, spanmq_server), compacts=compacts)
+    assert maintained(dsn) == 0
 
 
 @pytest.mark.parametrize("way", [Servers.copy_cold, Servers.back_up, Servers.replicate])

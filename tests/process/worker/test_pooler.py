@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.cli.program import do
 from tests.patience import WAIT_SECONDS, wait_until
 from tests.process.pooler import pooler
 from tests.worker.running import working
@@ -27,8 +28,7 @@ def test_worker_works_through_a_pooler_in_transaction_mode(
     client: Client, database: str, pooled: str, takes_connection: bool
 ) -> None:
     client.queues.set_policy("orders", backoff_base=0.01)
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute("create table shipped (number int)")
+    do(database, "create table shipped (number int)")
 
     async def alone(message: Message) -> None:
         if message.body == 3 and message.attempt == 1:

@@ -11,12 +11,16 @@ from tests.cli.program import records
 from tests.patience import WAIT_SECONDS
 from tests.service.running import Running, service
 
+from spanmq.model import AccessKey
+
 Make = Callable[..., Any]
 ANYBODY: Final = {"access_key_id": "ANYBODY", "secret_access_key": "none"}
 
 
-def client_of(address: str, key: Mapping[str, str] = ANYBODY) -> Any:
+def client_of(address: str, key: Mapping[str, str] | AccessKey = ANYBODY) -> Any:
     """Return a client as a program would make it; a service without tokens takes any key."""
+    if isinstance(key, AccessKey):
+        key = {"access_key_id": key.access_key_id, "secret_access_key": str(key.secret)}
     return boto3.client(
         "sqs",
         endpoint_url=address,

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
+from tests.cli.program import ask
 from tests.spark.real_session import Read, failure, forget_last_commit, lake, run
 from typer.testing import CliRunner
 
@@ -117,8 +118,7 @@ def test_frame_is_sent_as_a_whole_by_tasks_that_fail_and_run_again(
     by_id = {message.body["id"]: message for message in client.receive("orders", 2000)}
     assert sorted(by_id) == list(range(1000))
     assert (by_id[6].group, by_id[7].group, by_id[7].headers) == ("g2", None, {"trace": 1})
-    with psycopg.connect(database) as connection:
-        assert connection.execute("select count(*) from spanmq_core.bulk_block").fetchone() == (0,)
+    assert ask(database, "select count(*) from spanmq_core.bulk_block") == 0
 
 
 @pytest.mark.parametrize(("sink_has_it", "queue"), [(False, "orders"), (True, "order*")])

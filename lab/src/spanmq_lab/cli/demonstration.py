@@ -60,7 +60,9 @@ def _check_folder(folder: Path, queue: str) -> None:
     """Refuse a folder that cannot be written, or whose lake, which is deleted, is not a demo's."""
     lake = folder / "lake"
     manifests = list((lake / "_spanmq").glob("*/*.json"))
-    is_ours = (lake / "_spanmq").is_dir() and all(each.stem.rpartition("-")[0] == queue for each in manifests)
+    is_ours = (lake / "_spanmq").is_dir() and all(
+        manifest.stem.rpartition("-")[0] == queue for manifest in manifests
+    )
     if lake.exists() and not is_ours:
         raise InvalidArgumentError(
             f"{lake} exists, and was not created by an earlier demo", hint="Give another --export."

@@ -113,10 +113,10 @@ def run_all(
     from spanmq_lab.simulate.run import run
 
     reports: list[Report] = []
-    for each in rounds(options) if compare else [options]:
+    for round_options in rounds(options) if compare else [options]:
         if stop.is_set():
             break
-        complete = with_files_found(each)
+        complete = with_files_found(round_options)
         reports.append(run(dsn, complete, log=log, display=Display(complete), stop=stop.is_set, echo=echo))
     return reports
 
@@ -138,7 +138,7 @@ def finish(reports: "list[Report]", *, as_json: bool, plot: Path | None) -> None
     else:
         print_table(*comparison(reports))
     # In a comparison the faults of the polling engines are what is to be seen.
-    judged = reports if len(reports) == 1 else [each for each in reports if each.engine == "spanmq"]
+    judged = reports if len(reports) == 1 else [report for report in reports if report.engine == "spanmq"]
     if not all(report.passed for report in judged):
         raise typer.Exit(FAILED)
 

@@ -7,13 +7,13 @@ from typing import Final
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, SpanmqError
-from spanmq_lab.demo.audit import Check, compare, tally_archive, tally_file
+from spanmq_lab.demo.audit import DemoCheck, compare, tally_archive, tally_file
 from spanmq_lab.demo.display import display, say
 from spanmq_lab.demo.flights import ROWS, find_file, read_flights
-from spanmq_lab.demo.load import Load
 from spanmq_lab.demo.report import DemoReport, peak_memory_bytes
+from spanmq_lab.demo.transfer import Transfer
 
-__all__ = ["QUEUE", "ROWS", "Check", "DemoReport", "run"]
+__all__ = ["QUEUE", "ROWS", "DemoCheck", "DemoReport", "run"]
 
 QUEUE: Final = "spanmq_demo_flights"
 
@@ -46,23 +46,23 @@ def run(
             client.install()
         with _queue(client, queue, keep=keep):
             before = client.inspect.storage(queue)
-            load = Load(client, queue)
+            transfer = Transfer(client, queue)
             with display(rows) as tick:
-                load.run(read_flights(path, rows), consumers=consumers, tick=tick)
+                transfer.run(read_flights(path, rows), consumers=consumers, tick=tick)
                 after = client.inspect.storage(queue)
                 file, archive = tally_file(path, rows, tick), tally_archive(client, queue, tick)
             if then is not None:
                 then(address, queue)
             return DemoReport(
                 queue=queue,
-                rows=load.sent,
+                rows=transfer.sent,
                 consumers=consumers,
                 seconds=time.monotonic() - began,
-                send_seconds=load.send_seconds,
-                settle_seconds=load.settle_seconds,
-                send_rate=load.sent / load.send_seconds,
-                settle_rate=load.settled / load.settle_seconds,
-                redelivered=load.redelivered,
+                send_seconds=transfer.send_seconds,
+                settle_seconds=transfer.settle_seconds,
+                send_rate=transfer.sent / transfer.send_seconds,
+                settle_rate=transfer.settled / transfer.settle_seconds,
+                redelivered=transfer.redelivered,
                 wal_bytes=after.wal_bytes - before.wal_bytes,
                 log_bytes=after.log_bytes,
                 archive_bytes=after.archive_bytes,
@@ -90,7 +90,7 @@ def _server(dsn: str | None) -> Iterator[str]:
 def _queue(client: Client, queue: str, *, keep: bool) -> Iterator[None]:
     """Create the queue, and drop it at the end; an existing one is never touched."""
     client.admin.version()  # before anything is made: upstream PGMQ has no leases
-    if queue.lower() in (each.name.lower() for each in client.queues.list()):
+    if queue.lower() in (listed.name.lower() for listed in client.queues.list()):
         raise SpanmqError(
             f"queue {queue} exists already",
             hint=f"spanmq queue drop {queue}, or choose another name with --queue",

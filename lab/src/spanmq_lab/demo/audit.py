@@ -43,7 +43,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DemoCheck:
     """One thing that must be so, and whether it is."""
 
     name: str
@@ -77,14 +77,16 @@ def tally_archive(client: Client, queue: str, tick: Tick) -> Tally:
     return tally
 
 
-def compare(file: Tally, archive: Tally, *, left: int) -> tuple[Check, ...]:
+def compare(file: Tally, archive: Tally, *, left: int) -> tuple[DemoCheck, ...]:
     """Return the checks: nothing is lost, duplicated or changed, and nothing is left in the queue."""
     difference = archive.count - file.count
     counted = f"{file.count:,} in the file, {archive.count:,} in the archive"
     return (
-        Check("nothing lost", difference >= 0, counted),
-        Check("nothing duplicated", difference <= 0, counted),
+        DemoCheck("nothing lost", difference >= 0, counted),
+        DemoCheck("nothing duplicated", difference <= 0, counted),
         # If other messages than those sent are found, the checksum differs even if the count is equal.
-        Check("nothing changed", file.checksum == archive.checksum, f"{file.checksum} {archive.checksum}"),
-        Check("nothing left in the queue", left == 0, f"{left:,}"),
+        DemoCheck(
+            "nothing changed", file.checksum == archive.checksum, f"{file.checksum} {archive.checksum}"
+        ),
+        DemoCheck("nothing left in the queue", left == 0, f"{left:,}"),
     )

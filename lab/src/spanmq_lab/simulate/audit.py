@@ -403,13 +403,13 @@ class Audit:
             return check(name, [f"{lines:,} lines"], detail)
         if not self._is_ended:
             return check(name, [f"{lines:,} lines"], "records follow its end")
-        wanted = self.signed_off + 1
-        return check(name, [f"{lines:,} of {wanted:,} lines"] if lines != wanted else [])
+        expected = self.signed_off + 1
+        return check(name, [f"{lines:,} of {expected:,} lines"] if lines != expected else [])
 
 
-def check(name: str, found: Sequence[object], detail: str = "") -> Check:
+def check(name: str, offenders: Sequence[object], detail: str = "") -> Check:
     """Return a check that fails if there are offenders."""
-    return Check(name, tuple(map(str, found)), detail)
+    return Check(name, tuple(map(str, offenders)), detail)
 
 
 def waits(first: Sequence[Story], since: float) -> bool:

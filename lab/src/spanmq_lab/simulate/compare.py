@@ -22,7 +22,7 @@ def rounds(options: Options, count: int = ROUNDS) -> Iterator[Options]:
 
 def comparison(reports: Sequence[Report]) -> tuple[list[str], list[list[object]]]:
     """Return a table: a row for each engine, with the mean of its runs and its ratio to polling."""
-    by_engine = {engine: [each for each in reports if each.engine == engine] for engine in ENGINES}
+    by_engine = {engine: [report for report in reports if report.engine == engine] for engine in ENGINES}
     classic = handled_in_time(by_engine["polling"])
     rows: list[list[object]] = []
     for engine, runs in by_engine.items():
@@ -32,15 +32,15 @@ def comparison(reports: Sequence[Report]) -> tuple[list[str], list[list[object]]
         rows.append(
             [
                 engine,
-                ", ".join(f"{each.handled:,}" for each in runs),
-                ", ".join(f"{each.seconds:.1f}" for each in runs),
-                f"{mean(each.rate for each in runs):,.1f}",
+                ", ".join(f"{report.handled:,}" for report in runs),
+                ", ".join(f"{report.seconds:.1f}" for report in runs),
+                f"{mean(report.rate for report in runs):,.1f}",
                 f"{handled / classic:.1f}" if classic else "-",
-                ", ".join(duration_text(each.send_to_done.p99) for each in runs),
-                f"{mean(each.utilisation for each in runs):.0%}",
-                sum(each.idle_polls for each in runs),
-                ", ".join(known(each.server_cpu_seconds, "{:.1f}") for each in runs),
-                "yes" if all(each.passed for each in runs) else faults(runs),
+                ", ".join(duration_text(report.send_to_done.p99) for report in runs),
+                f"{mean(report.utilisation for report in runs):.0%}",
+                sum(report.idle_polls for report in runs),
+                ", ".join(known(report.server_cpu_seconds, "{:.1f}") for report in runs),
+                "yes" if all(report.passed for report in runs) else faults(runs),
             ]
         )
     names = ["engine", "handled", "seconds", "a second", "to polling", "send to done p99", "busy"]
@@ -49,11 +49,11 @@ def comparison(reports: Sequence[Report]) -> tuple[list[str], list[list[object]]
 
 def handled_in_time(runs: Sequence[Report]) -> float:
     """Return the messages handled a second, over all runs of an engine."""
-    seconds = sum(each.seconds for each in runs)
-    return sum(each.handled for each in runs) / seconds if seconds else 0.0
+    seconds = sum(report.seconds for report in runs)
+    return sum(report.handled for report in runs) / seconds if seconds else 0.0
 
 
 def faults(runs: Sequence[Report]) -> str:
     """Name the checks that failed."""
-    failed = dict.fromkeys(check.name for each in runs for check in each.checks if not check.passed)
+    failed = dict.fromkeys(check.name for report in runs for check in report.checks if not check.passed)
     return f"NO: not {', not '.join(failed)}"

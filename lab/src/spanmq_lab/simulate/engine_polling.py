@@ -197,7 +197,7 @@ def with_files_found(options: Options) -> Options:
 def composed(name: str, **names: str) -> sql.Composed:
     """Read one of our own with {places} for names."""
     text = read(name).decode()
-    return sql.SQL(text).format(**{place: sql.Identifier(each) for place, each in names.items()})
+    return sql.SQL(text).format(**{place: sql.Identifier(identifier) for place, identifier in names.items()})
 
 
 def read_file(path: Path) -> bytes:

@@ -65,13 +65,13 @@ class SpanmqStage:
 
     def new_dead(self) -> list[int]:
         """Return the messages among the new dead letters."""
-        found: list[int] = []
+        numbers: list[int] = []
         for queue in self._queues:
             after = self._dead_after.get(queue, 0)
             while letters := self._client.dead_letters.list(queue, after=after, limit=DEAD_PAGE):
-                found += [number for each in letters if (number := number_of(each)) is not None]
+                numbers += [number for letter in letters if (number := number_of(letter)) is not None]
                 after = self._dead_after[queue] = letters[-1].dead_letter_id
-        return found
+        return numbers
 
     def drop(self) -> None:
         """Drop the queues."""

@@ -164,18 +164,18 @@ class Options:
             )
 
     def _check_numbers(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            name = each.name.replace("_", "-")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            name = setting.name.replace("_", "-")
             if isinstance(value, float) and not math.isfinite(value):
                 raise InvalidArgumentError(f"{name} must be a number, got {value}")
             if value is None:
                 continue
-            if each.name in (*_ABOVE_ZERO, *_SECONDS_ABOVE_ZERO) and value <= 0:
+            if setting.name in (*_ABOVE_ZERO, *_SECONDS_ABOVE_ZERO) and value <= 0:
                 raise InvalidArgumentError(f"{name} must be above 0, got {value}")
-            if each.name in _NOT_NEGATIVE and value < 0:
+            if setting.name in _NOT_NEGATIVE and value < 0:
                 raise InvalidArgumentError(f"{name} must not be negative, got {value}")
-            if each.name in _SHARES and not 0 <= value <= 1:
+            if setting.name in _SHARES and not 0 <= value <= 1:
                 raise InvalidArgumentError(f"{name} must be between 0 and 1, got {value}")
 
     @property
@@ -215,7 +215,7 @@ class Options:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
         """Return the options of a result of `as_record`."""
-        known = {each.name for each in fields(cls)}
+        known = {setting.name for setting in fields(cls)}
         values = {name: value for name, value in record.items() if name in known}
         for name in ("schema_file", "next_msg_file"):
             values[name] = None if values.get(name) is None else Path(values[name])
@@ -224,8 +224,8 @@ class Options:
     def as_record(self) -> dict[str, Any]:
         """Return the fields as values for JSON."""
         return {
-            each.name: str(value) if isinstance(value := getattr(self, each.name), Path) else value
-            for each in fields(self)
+            setting.name: str(value) if isinstance(value := getattr(self, setting.name), Path) else value
+            for setting in fields(self)
         }
 
 

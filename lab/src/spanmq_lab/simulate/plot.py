@@ -43,7 +43,7 @@ def draw(reports: Sequence[Report], path: Path) -> None:
     figure = Figure(figsize=(10, 7.5), dpi=120, layout="constrained")
     rate, backlog, latency = figure.subplots(3, 1, sharex=True)
     for place, report in enumerate(reports):
-        is_again = any(each.engine == report.engine for each in reports[:place])
+        is_again = any(earlier.engine == report.engine for earlier in reports[:place])
         draw_report(report, rate, backlog, latency, is_alone=len(reports) == 1, is_again=is_again)
     dress(rate, "messages a second")
     dress(backlog, "messages waiting")

@@ -103,7 +103,7 @@ class Report:
     @property
     def passed(self) -> bool:
         """Return whether all checks passed."""
-        return all(each.passed for each in self.checks)
+        return all(check.passed for check in self.checks)
 
     @property
     def backlog_at_first(self) -> int:
@@ -113,7 +113,7 @@ class Report:
 
     def record(self) -> dict[str, Any]:
         """Return the report as values for JSON."""
-        checks = [{**asdict(each), "passed": each.passed} for each in self.checks]
+        checks = [{**asdict(check), "passed": check.passed} for check in self.checks]
         return {"passed": self.passed, **asdict(self), "checks": checks}
 
     def lines(self) -> list[tuple[str, str]]:
@@ -148,7 +148,7 @@ class Report:
             ("tables, WAL", f"{megabytes(self.table_bytes)}, {megabytes(self.wal_bytes)}"),
             ("dead tuples", f"{self.dead_tuples:,}"),
             *(("error of a process", text) for text in self.errors),
-            *((each.name, verdict_text(each)) for each in self.checks),
+            *((check.name, verdict_text(check)) for check in self.checks),
         ]
 
     def _rate_lines(self) -> list[tuple[str, str]]:

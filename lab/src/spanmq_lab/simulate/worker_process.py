@@ -51,12 +51,12 @@ class Worker:
         self._tell(now=True)
 
     def _handle_all(self, taken: Sequence[Taken]) -> None:
-        for place, each in enumerate(taken):
+        for place, message in enumerate(taken):
             if self._stopped:
                 self._receiver.give_back(taken[place:])
                 return
-            if self._receiver.holds(each):
-                self._handle(each)
+            if self._receiver.holds(message):
+                self._handle(message)
                 self._tell()
 
     def _handle(self, taken: Taken) -> None:

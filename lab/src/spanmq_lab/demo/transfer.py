@@ -17,7 +17,7 @@ WAIT_SECONDS: Final = 0.2
 TICK_SECONDS: Final = 0.1
 
 
-class Load:
+class Transfer:
     """The number of messages done so far, and the time it took.
 
     `redelivered` counts messages that were delivered again because their lease expired on a stalled machine.

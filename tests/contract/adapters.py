@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import httpx
@@ -32,8 +33,8 @@ def delivery(told: Record, receipt: Any) -> Delivery:
 def by_lease(deliveries: Iterable[Delivery]) -> dict[tuple[str, int], list[int]]:
     """Return the ids of each lease of a queue."""
     leases: dict[tuple[str, int], list[int]] = {}
-    for each in deliveries:
-        leases.setdefault(each.receipt, []).append(each.message_id)
+    for message in deliveries:
+        leases.setdefault(message.receipt, []).append(message.message_id)
     return leases
 
 
@@ -57,8 +58,43 @@ class SqlDoor:
         "dedup_id": "dedup_ids",
     }
 
+    # The functions whose arguments, by place, and values or rows are those of a door.
+    VALUES: ClassVar = {
+        "create": ("pgmq.create", "queue_name"),
+        "drop": ("pgmq.drop_queue", "queue_name"),
+        "purge": ("pgmq.purge_queue", "queue_name"),
+        "pause": ("pause", "queue"),
+        "resume": ("resume", "queue"),
+        "policy": ("get_policy", "queue"),
+        "state": ("state", "queue", "message_id"),
+        "discard": ("purge_dead_letters", "queue"),
+        "classify": ("classify", "queue", "error"),
+        "set_rule": ("set_category_rule", "queue", "name", "category", "error"),
+        "drop_rule": ("drop_category_rule", "queue", "name"),
+        "pause_schedule": ("pause_schedule", "name"),
+        "resume_schedule": ("resume_schedule", "name"),
+        "delete_schedule": ("unschedule", "name"),
+        "bind": ("pgmq.bind_topic", "pattern", "queue_name"),
+        "unbind": ("pgmq.unbind_topic", "pattern", "queue_name"),
+        "subscribe": ("create_subscription", "name", "queue"),
+    }
+    ROWS: ClassVar = {
+        "peek": ("peek", "queue", "quantity"),
+        "failures": ("failures", "queue", "message_id"),
+        "archived": ("peek_archive", "queue"),
+        "dead_letters": ("dead_letters", "queue"),
+        "rules": ("list_category_rules", "queue"),
+    }
+
     def __init__(self, session: psycopg.Connection[Any]) -> None:
         self.session = session
+
+    def __getattr__(self, name: str) -> Any:
+        call = self.value if name in self.VALUES else self.call
+        function, *places = {**self.VALUES, **self.ROWS}[name]
+        return lambda *arguments, **options: call(
+            function, **dict(zip(places, arguments, strict=False)), **options
+        )
 
     def call(self, function: str, **options: Any) -> list[Record]:
         asked = {
@@ -78,27 +114,9 @@ class SqlDoor:
     def outcomes(self, function: str, **options: Any) -> dict[int, str]:
         return {row["message_id"]: row["outcome"] for row in self.call(function, **options)}
 
-    def create(self, queue: str) -> None:
-        self.value("pgmq.create", queue_name=queue)
-
-    def drop(self, queue: str) -> None:
-        self.value("pgmq.drop_queue", queue_name=queue)
-
-    def purge(self, queue: str) -> int:
-        return int(self.value("pgmq.purge_queue", queue_name=queue))
-
-    def pause(self, queue: str) -> None:
-        self.value("pause", queue=queue)
-
-    def resume(self, queue: str) -> None:
-        self.value("resume", queue=queue)
-
     def metrics(self, queue: str) -> Record:
         [row] = self.call("pgmq.metrics", queue_name=queue)
         return {"length": row["queue_length"], "visible_length": row["queue_visible_length"], **row}
-
-    def policy(self, queue: str) -> Record:
-        return cast(Record, self.value("get_policy", queue=queue))
 
     def set_policy(self, queue: str, **settings: Any) -> Record:
         return cast(Record, self.value("set_policy", queue=queue, settings=Jsonb(settings)))
@@ -122,7 +140,7 @@ class SqlDoor:
         )
 
     def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        rows = self.call("send_messages", queue=queue, messages=[Jsonb(each) for each in bodies])
+        rows = self.call("send_messages", queue=queue, messages=[Jsonb(body) for body in bodies])
         return [value for row in rows for value in row.values()]
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
@@ -140,20 +158,11 @@ class SqlDoor:
                 how, queue=lease[0], lease_id=lease[1], message_ids=ids, **options
             ).items()
         }
-        return [done[each.receipt, each.message_id] for each in deliveries]
+        return [done[message.receipt, message.message_id] for message in deliveries]
 
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         queue, lease_id = delivery.receipt
         return bool(self.value("extend", queue=queue, lease_id=lease_id, seconds=seconds))
-
-    def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]:
-        return self.call("peek", queue=queue, quantity=quantity, **options)
-
-    def state(self, queue: str, message_id: int) -> str:
-        return str(self.value("state", queue=queue, message_id=message_id))
-
-    def failures(self, queue: str, message_id: int) -> list[Record]:
-        return self.call("failures", queue=queue, message_id=message_id)
 
     def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
         return self.outcomes("cancel", queue=queue, message_ids=list(message_ids))
@@ -165,12 +174,6 @@ class SqlDoor:
     def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
         rows = self.call("pgmq.archive", queue_name=queue, message_ids=list(message_ids))
         return [value for row in rows for value in row.values()]
-
-    def archived(self, queue: str) -> list[Record]:
-        return self.call("peek_archive", queue=queue)
-
-    def dead_letters(self, queue: str, **options: Any) -> list[Record]:
-        return self.call("dead_letters", queue=queue, **options)
 
     def count_dead_letters(self, queue: str) -> dict[str, int]:
         return {row["category"]: row["n"] for row in self.call("count_dead_letters", queue=queue)}
@@ -184,21 +187,6 @@ class SqlDoor:
             self.value("redrive_message", queue=queue, message_id=message_id, message=message, delay=delay)
         )
 
-    def discard(self, queue: str, **options: Any) -> int:
-        return int(self.value("purge_dead_letters", queue=queue, **options))
-
-    def classify(self, queue: str, error: str) -> str:
-        return str(self.value("classify", queue=queue, error=error))
-
-    def set_rule(self, queue: str, name: str, category: str, error: str) -> None:
-        self.value("set_category_rule", queue=queue, name=name, category=category, error=error)
-
-    def drop_rule(self, queue: str, name: str) -> bool:
-        return bool(self.value("drop_category_rule", queue=queue, name=name))
-
-    def rules(self, queue: str) -> list[Record]:
-        return self.call("list_category_rules", queue=queue)
-
     def schedule(self, name: str, queue: str, cron: str, body: Any, **options: Any) -> None:
         headers = options.pop("headers", None)
         more = None if headers is None else Jsonb(headers)
@@ -207,26 +195,8 @@ class SqlDoor:
     def schedules(self, queue: str) -> list[Record]:
         return self.call("list_schedules", queues=[queue])
 
-    def pause_schedule(self, name: str) -> None:
-        self.value("pause_schedule", name=name)
-
-    def resume_schedule(self, name: str) -> None:
-        self.value("resume_schedule", name=name)
-
-    def delete_schedule(self, name: str) -> bool:
-        return bool(self.value("unschedule", name=name))
-
-    def bind(self, pattern: str, queue: str) -> None:
-        self.value("pgmq.bind_topic", pattern=pattern, queue_name=queue)
-
-    def unbind(self, pattern: str, queue: str) -> bool:
-        return bool(self.value("pgmq.unbind_topic", pattern=pattern, queue_name=queue))
-
     def send_topic(self, topic: str, body: Any) -> int:
         return int(self.value("pgmq.send_topic", routing_key=topic, msg=Jsonb(body)))
-
-    def subscribe(self, name: str, queue: str) -> None:
-        self.value("create_subscription", name=name, queue=queue)
 
 
 class Waited:
@@ -242,6 +212,47 @@ class Waited:
         return Waited(self._portal, value)
 
 
+# The methods of clients whose arguments and results are those of a door.
+SAME = {
+    "create": "queues.create",
+    "drop": "queues.drop",
+    "purge": "queues.purge",
+    "pause": "queues.pause",
+    "resume": "queues.resume",
+    "metrics": "queues.metrics",
+    "policy": "queues.policy",
+    "set_policy": "queues.set_policy",
+    "send": "send",
+    "send_batch": "send_batch",
+    "peek": "peek",
+    "state": "inspect.state",
+    "failures": "inspect.failures",
+    "delete": "delete",
+    "archive": "archive",
+    "archived": "inspect.archive",
+    "dead_letters": "dead_letters.list",
+    "redrive": "dead_letters.redrive",
+    "edit": "dead_letters.edit",
+    "discard": "dead_letters.discard",
+    "rules": "dead_letters.categories.list_rules",
+    "schedule": "schedules.create",
+    "pause_schedule": "schedules.pause",
+    "resume_schedule": "schedules.resume",
+    "delete_schedule": "schedules.delete",
+    "bind": "topics.bind",
+    "unbind": "topics.unbind",
+    "send_topic": "topics.send",
+    "subscribe": "subscriptions.create",
+}
+
+
+def plain(value: Any) -> Any:
+    """Return what a client returns, with dictionaries in place of dataclasses."""
+    if isinstance(value, list):
+        return [plain(member) for member in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
 class ClientDoor:
     """A client of either kind."""
 
@@ -252,81 +263,26 @@ class ClientDoor:
     def over(cls, portal: BlockingPortal, client: AsyncClient) -> ClientDoor:
         return cls(cast(Client, Waited(portal, client)))
 
-    def create(self, queue: str) -> None:
-        self.client.queues.create(queue)
-
-    def drop(self, queue: str) -> None:
-        self.client.queues.drop(queue)
-
-    def purge(self, queue: str) -> int:
-        return self.client.queues.purge(queue)
-
-    def pause(self, queue: str) -> None:
-        self.client.queues.pause(queue)
-
-    def resume(self, queue: str) -> None:
-        self.client.queues.resume(queue)
-
-    def metrics(self, queue: str) -> Record:
-        return asdict(self.client.queues.metrics(queue))
-
-    def policy(self, queue: str) -> Record:
-        return asdict(self.client.queues.policy(queue))
-
-    def set_policy(self, queue: str, **settings: Any) -> Record:
-        return asdict(self.client.queues.set_policy(queue, **settings))
-
-    def send(self, queue: str, body: Any, **options: Any) -> int:
-        return self.client.send(queue, body, **options)
-
-    def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        return self.client.send_batch(queue, bodies)
+    def __getattr__(self, name: str) -> Any:
+        method = attrgetter(SAME[name])(self.client)
+        return lambda *arguments, **options: plain(method(*arguments, **options))
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
-        return [delivery(asdict(each), each) for each in self.client.receive(queue, quantity, lease=lease)]
+        messages = self.client.receive(queue, quantity, lease=lease)
+        return [delivery(asdict(message), message) for message in messages]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
         act = self.client.admin.hold if how == "hold" else getattr(self.client, how)
-        return [each.outcome for each in act([each.receipt for each in deliveries], **options)]
+        return [settled.outcome for settled in act([message.receipt for message in deliveries], **options)]
 
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         return bool(self.client.extend(delivery.receipt.queue, delivery.receipt.lease_id, seconds))
 
-    def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]:
-        return [asdict(each) for each in self.client.peek(queue, quantity, **options)]
-
-    def state(self, queue: str, message_id: int) -> str:
-        return self.client.inspect.state(queue, message_id)
-
-    def failures(self, queue: str, message_id: int) -> list[Record]:
-        return [asdict(each) for each in self.client.inspect.failures(queue, message_id)]
-
     def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
-        return {each.message_id: each.outcome for each in self.client.cancel(queue, message_ids)}
-
-    def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return self.client.delete(queue, message_ids)
-
-    def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return self.client.archive(queue, message_ids)
-
-    def archived(self, queue: str) -> list[Record]:
-        return [asdict(each) for each in self.client.inspect.archive(queue)]
-
-    def dead_letters(self, queue: str, **options: Any) -> list[Record]:
-        return [asdict(each) for each in self.client.dead_letters.list(queue, **options)]
+        return {done.message_id: done.outcome for done in self.client.cancel(queue, message_ids)}
 
     def count_dead_letters(self, queue: str) -> dict[str, int]:
-        return {each.category: each.count for each in self.client.dead_letters.count(queue)}
-
-    def redrive(self, queue: str, **options: Any) -> list[Record]:
-        return [asdict(each) for each in self.client.dead_letters.redrive(queue, **options)]
-
-    def edit(self, queue: str, message_id: int, **options: Any) -> int:
-        return self.client.dead_letters.edit(queue, message_id, **options)
-
-    def discard(self, queue: str, **options: Any) -> int:
-        return self.client.dead_letters.discard(queue, **options)
+        return {count.category: count.count for count in self.client.dead_letters.count(queue)}
 
     def classify(self, queue: str, error: str) -> str:
         return self.client.dead_letters.categories.classify(error, queue=queue)
@@ -337,35 +293,8 @@ class ClientDoor:
     def drop_rule(self, queue: str, name: str) -> bool:
         return self.client.dead_letters.categories.drop_rule(name, queue=queue)
 
-    def rules(self, queue: str) -> list[Record]:
-        return [asdict(each) for each in self.client.dead_letters.categories.list_rules(queue)]
-
-    def schedule(self, name: str, queue: str, cron: str, body: Any, **options: Any) -> None:
-        self.client.schedules.create(name, queue, cron, body, **options)
-
     def schedules(self, queue: str) -> list[Record]:
-        return [asdict(each) for each in self.client.schedules.list(queues=[queue])]
-
-    def pause_schedule(self, name: str) -> None:
-        self.client.schedules.pause(name)
-
-    def resume_schedule(self, name: str) -> None:
-        self.client.schedules.resume(name)
-
-    def delete_schedule(self, name: str) -> bool:
-        return self.client.schedules.delete(name)
-
-    def bind(self, pattern: str, queue: str) -> None:
-        self.client.topics.bind(pattern, queue)
-
-    def unbind(self, pattern: str, queue: str) -> bool:
-        return self.client.topics.unbind(pattern, queue)
-
-    def send_topic(self, topic: str, body: Any) -> int:
-        return self.client.topics.send(topic, body)
-
-    def subscribe(self, name: str, queue: str) -> None:
-        self.client.subscriptions.create(name, queue)
+        return [asdict(schedule) for schedule in self.client.schedules.list(queues=[queue])]
 
 
 class HttpDoor:
@@ -415,18 +344,18 @@ class HttpDoor:
         return int(self.post(f"queues/{queue}/messages", body=body, **options)["message_id"])
 
     def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        done = self.post(f"queues/{queue}/messages/batch", messages=[{"body": each} for each in bodies])
-        return [each["message_id"] for each in done["results"]]
+        done = self.post(f"queues/{queue}/messages/batch", messages=[{"body": body} for body in bodies])
+        return [result["message_id"] for result in done["results"]]
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
         told = self.post(f"queues/{queue}/receive", quantity=quantity, lease=lease)["messages"]
-        return [delivery(each, each["receipt"]) for each in told]
+        return [delivery(record, record["receipt"]) for record in told]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
-        receipts = [each.receipt for each in deliveries]
+        receipts = [message.receipt for message in deliveries]
         results = self.post(how.replace("_", "-"), receipts=receipts, **options)["results"]
-        assert [each["receipt"] for each in results] == receipts
-        return [each["outcome"] for each in results]
+        assert [result["receipt"] for result in results] == receipts
+        return [result["outcome"] for result in results]
 
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         [outcome] = self.settle("extend", [delivery], seconds=seconds)
@@ -443,7 +372,7 @@ class HttpDoor:
 
     def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
         results = self.post(f"queues/{queue}/cancel", message_ids=message_ids)["results"]
-        return {each["message_id"]: each["outcome"] for each in results}
+        return {result["message_id"]: result["outcome"] for result in results}
 
     def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
         return self.gone("delete", queue, message_ids)
@@ -453,7 +382,7 @@ class HttpDoor:
 
     def gone(self, how: str, queue: str, message_ids: Sequence[int]) -> list[int]:
         results = self.post(f"queues/{queue}/{how}", message_ids=message_ids)["results"]
-        return [each["message_id"] for each in results if each["outcome"] != "unknown"]
+        return [result["message_id"] for result in results if result["outcome"] != "unknown"]
 
     def archived(self, queue: str) -> list[Record]:
         return list(self.ask("GET", f"queues/{queue}/archive")["messages"])
@@ -463,7 +392,7 @@ class HttpDoor:
 
     def count_dead_letters(self, queue: str) -> dict[str, int]:
         told = self.ask("GET", f"queues/{queue}/dead-letters")["counts"]
-        return {each["category"]: each["count"] for each in told}
+        return {record["category"]: record["count"] for record in told}
 
     def redrive(self, queue: str, **options: Any) -> list[Record]:
         return list(self.post(f"queues/{queue}/dead-letters/redrive", **options)["results"])
@@ -492,7 +421,7 @@ class HttpDoor:
 
     def schedules(self, queue: str) -> list[Record]:
         told = self.ask("GET", "schedules")["schedules"]
-        return [each for each in told if each["queue"] == queue]
+        return [record for record in told if record["queue"] == queue]
 
     def pause_schedule(self, name: str) -> None:
         self.ask("POST", f"schedules/{name}/pause")
@@ -563,25 +492,27 @@ class CommandDoor:
         return int(self.one("send", queue, json.dumps(body), **options)["message_id"])
 
     def send_batch(self, queue: str, bodies: Sequence[Any]) -> list[int]:
-        lines = "".join(f"{json.dumps(each)}\n" for each in bodies)
-        return [each["message_id"] for each in self.run("send", queue, stdin=lines)]
+        lines = "".join(f"{json.dumps(body)}\n" for body in bodies)
+        return [line["message_id"] for line in self.run("send", queue, stdin=lines)]
 
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]:
         told = self.run("receive", queue, limit=quantity, lease=lease)
-        return [delivery(each, json.dumps(each)) for each in told]
+        return [delivery(record, json.dumps(record)) for record in told]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
         noun = "" if how in ("ack", "nack") else "message "
         if how == "hold":
             return self.hold(deliveries, **options)
-        lines = "\n".join(each.receipt for each in deliveries)
-        return [each["outcome"] for each in self.run(f"{noun}{how}", stdin=lines, **options)]
+        lines = "\n".join(message.receipt for message in deliveries)
+        return [line["outcome"] for line in self.run(f"{noun}{how}", stdin=lines, **options)]
 
     def hold(self, deliveries: Sequence[Delivery], seconds: float) -> list[str]:
-        told = [json.loads(each.receipt) for each in deliveries]
-        [(queue, lease_id)] = {(each["queue"], each["lease_id"]) for each in told}
-        ids = [each.message_id for each in deliveries]
-        return [each["outcome"] for each in self.run("message hold", queue, lease_id, *ids, seconds=seconds)]
+        told = [json.loads(message.receipt) for message in deliveries]
+        [(queue, lease_id)] = {(record["queue"], record["lease_id"]) for record in told}
+        ids = [message.message_id for message in deliveries]
+        return [
+            record["outcome"] for record in self.run("message hold", queue, lease_id, *ids, seconds=seconds)
+        ]
 
     def extend(self, delivery: Delivery, seconds: float) -> bool:
         told = json.loads(delivery.receipt)
@@ -598,14 +529,15 @@ class CommandDoor:
 
     def cancel(self, queue: str, message_ids: Sequence[int]) -> dict[int, str]:
         return {
-            each["message_id"]: each["outcome"] for each in self.run("message cancel", queue, *message_ids)
+            record["message_id"]: record["outcome"]
+            for record in self.run("message cancel", queue, *message_ids)
         }
 
     def delete(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return [each["message_id"] for each in self.run("message delete", queue, *message_ids)]
+        return [record["message_id"] for record in self.run("message delete", queue, *message_ids)]
 
     def archive(self, queue: str, message_ids: Sequence[int]) -> list[int]:
-        return [each["message_id"] for each in self.run("message archive", queue, *message_ids)]
+        return [record["message_id"] for record in self.run("message archive", queue, *message_ids)]
 
     def archived(self, queue: str) -> list[Record]:
         return self.run("message peek-archive", queue)
@@ -615,7 +547,7 @@ class CommandDoor:
 
     def count_dead_letters(self, queue: str) -> dict[str, int]:
         told = self.run("dead-letter count")
-        return {each["category"]: each["count"] for each in told if each["queue"] == queue}
+        return {record["category"]: record["count"] for record in told if record["queue"] == queue}
 
     def redrive(self, queue: str, **options: Any) -> list[Record]:
         return self.run("dead-letter redrive", queue, **options)
@@ -677,7 +609,7 @@ def flags(options: Mapping[str, Any]) -> list[str]:
             values = value if name == "dead_letter_ids" else [value]
             is_json = name in ("headers", "patch", "payload", "body")
             words += [
-                word for each in values for word in (flag, json.dumps(each) if is_json else written(each))
+                word for item in values for word in (flag, json.dumps(item) if is_json else written(item))
             ]
     return words
 

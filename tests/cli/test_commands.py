@@ -41,14 +41,16 @@ COMMANDS = dict(every_command())
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command_has_its_options_and_examples_that_it_understands(name: str) -> None:
     command = COMMANDS[name]
-    options = {option for each in command.params for option in each.opts}
+    options = {option for param in command.params for option in param.opts}
     assert ("--json" in options) == (name not in WITHOUT_JSON)
     assert ("--dsn" in options) == (name not in WITHOUT_DSN)
-    assert [each.name for each in command.params if not each.help] == []
+    assert [param.name for param in command.params if not param.help] == []
     context = command.context_class(command, info_name=name)
     assert "<bool>" not in command.get_help(context)
-    arguments = [each.make_metavar(context) for each in command.params if each.param_type_name == "argument"]
-    assert all(each.isupper() or "|" in each for each in arguments)
+    arguments = [
+        param.make_metavar(context) for param in command.params if param.param_type_name == "argument"
+    ]
+    assert all(argument.isupper() or "|" in argument for argument in arguments)
     examples = [line.strip() for line in command.epilog.splitlines() if line.strip().startswith("$ ")]
     assert examples
     for example in examples:
@@ -60,8 +62,8 @@ def test_command_has_its_options_and_examples_that_it_understands(name: str) -> 
 
 
 def test_simulate_shows_the_default_of_every_option() -> None:
-    options = [each for each in COMMANDS["simulate"].params if each.param_type_name == "option"]
-    assert [each.name for each in options if not each.is_flag and not each.show_default] == []
+    options = [param for param in COMMANDS["simulate"].params if param.param_type_name == "option"]
+    assert [option.name for option in options if not option.is_flag and not option.show_default] == []
 
 
 def understand(command: Any, words: list[str]) -> None:
@@ -75,23 +77,23 @@ def understand(command: Any, words: list[str]) -> None:
 
 def test_tasks_of_airflow_run_commands_that_exist() -> None:
     example = Path(__file__).resolve().parents[2] / "examples/airflow/orders.py"
-    given = {
+    commands = {
         keyword.arg: ast.literal_eval(keyword.value)
         for node in ast.walk(ast.parse(example.read_text("utf-8")))
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if keyword.arg in ("bash_command", "application_args")
     }
-    understand(PROGRAM, shlex.split(given["bash_command"])[1:])
-    understand(PROGRAM, given["application_args"])
+    understand(PROGRAM, shlex.split(commands["bash_command"])[1:])
+    understand(PROGRAM, commands["application_args"])
 
 
 def test_no_command_delays_a_message_unasked() -> None:
     delays = {
-        name: each.default
+        name: param.default
         for name, command in COMMANDS.items()
-        for each in command.params
-        if "--delay" in each.opts and not each.required
+        for param in command.params
+        if "--delay" in param.opts and not param.required
     }
     assert delays.keys() >= {"send", "dead-letter redrive", "dead-letter edit", "pipeline dead-letters"}
     assert {name: delay for name, delay in delays.items() if delay} == {}
@@ -117,7 +119,6 @@ def test_help_lists_all_commands_and_suggests_one_for_a_typing_error() -> None:
     ("words", "code", "error"),
     [
         (["queue", "metrics", "nope"], 1, {"code": "queue_not_found", "queue": "nope"}),
-        (["schedule", "pause", "nope"], 1, {"code": "schedule_not_found"}),
         (["serve", "--log-level", "loud"], 1, {"code": "invalid_argument"}),
         (["queue", "list", "--dsn", "postgresql://127.0.0.1:1/x"], 1, {"code": "connection_failed"}),
         (["queue", "purge", "orders"], 2, {"code": "usage"}),

@@ -56,7 +56,7 @@ def test_ids_are_printed_as_json_lines_in_order(orders: str) -> None:
     by_id = {
         message["message_id"]: message["body"] for message in records("message peek", "orders", dsn=orders)
     }
-    assert [by_id[each["message_id"]] for each in sent] == [1, 2, 3, 4, 5]
+    assert [by_id[record["message_id"]] for record in sent] == [1, 2, 3, 4, 5]
 
 
 def test_mark_that_says_utf8_is_no_part_of_the_first_line(orders: str) -> None:
@@ -99,12 +99,14 @@ def test_bad_line_is_named_and_the_batches_before_it_are_sent(
 
 
 def test_messages_go_from_queue_to_queue_as_they_are(orders: str) -> None:
-    given = [
+    messages = [
         '{"body": {"spanmq.bytes": "AAEC"}, "headers": {"x-pgmq-group": "g", "y": 1}}',
         '{"headers": null, "queue": "other", "body": 1.000000000000000000000000000001}',
         '{"body": null}',
     ]
-    sent = spanmq("send", "orders", "--messages", "--headers", '{"y": 2}', stdin="\n".join(given), dsn=orders)
+    sent = spanmq(
+        "send", "orders", "--messages", "--headers", '{"y": 2}', stdin="\n".join(messages), dsn=orders
+    )
     assert sent.code == 0
     printed = spanmq("message peek", "orders", "--json", dsn=orders).out
     again = spanmq("send", "orders", "--messages", stdin=printed, dsn=orders)
@@ -125,14 +127,14 @@ def test_topic_reaches_every_bound_queue(orders: str) -> None:
     records("topic bind", "sale.#", "invoices", dsn=orders)
     assert records("topic send", "sale.new", '"x"', dsn=orders) == [{"routing_key": "sale.new", "queues": 2}]
     routed = records("topic send", "sale.old", stdin="1\n2\n", dsn=orders)
-    assert sorted((each["queue"], each["message_id"]) for each in routed) == [
+    assert sorted((receipt["queue"], receipt["message_id"]) for receipt in routed) == [
         ("invoices", 2),
         ("invoices", 3),
         ("orders", 2),
         ("orders", 3),
     ]
     routing = records("topic match", "sale.x", dsn=orders)
-    assert sorted(each["queue"] for each in routing) == ["invoices", "orders"]
+    assert sorted(receipt["queue"] for receipt in routing) == ["invoices", "orders"]
     assert records("topic unbind", "sale.*", "orders", dsn=orders)[0]["unbound"] is True
     [binding] = records("topic list", dsn=orders)
     assert (binding["pattern"], binding["queue"]) == ("sale.#", "invoices")
@@ -144,7 +146,7 @@ def test_duplicates_are_told_by_their_id(orders: str) -> None:
     lines = '{"body": 3, "dedup_id": "b"}\n{"body": 4, "dedup_id": "a"}\n{"body": 5}\n'
     more = "--messages", "--ordered", "--max-attempts", 2, "--expires-in", 600
     sent += records("send", "orders", *more, dsn=orders, stdin=lines)
-    assert [each["message_id"] for each in sent] == [1, 1, 2, 1, 3]
+    assert [record["message_id"] for record in sent] == [1, 1, 2, 1, 3]
     assert bodies(orders) == [1, 3, 5]
     assert spanmq("send", "orders", "--dedup-id", "a", dsn=orders, stdin="1\n").code == 2
     settled = "--dedup-until", "settled"
@@ -153,5 +155,5 @@ def test_duplicates_are_told_by_their_id(orders: str) -> None:
     sent += records(
         "send", "orders", "7", "--dedup-id", "a", *settled, "--on-duplicate", "replace", dsn=orders
     )
-    assert [each["message_id"] for each in sent] == [4, 5, 4, 6, 7]
+    assert [record["message_id"] for record in sent] == [4, 5, 4, 6, 7]
     assert bodies(orders) == [1, 3, 5, 3, 5, 7]

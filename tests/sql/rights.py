@@ -1,7 +1,10 @@
 """Which verb each function needs; calls of every function about one queue, and how they end for a role."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import psycopg
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, one
 
 ROLE = "spanmq_test_caller"
 # Each function of pgmq and spanmq by the verb that it needs. On a queue, or on all.
@@ -168,10 +171,12 @@ def functions(connection: Connection) -> list[tuple[str, str, list[str], list[st
     ).fetchall()
 
 
-def calls(connection: Connection, queue: str, given: dict[str, str] | None = None) -> list[tuple[str, str]]:
+def calls(
+    connection: Connection, queue: str, constants: dict[str, str] | None = None
+) -> list[tuple[str, str]]:
     """Return the name and a call of each public function, about the queue, with all its arguments.
 
-    `given` has values for arguments of these names.
+    `constants` has values for arguments of these names.
     """
     made = []
     for schema, name, arguments, types in functions(connection):
@@ -184,7 +189,7 @@ def calls(connection: Connection, queue: str, given: dict[str, str] | None = Non
                 value = "'of {queue}'"
             elif name in MAKERS and argument in ("queue_name", "name"):
                 value = "'made'"
-            value = (given or {}).get(argument, value)
+            value = (constants or {}).get(argument, value)
             values.append(f"{value}::{kind}".format(queue=queue))
         call = f"{schema}.{name}({', '.join(values)})"
         if name in COUNTS:
@@ -214,6 +219,18 @@ def fill(connection: Connection) -> None:
         )
 
 
+@contextmanager
+def own_role(owner: Connection, ending: str = "") -> Iterator[str]:
+    """Make a role without rights, which no test in another database has; it goes with all that it has."""
+    database = one(owner, "select oid from pg_database where datname = current_database()")
+    role = f"{ROLE}_{database}{ending}"
+    owner.execute(f"create role {role}".encode())
+    try:
+        yield role
+    finally:
+        owner.execute(f"drop owned by {role}; drop role {role}".encode())
+
+
 def outcome(connection: Connection, statement: str, role: str = ROLE) -> str:
     """Return how a call of the role ends: an SQLSTATE, or ok. What it did is rolled back."""
     try:
@@ -231,20 +248,20 @@ def is_refusal(name: str, state: str) -> bool:
 
 def outcomes(connection: Connection, queue: str) -> dict[str, set[str]]:
     """Return for each function how its calls about the queue end: refused, or allowed."""
-    found: dict[str, set[str]] = {}
+    ends: dict[str, set[str]] = {}
     for name, statement in calls(connection, queue):
         state = outcome(connection, statement)
-        found.setdefault(name, set()).add("refused" if is_refusal(name, state) else f"allowed ({state})")
-    return found
+        ends.setdefault(name, set()).add("refused" if is_refusal(name, state) else f"allowed ({state})")
+    return ends
 
 
 def needed(verb: str, where: str | None, queue: str) -> set[str]:
     included = INCLUDED.get(verb, {verb})
     expected = set(FREE)
     if where in ("all", queue):
-        expected |= set().union(*(names(ON_QUEUES.get(each, "")) for each in included))
+        expected |= set().union(*(names(ON_QUEUES.get(level, "")) for level in included))
     if where == "all":
-        expected |= set().union(*(names(ON_ALL.get(each, "")) for each in included))
+        expected |= set().union(*(names(ON_ALL.get(level, "")) for level in included))
     return expected
 
 

@@ -49,11 +49,6 @@ def refused(observer: Connection, act: Callable[[], object], match: str) -> None
     assert caught.value.sqlstate == "MQ002"
 
 
-@pytest.mark.parametrize("n", [None, 0, -1, 1_000_001])
-def test_impossible_count_is_refused(client: Client, observer: Connection, n: Any) -> None:
-    refused(observer, lambda: begin(observer, "orders", n), "between 1 and 1000000")
-
-
 @pytest.mark.parametrize(
     ("firsts", "lasts"),
     [

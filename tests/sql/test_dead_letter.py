@@ -22,7 +22,7 @@ def send(connection: Connection, bodies: list[Any], headers: Any = None, queue: 
     return [row[0] for row in rows.fetchall()]
 
 
-def found(connection: Connection, **filters: Any) -> list[int]:
+def chosen(connection: Connection, **filters: Any) -> list[int]:
     arguments: dict[str, Any] = {"queue": "orders"} | filters
     call = ", ".join(f"{key} => %({key})s" for key in arguments)
     rows = connection.execute(
@@ -43,45 +43,21 @@ def counts(connection: Connection, queue: str | None = "orders") -> dict[str, in
     return {category: n for _, category, n in rows}
 
 
-def test_dead_letter_is_in_no_queue_and_keeps_all_of_the_message(orders: Connection) -> None:
-    [id_] = send(orders, [{"a": 1}], {"x-pgmq-group": "g", "k": "v"})
-    enqueued_at = orders.execute("select enqueued_at from pgmq.q_orders").fetchone()
-    orders.execute("select * from pgmq.read('orders', 30, 1)")
-    kill(orders, [id_], "BUSINESS", "not allowed", "shop.Refused")
-    assert orders.execute("select * from pgmq.q_orders").fetchall() == []
-    cursor = orders.execute("select * from spanmq.dead_letters('orders')")
-    assert cursor.description is not None
-    row = cursor.fetchone()
-    assert row is not None
-    letter = dict(zip((column.name for column in cursor.description), row, strict=True))
-    assert (letter["queue_name"], letter["msg_id"], letter["message"]) == ("orders", id_, {"a": 1})
-    assert (letter["headers"], letter["group_key"]) == ({"x-pgmq-group": "g", "k": "v"}, "g")
-    assert (letter["attempts"], letter["category"], letter["error"]) == (1, "BUSINESS", "not allowed")
-    assert (letter["error_class"], letter["traceback"], letter["worker"]) == (
-        "shop.Refused",
-        "Traceback",
-        "worker 1",
-    )
-    assert enqueued_at == (letter["enqueued_at"],)
-    assert letter["first_failed_at"] <= letter["last_failed_at"] <= letter["dead_at"]
-    assert letter["redriven_at"] is letter["redriven_as"] is None
-
-
 def test_every_filter_chooses(orders: Connection) -> None:
     ids = send(orders, [{"n": n, "kind": "odd" if n % 2 else "even"} for n in range(6)])
     kill(orders, ids[:2], "TRANSIENT", "Read timeout", "TimeoutError")
     kill(orders, ids[2:4], "PERMANENT", "100% wrong", "ValueError")
     kill(orders, ids[4:], "PERMANENT", None, None)
-    assert found(orders) == ids
-    assert found(orders, category="PERMANENT") == ids[2:]
-    assert found(orders, error="TIME.?OUT") == ids[:2]
-    assert found(orders, error="%") == ids[2:4]
-    assert found(orders, error_class="ValueError") == ids[2:4]
-    assert found(orders, error_class="Value") == []
-    assert found(orders, payload='{"kind": "odd"}') == ids[1::2]
-    assert found(orders, payload='{"kind": "odd", "n": 3}', category="PERMANENT") == [ids[3]]
-    assert found(orders, payload='{"kind": "odd"}', category="BUSINESS") == []
-    assert found(orders, payload="{}") == ids
+    assert chosen(orders) == ids
+    assert chosen(orders, category="PERMANENT") == ids[2:]
+    assert chosen(orders, error="TIME.?OUT") == ids[:2]
+    assert chosen(orders, error="%") == ids[2:4]
+    assert chosen(orders, error_class="ValueError") == ids[2:4]
+    assert chosen(orders, error_class="Value") == []
+    assert chosen(orders, payload='{"kind": "odd"}') == ids[1::2]
+    assert chosen(orders, payload='{"kind": "odd", "n": 3}', category="PERMANENT") == [ids[3]]
+    assert chosen(orders, payload='{"kind": "odd"}', category="BUSINESS") == []
+    assert chosen(orders, payload="{}") == ids
 
 
 def test_times_of_death_choose(orders: Connection) -> None:
@@ -90,9 +66,9 @@ def test_times_of_death_choose(orders: Connection) -> None:
         kill(orders, [id_])
     rows = orders.execute("select dead_at from spanmq.dead_letters('orders')").fetchall()
     [second] = rows[1]
-    assert found(orders, since=second) == ids[1:]
-    assert found(orders, until=second) == ids[:1]
-    assert found(orders, since=second, until=second + timedelta(microseconds=1)) == [ids[1]]
+    assert chosen(orders, since=second) == ids[1:]
+    assert chosen(orders, until=second) == ids[:1]
+    assert chosen(orders, since=second, until=second + timedelta(microseconds=1)) == [ids[1]]
 
 
 def test_pages_follow_each_other(orders: Connection) -> None:
@@ -107,8 +83,8 @@ def test_pages_follow_each_other(orders: Connection) -> None:
         seen += [id_ for _, id_ in page]
         after = page[-1][0]
     assert seen == ids[5:] + ids[:5]
-    assert found(orders, after=after) == []
-    assert found(orders, qty=0) == []
+    assert chosen(orders, after=after) == []
+    assert chosen(orders, qty=0) == []
 
 
 def test_without_a_queue_all_are_shown(orders: Connection) -> None:
@@ -133,7 +109,7 @@ def test_purge_deletes_what_fits_and_counts_on(orders: Connection) -> None:
     assert purge(orders, category="BUSINESS", dry_run=True) == 5
     assert counts(orders) == {"TRANSIENT": 5, "BUSINESS": 5}
     assert purge(orders, category="BUSINESS", qty=2) == 2
-    assert found(orders) == ids[:5] + ids[7:]
+    assert chosen(orders) == ids[:5] + ids[7:]
     assert purge(orders, payload='{"n": 0}') == 1
     assert counts(orders) == {"TRANSIENT": 4, "BUSINESS": 3}
     assert purge(orders) == 7
@@ -145,12 +121,12 @@ def test_history_of_what_was_put_back_is_purged_apart(orders: Connection) -> Non
     ids = send(orders, [1, 2, 3])
     kill(orders, ids)
     orders.execute("select * from spanmq.redrive('orders', qty => 2)")
-    assert found(orders) == ids[2:]
-    assert found(orders, redriven=True) == ids[:2]
-    assert found(orders, redriven=None) == ids
+    assert chosen(orders) == ids[2:]
+    assert chosen(orders, redriven=True) == ids[:2]
+    assert chosen(orders, redriven=None) == ids
     assert purge(orders, redriven=True) == 2
     assert counts(orders) == {"PERMANENT": 1}
-    assert found(orders, redriven=None) == ids[2:]
+    assert chosen(orders, redriven=None) == ids[2:]
 
 
 def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection) -> None:
@@ -165,25 +141,25 @@ def test_maintain_keeps_dead_letters_to_their_retention(orders: Connection) -> N
         [ids[:3]],
     )
     orders.execute("select * from spanmq.maintain()")
-    assert found(orders, redriven=None) == ids
+    assert chosen(orders, redriven=None) == ids
     orders.execute("select spanmq.set_policy('orders', '{\"dead_letter_retention\": \"1 day\"}')")
     steps = orders.execute("select action, detail from spanmq.maintain()").fetchall()
     assert ("deleted dead letters", "3") in steps
-    assert found(orders, redriven=None) == ids[3:]
+    assert chosen(orders, redriven=None) == ids[3:]
     assert counts(orders) == {"PERMANENT": 1}
     assert counts(orders, "others") == {"PERMANENT": 1}
 
 
 def test_newest_come_first_on_request_a_page_at_a_time(orders: Connection) -> None:
     ids = send(orders, list(range(5)))
-    for each in ids:
-        kill(orders, [each])
+    for id_ in ids:
+        kill(orders, [id_])
     letters = dict(
         orders.execute("select msg_id, dead_letter_id from spanmq.dead_letters('orders')").fetchall()
     )
-    assert found(orders, newest_first=True) == ids[::-1]
-    assert found(orders, newest_first=True, qty=2) == [ids[4], ids[3]]
-    assert found(orders, newest_first=True, qty=2, after=letters[ids[3]]) == [ids[2], ids[1]]
-    assert found(orders, newest_first=True, queue=None, qty=1) == [ids[4]]
-    assert found(orders, newest_first=True, redriven=None, category="PERMANENT", qty=1) == [ids[4]]
-    assert found(orders, after=letters[ids[3]]) == [ids[4]]
+    assert chosen(orders, newest_first=True) == ids[::-1]
+    assert chosen(orders, newest_first=True, qty=2) == [ids[4], ids[3]]
+    assert chosen(orders, newest_first=True, qty=2, after=letters[ids[3]]) == [ids[2], ids[1]]
+    assert chosen(orders, newest_first=True, queue=None, qty=1) == [ids[4]]
+    assert chosen(orders, newest_first=True, redriven=None, category="PERMANENT", qty=1) == [ids[4]]
+    assert chosen(orders, after=letters[ids[3]]) == [ids[4]]

@@ -4,7 +4,6 @@ with what receives return.
 
 from typing import Any
 
-import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 from tests.sql.model.explaining import explain as reasons_of
@@ -60,7 +59,7 @@ def test_message_whose_handler_waits_for_a_signal_shows_the_wait(jobs: Connectio
     call = rows(jobs, "select call from spanmq.explain('jobs', 1) where code = 'waits'")[0][0]
     assert one(jobs, call) == "released"
     assert [code for code, _ in explain(jobs, 1)] == ["completed"]
-    assert [[code for code, _ in explain(jobs, each)] for each in (1, 2)] == [
+    assert [[code for code, _ in explain(jobs, id_)] for id_ in (1, 2)] == [
         ["completed"],
         ["completed", "waits"],
     ]
@@ -278,9 +277,3 @@ def test_open_transaction_that_holds_the_row_is_named(race: Race) -> None:
     assert locked.call == f"select pg_terminate_backend({holder.pid})"
     holder.rollback()
     assert reasons_of(race.main, race.queue, [1])[0].code == "visible"
-
-
-def test_null_id_is_refused(jobs: Connection) -> None:
-    with pytest.raises(psycopg.Error) as raised, jobs.transaction():
-        explain(jobs, None)  # type: ignore[arg-type]
-    assert raised.value.sqlstate == "MQ002"

@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 from tests.sql.queue import Connection, column, one, rows, sqlstate_of
-from tests.sql.rights import ROLE
+from tests.sql.rights import ROLE, own_role
 
 from spanmq import schema
 
@@ -62,8 +62,8 @@ def test_archiving_with_a_trigger_of_another_role_is_refused(archive: Connection
     with refused as caught, archive.transaction():
         rows(archive, ARCHIVE)
     assert (caught.value.diag.message_hint or "").startswith("Drop it.")
-    [found] = [each for each in schema.verify(archive) if each.problem != "privilege"]
-    assert (found.kind, found.name, found.problem) == ("trigger", "t on pgmq.a_jobs", "code")
+    [difference] = [difference for difference in schema.verify(archive) if difference.problem != "privilege"]
+    assert (difference.kind, difference.name, difference.problem) == ("trigger", "t on pgmq.a_jobs", "code")
     finding = one(archive, "select finding from spanmq.doctor() where check_name = 'rights'")
     assert "trigger t on pgmq.a_jobs" in finding
     archive.execute("drop trigger t on pgmq.a_jobs")
@@ -135,7 +135,7 @@ def test_foreign_key_of_another_role_keeps_no_queue(archive: Connection) -> None
     warnings: list[str] = []
     archive.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
     archive.execute("set local client_min_messages = warning; select spanmq.maintain()")
-    assert ["foreign key" in each for each in warnings] == [True]
+    assert ["foreign key" in text for text in warnings] == [True]
     # The rest of maintenance goes on.
     assert one(archive, "select count(*) from spanmq_core.upkeep where trouble is not null") == 0
     assert one(archive, "select count(*) from pgmq.a_jobs") == 2
@@ -158,49 +158,44 @@ def test_trigger_made_while_a_message_is_archived_waits(database: str) -> None:
 
 
 def test_old_snapshot_archives_only_where_no_trigger_can_be_new(database: str) -> None:
-    with psycopg.connect(database, autocommit=True) as owner, psycopg.connect(database) as old:
-        role = f"{ROLE}_{one(owner, 'select oid from pg_database where datname = current_database()')}"
-        owner.execute(f"create role {role}".encode())
-        try:
-            owner.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.send('jobs', '1')")
-            old.execute("set transaction isolation level repeatable read")
-            assert one(old, "select pgmq.archive('jobs', 1)") is True
-            old.rollback()
-            old.execute("set transaction isolation level repeatable read")
-            old.execute("select 1")
-            owner.execute(f"grant trigger on pgmq.a_jobs to {role}".encode())
-            owner.execute(f"grant create on database {owner.info.dbname} to {role}".encode())
-            with pytest.raises(psycopg.DatabaseError, match="needs READ COMMITTED") as caught:
-                old.execute("select pgmq.archive('jobs', 2)")
-            assert caught.value.sqlstate == "MQ003"
-        finally:
-            old.rollback()
-            owner.execute(f"drop owned by {role}; drop role {role}".encode())
+    with (
+        psycopg.connect(database, autocommit=True) as owner,
+        own_role(owner) as role,
+        psycopg.connect(database) as old,
+    ):
+        owner.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.send('jobs', '1')")
+        old.execute("set transaction isolation level repeatable read")
+        assert one(old, "select pgmq.archive('jobs', 1)") is True
+        old.rollback()
+        old.execute("set transaction isolation level repeatable read")
+        old.execute("select 1")
+        owner.execute(f"grant trigger on pgmq.a_jobs to {role}".encode())
+        owner.execute(f"grant create on database {owner.info.dbname} to {role}".encode())
+        with pytest.raises(psycopg.DatabaseError, match="needs READ COMMITTED") as caught:
+            old.execute("select pgmq.archive('jobs', 2)")
+        assert caught.value.sqlstate == "MQ003"
+        old.rollback()
 
 
 def test_open_change_of_an_archive_keeps_no_other_privilege(database: str) -> None:
-    with psycopg.connect(database, autocommit=True) as owner, psycopg.connect(database) as theirs:
-        role = f"{ROLE}_{one(owner, 'select oid from pg_database where datname = current_database()')}"
-        owner.execute(f"create role {role}".encode())
+    with (
+        psycopg.connect(database, autocommit=True) as owner,
+        own_role(owner) as role,
+        psycopg.connect(database) as theirs,
+    ):
         owner.execute(f"grant create, temporary on database {owner.info.dbname} to {role}".encode())
-        try:
-            owner.execute("select pgmq.create('jobs'), pgmq.create('others')")
-            owner.execute(f"grant trigger on pgmq.a_jobs, pgmq.a_others, pgmq.meta to {role}".encode())
-            theirs.execute(
-                f"set role {role}; create schema theirs; create function theirs.t() {FIRES}".encode()
-            )
-            theirs.execute(
-                "create trigger t before insert on pgmq.a_jobs for each row execute function theirs.t()"
-            )
-            owner.execute("select spanmq.maintain()")
-            held = (
-                "select r from unnest('{a_jobs,a_others,meta}'::text[]) r"
-                " where has_table_privilege(%s, 'pgmq.' || r, 'trigger')"
-            )
-            assert column(owner, held, role) == ["a_jobs"]
-            theirs.rollback()
-            owner.execute("select spanmq.maintain()")
-            assert column(owner, held, role) == []
-        finally:
-            theirs.rollback()
-            owner.execute(f"drop owned by {role}; drop role {role}".encode())
+        owner.execute("select pgmq.create('jobs'), pgmq.create('others')")
+        owner.execute(f"grant trigger on pgmq.a_jobs, pgmq.a_others, pgmq.meta to {role}".encode())
+        theirs.execute(f"set role {role}; create schema theirs; create function theirs.t() {FIRES}".encode())
+        theirs.execute(
+            "create trigger t before insert on pgmq.a_jobs for each row execute function theirs.t()"
+        )
+        owner.execute("select spanmq.maintain()")
+        held = (
+            "select r from unnest('{a_jobs,a_others,meta}'::text[]) r"
+            " where has_table_privilege(%s, 'pgmq.' || r, 'trigger')"
+        )
+        assert column(owner, held, role) == ["a_jobs"]
+        theirs.rollback()
+        owner.execute("select spanmq.maintain()")
+        assert column(owner, held, role) == []

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from tests.patience import wait_until
 from tests.sql.queue import Connection, column, one, rows, sqlstate_of
-from tests.sql.rights import ROLE
+from tests.sql.rights import own_role
 
 from spanmq import schema
 
@@ -30,20 +30,17 @@ SET_ASIDE = (
 @pytest.fixture
 def stranger(database: str) -> Iterator[Connection]:
     """A session of a role that may only connect and make temporary objects."""
-    with psycopg.connect(database, autocommit=True) as owner:
-        role = f"{ROLE}_{one(owner, 'select oid from pg_database where datname = current_database()')}"
-        owner.execute(
-            f"create role {role}; grant temporary on database {owner.info.dbname} to {role}".encode()
-        )
+    with (
+        psycopg.connect(database, autocommit=True) as owner,
+        own_role(owner) as role,
+        own_role(owner, "_2") as manager,
+        psycopg.connect(database, autocommit=True) as session,
+    ):
+        owner.execute(f"grant temporary on database {owner.info.dbname} to {role}".encode())
         owner.execute("select pgmq.create('jobs'), pgmq.send('jobs', '1'), pgmq.archive('jobs', 1)")
-        owner.execute(f"create role {role}_2".encode())
-        owner.execute(f"select spanmq.grant_queue('{role}_2', 'jobs', 'manage')".encode())
-        try:
-            with psycopg.connect(database, autocommit=True) as session:
-                session.execute(f"set role {role}".encode())
-                yield session
-        finally:
-            owner.execute(f"drop owned by {role}, {role}_2; drop role {role}, {role}_2".encode())
+        owner.execute(f"select spanmq.grant_queue('{manager}', 'jobs', 'manage')".encode())
+        session.execute(f"set role {role}".encode())
+        yield session
 
 
 @pytest.fixture
@@ -76,7 +73,7 @@ def test_object_of_a_role_without_rights_keeps_no_queue(
     assert rows(owner, "select msg_id from pgmq.a_jobs") == [(1,)]
     wait_until(lambda: maintained(owner, "select not exists (select from spanmq_core.dropped_queue)"))
     is_named = name != "wrapper"
-    assert any("theirs" in each for each in details) is is_named
+    assert any("theirs" in text for text in details) is is_named
     assert schema.verify(owner) == []
     if "view" in OBJECTS[name]:
         assert sqlstate_of(stranger, "select * from pg_temp.theirs") == "42501"
@@ -100,7 +97,7 @@ def wait_for_lanes(owner: Connection) -> list[str]:
 
     wait_until(are_free)
     assert len(one(owner, views)) == 1
-    return [each for each in warnings if "maintain()" in each]
+    return [text for text in warnings if "maintain()" in text]
 
 
 def test_view_of_a_lane_keeps_no_maintenance_and_no_queue(owner: Connection, stranger: Connection) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from tests.sql.queue import Connection, column, one, rows
-from tests.sql.rights import RELATIONS, ROLE, calls, give, is_refusal, outcome
+from tests.sql.rights import RELATIONS, ROLE, calls, give, is_refusal, outcome, own_role
 from tests.sql.seeds import IS_DEEP
 
 from spanmq import schema
@@ -98,8 +98,8 @@ def granting(queues: Connection) -> Connection:
     queues.execute(
         f"create schema theirs authorization {ROLE}; grant usage on schema theirs to public".encode()
     )
-    for each in SCHEMAS:
-        queues.execute(f"grant usage on schema {each} to {ROLE}".encode())
+    for schema_name in SCHEMAS:
+        queues.execute(f"grant usage on schema {schema_name} to {ROLE}".encode())
     grant_all(queues)
     as_role(queues, CODE)
     return queues
@@ -107,12 +107,12 @@ def granting(queues: Connection) -> Connection:
 
 def granted(connection: Connection) -> list[str]:
     number = one(connection, "select queue_id from spanmq_core.queue where name = 'jobs'")
-    return [each.format(jobs=number) for each in GRANTED]
+    return [relation.format(jobs=number) for relation in GRANTED]
 
 
 def grant_all(connection: Connection) -> None:
-    for each in granted(connection):
-        connection.execute(f"grant all on {each} to {ROLE} with grant option".encode())
+    for relation in granted(connection):
+        connection.execute(f"grant all on {relation} to {ROLE} with grant option".encode())
 
 
 def as_role(connection: Connection, statements: str) -> bool:
@@ -125,6 +125,16 @@ def as_role(connection: Connection, statements: str) -> bool:
     except psycopg.Error:
         return False
     return True
+
+
+def hang(connection: Connection) -> set[str]:
+    """Let the role hang its code wherever it may; return what it made, and where."""
+    return {
+        f"{hook.split()[1]} on {relation}"
+        for relation in granted(connection)
+        for hook in HOOKS
+        if as_role(connection, hook.format(relation))
+    }
 
 
 def ends(connection: Connection, queue: str) -> dict[str, str]:
@@ -161,13 +171,7 @@ def test_no_privilege_runs_code_with_the_rights_of_others(
         granting.execute("insert into spanmq_core.following default values")
     granting.execute("select pgmq.convert_archive_partitioned('jobs', '1', '1')")
     before = ends(granting, "others")
-    made = {
-        f"{hook.split()[1]} on {each}"
-        for each in granted(granting)
-        for hook in HOOKS
-        if as_role(granting, hook.format(each))
-    }
-    assert made >= {
+    assert hang(granting) >= {
         "trigger on pgmq.q_jobs",
         "trigger on pgmq.a_jobs",
         "constraint on pgmq.a_jobs",
@@ -184,8 +188,10 @@ def test_no_privilege_runs_code_with_the_rights_of_others(
         "42501"
     }
     assert of_jobs["select pgmq.drop_queue('jobs')"] == "ok"
-    named = " ".join(each.name for each in schema.verify(granting) if each.problem == "code")
-    assert {each for each in granted(granting) if each in named} >= {
+    named = " ".join(
+        difference.name for difference in schema.verify(granting) if difference.problem == "code"
+    )
+    assert {relation for relation in granted(granting) if relation in named} >= {
         "pgmq.a_jobs",
         "pgmq.q_jobs",
         "pgmq.meta",
@@ -194,20 +200,20 @@ def test_no_privilege_runs_code_with_the_rights_of_others(
 
 def grant_columns(connection: Connection) -> None:
     """Grant all that there is on columns, in place of what the role has on the relations."""
-    for each in granted(connection):
-        connection.execute(f"revoke all on {each} from {ROLE} cascade".encode())
+    for relation in granted(connection):
+        connection.execute(f"revoke all on {relation} from {ROLE} cascade".encode())
         names = column(
             connection,
             "select quote_ident(attname) from pg_attribute"
             " where attrelid = %s::regclass and attnum > 0 and not attisdropped and attname <> 'last_value'",
-            each,
+            relation,
         )
-        if "_seq" not in each:
+        if "_seq" not in relation:
             privileges = (
                 f"{kind} ({', '.join(names)})" for kind in ("select", "insert", "update", "references")
             )
             connection.execute(
-                f"grant {', '.join(privileges)} on {each} to {ROLE} with grant option".encode()
+                f"grant {', '.join(privileges)} on {relation} to {ROLE} with grant option".encode()
             )
 
 
@@ -215,23 +221,17 @@ def grant_columns(connection: Connection) -> None:
 def test_privileges_on_columns_are_as_those_on_relations(granting: Connection, ran: list[str]) -> None:
     grant_columns(granting)
     before = ends(granting, "others")
-    made = {
-        f"{hook.split()[1]} on {each}"
-        for each in granted(granting)
-        for hook in HOOKS
-        if as_role(granting, hook.format(each))
-    }
-    assert made >= {"table on pgmq.a_jobs"}
+    assert hang(granting) >= {"table on pgmq.a_jobs"}
     assert ends(granting, "others") == before
     assert ends(granting, "jobs")["select pgmq.drop_queue('jobs')"] == "ok"
     assert ran == []
-    assert {each.name for each in schema.verify(granting)} >= {
+    assert {difference.name for difference in schema.verify(granting)} >= {
         "child_id_fkey on theirs.child",
         "pgmq.q_jobs",
         "pgmq.meta",
     }
     granting.execute("select spanmq.maintain()")
-    assert [each.name for each in schema.verify(granting)] == ["child_id_fkey on theirs.child"]
+    assert [difference.name for difference in schema.verify(granting)] == ["child_id_fkey on theirs.child"]
 
 
 @pytest.mark.parametrize("on", ["relations", "columns"])
@@ -247,20 +247,20 @@ def test_no_privilege_shows_or_changes_another_queue(granting: Connection, ran: 
     )
     before = rows(granting, state)
     assert "canary" in str(before)
-    for each in column(granting, RELATIONS):
+    for relation in column(granting, RELATIONS):
         for statement in (
             (
-                f"do $$ declare x text; begin for x in select r::text from {each} r loop"
+                f"do $$ declare x text; begin for x in select r::text from {relation} r loop"
                 " if x like '%canary%' then raise notice 'ran as reader'; end if; end loop; end $$"
             ),
-            f"delete from {each}",
-            f"truncate {each}",
-            f"insert into {each} select * from {each}",
+            f"delete from {relation}",
+            f"truncate {relation}",
+            f"insert into {relation} select * from {relation}",
         ):
             as_role(granting, statement)
     assert ran == []
-    for each in ("'others', '#'", "'#', 'others'"):
-        as_role(granting, f"insert into pgmq.topic_bindings (queue_name, pattern) values ({each})")
+    for values in ("'others', '#'", "'#', 'others'"):
+        as_role(granting, f"insert into pgmq.topic_bindings (queue_name, pattern) values ({values})")
     assert rows(granting, state) == before
 
 
@@ -268,7 +268,7 @@ def test_maintenance_revokes_what_is_dangerous(granting: Connection) -> None:
     granting.execute(f"grant create on schema pgmq, spanmq_core to {ROLE}".encode())
     assert [as_role(granting, hook.format("pgmq.q_jobs")) for hook in HOOKS].count(True) > 5
     granting.execute("select spanmq.maintain()")
-    found = rows(
+    privileges = rows(
         granting,
         "select c.oid::regclass::text, array_agg(a.privilege_type order by a.privilege_type) from pg_class c"
         " cross join lateral aclexplode(c.relacl) a where a.grantee = %s::regrole and c.oid <> 'runs'::regclass"
@@ -276,8 +276,11 @@ def test_maintenance_revokes_what_is_dangerous(granting: Connection) -> None:
         ROLE,
     )
     written = ["DELETE", "INSERT", "SELECT", "TRUNCATE", "UPDATE"]
-    assert {name: [each for each in left if each != "MAINTAIN"] for name, left in found} == {
-        each: written if each in ("pgmq.q_jobs", "pgmq.a_jobs") else ["SELECT"] for each in granted(granting)
+    assert {
+        name: [privilege for privilege in left if privilege != "MAINTAIN"] for name, left in privileges
+    } == {
+        relation: written if relation in ("pgmq.q_jobs", "pgmq.a_jobs") else ["SELECT"]
+        for relation in granted(granting)
     }
     assert schema.verify(granting) == []
 
@@ -290,7 +293,7 @@ def test_privileges_on_columns_of_what_all_queues_share_are_revoked(granting: Co
     granting.execute(f"grant update (name), references (queue_id) on spanmq_core.queue to {ROLE}".encode())
     granting.execute("grant insert, select on spanmq_call.caller to public")
     granting.execute(f"grant insert (role) on spanmq_call.caller to {ROLE}".encode())
-    assert {each.name for each in schema.verify(granting)} >= {
+    assert {difference.name for difference in schema.verify(granting)} >= {
         log,
         "spanmq_core.queue",
         "spanmq_call.caller",
@@ -310,8 +313,8 @@ def test_privileges_on_columns_of_what_all_queues_share_are_revoked(granting: Co
 @pytest.mark.parametrize("name", ["pgmq", "spanmq_core"])
 def test_execute_on_all_functions_of_a_schema_is_no_verb(granting: Connection, name: str) -> None:
     """Programs written for PGMQ grant it on schema pgmq."""
-    for each in granted(granting):
-        granting.execute(f"revoke all on {each} from {ROLE} cascade".encode())
+    for relation in granted(granting):
+        granting.execute(f"revoke all on {relation} from {ROLE} cascade".encode())
     made = [(called, call) for queue in ("jobs", "others") for called, call in calls(granting, queue)]
     before = [outcome(granting, call) for _, call in made]
     assert sum(is_refusal(called, end) for (called, _), end in zip(made, before, strict=True)) > 200
@@ -371,25 +374,25 @@ def test_functions_of_a_role_that_may_create_never_run_as_the_owner(
     for call, role in made:
         outcome(granting, call, role)
     # A caller's own call may find theirs first, and runs it with the caller's rights: not with those of the owner.
-    assert {each for each in ran if ABLE not in each} == set()
+    assert {notice for notice in ran if ABLE not in notice} == set()
 
 
 def test_functions_of_a_role_that_might_create_are_dropped_or_named(granting: Connection) -> None:
     granting.execute(f"grant create on schema {', '.join(SCHEMAS)} to {ROLE}".encode())
     made = [call for _, call in calls(granting, "others")]
     before = [outcome(granting, call, ABLE) for call in made]
-    for each in ("spanmq_core.role_may", "spanmq_call.send", "spanmq.pause", "pgmq.metrics"):
-        overload(granting, each)
+    for name in ("spanmq_core.role_may", "spanmq_call.send", "spanmq.pause", "pgmq.metrics"):
+        overload(granting, name)
     granting.execute("select spanmq.maintain()")
     assert [outcome(granting, call, ABLE) for call in made] == before
     differences = schema.verify(granting)
-    assert {(each.kind, each.problem) for each in differences} == {("function", "owner")}
-    assert {each.name.partition("(")[0] for each in differences} == {"pgmq.metrics"}
+    assert {(difference.kind, difference.problem) for difference in differences} == {("function", "owner")}
+    assert {difference.name.partition("(")[0] for difference in differences} == {"pgmq.metrics"}
 
 
 def test_default_privileges_open_nothing_of_a_new_queue(granting: Connection) -> None:
     for kind in ("tables", "sequences", "functions", "types", "schemas"):
-        for where in ("", *(f" in schema {each}" for each in SCHEMAS if kind != "schemas")):
+        for where in ("", *(f" in schema {schema_name}" for schema_name in SCHEMAS if kind != "schemas")):
             granting.execute(
                 f"alter default privileges{where} grant all on {kind} to {ROLE} with grant option".encode()
             )
@@ -405,7 +408,7 @@ def test_default_privileges_open_nothing_of_a_new_queue(granting: Connection) ->
         "select spanmq.maintain()",
     ):
         as_owner(granting, statement)
-    found = rows(
+    privileges = rows(
         granting,
         "select c.relname, a.privilege_type from pg_class c cross join lateral aclexplode(c.relacl) a"
         " where a.grantee = %s::regrole and c.oid > %s"
@@ -413,8 +416,8 @@ def test_default_privileges_open_nothing_of_a_new_queue(granting: Connection) ->
         ROLE,
         oldest,
     )
-    assert {privilege for _, privilege in found} == {"SELECT"}
-    assert {name for name, _ in found} == {
+    assert {privilege for _, privilege in privileges} == {"SELECT"}
+    assert {name for name, _ in privileges} == {
         *(f"{kind}_{queue}" for queue in ("later", "fast", "copy") for kind in ("q", "a")),
         "q_later_msg_id_seq",
         "q_fast_msg_id_seq",
@@ -422,7 +425,7 @@ def test_default_privileges_open_nothing_of_a_new_queue(granting: Connection) ->
     for call in ("pgmq.send('later', '1')", "pgmq.drop_queue('later')", "spanmq.list_grants()"):
         assert outcome(granting, f"select {call}") in ("42501", "42P01")
     assert [
-        each for each in rows(granting, "select role, verb from spanmq.list_grants()") if each[0] == ROLE
+        row for row in rows(granting, "select role, verb from spanmq.list_grants()") if row[0] == ROLE
     ] == []
     assert schema.verify(granting) == []
 
@@ -463,22 +466,20 @@ def test_verb_that_a_role_passed_on_goes_with_its_own(granting: Connection, ever
 @pytest.fixture
 def sessions(database: str) -> Iterator[tuple[Connection, Connection]]:
     """A session of the owner, and one of a role with all privileges on what is granted of `jobs`."""
-    with psycopg.connect(database, autocommit=True) as owner:
-        suffix = one(owner, "select oid from pg_database where datname = current_database()")
-        role = f"{ROLE}_{suffix}"
-        owner.execute(f"create role {role}".encode())
-        try:
-            owner.execute("select pgmq.create('jobs'), pgmq.create('others'), pgmq.send('others', '1')")
-            owner.execute("select pgmq.send('others', '1') from generate_series(1, 5)")
-            owner.execute("select spanmq.receiver_open('jobs')")
-            owner.execute("set lock_timeout = '100ms'")
-            for each in SCHEMAS:
-                owner.execute(f"grant usage on schema {each} to {role}".encode())
-            with psycopg.connect(database) as theirs:
-                theirs.execute(f"set role {role}".encode())
-                yield owner, theirs
-        finally:
-            owner.execute(f"drop owned by {role}; drop role {role}".encode())
+    with (
+        psycopg.connect(database, autocommit=True) as owner,
+        own_role(owner) as role,
+        psycopg.connect(database) as theirs,
+    ):
+        owner.execute("select pgmq.create('jobs'), pgmq.create('others'), pgmq.send('others', '1')")
+        owner.execute("select pgmq.send('others', '1') from generate_series(1, 5)")
+        owner.execute("select spanmq.receiver_open('jobs')")
+        owner.execute("set lock_timeout = '100ms'")
+        for schema_name in SCHEMAS:
+            owner.execute(f"grant usage on schema {schema_name} to {role}".encode())
+        theirs.execute(f"set role {role}".encode())
+        yield owner, theirs
+        theirs.rollback()
 
 
 PRIVILEGES = ("select", "insert", "update", "delete", "truncate", "references", "trigger", "maintain", "all")
@@ -507,7 +508,8 @@ WORK = (
 
 
 @pytest.mark.parametrize(
-    "privilege", [each if each == "all" else pytest.param(each, marks=deep) for each in PRIVILEGES]
+    "privilege",
+    [privilege if privilege == "all" else pytest.param(privilege, marks=deep) for privilege in PRIVILEGES],
 )
 def test_no_privilege_locks_what_other_queues_need(
     sessions: tuple[Connection, Connection], privilege: str
@@ -516,9 +518,9 @@ def test_no_privilege_locks_what_other_queues_need(
     if privilege == "maintain" and owner.info.server_version < 170000:
         pytest.skip("PostgreSQL 17 has MAINTAIN")
     role = one(theirs, "select current_user")
-    for each in granted(owner):
-        if "_seq" not in each or privilege in ("select", "update", "all"):
-            owner.execute(f"grant {privilege} on {each} to {role}".encode())
+    for relation in granted(owner):
+        if "_seq" not in relation or privilege in ("select", "update", "all"):
+            owner.execute(f"grant {privilege} on {relation} to {role}".encode())
     held = []
     for relation in column(theirs, RELATIONS.replace("'r', 'p', 'v', 'S'", "'r', 'p', 'v'")):
         for mode in MODES:

@@ -6,7 +6,7 @@ from typing import Any, LiteralString
 import psycopg
 import pytest
 from tests.patience import wait_until
-from tests.sql.queue import Connection, change_state
+from tests.sql.queue import Connection, change_state, one, rows
 from tests.sql.race.sessions import Race
 
 from spanmq import schema
@@ -14,18 +14,13 @@ from spanmq.client import Client
 
 
 def health(connection: Connection, queue: str = "jobs") -> dict[str, Any]:
-    cursor = connection.execute("select * from spanmq.health() where queue = %s", [queue])
-    names = [column.name for column in cursor.description or ()]
-    (row,) = cursor.fetchall()
-    return dict(zip(names, row, strict=True))
+    return dict(one(connection, "select to_jsonb(h) from spanmq.health() h where queue = %s", queue))
 
 
-def finding(connection: Connection, check: str, arguments: str = "") -> tuple[str, str]:
-    row = connection.execute(
-        f"select level, finding from spanmq.doctor({arguments}) where check_name = %s".encode(), [check]
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+def finding(connection: Connection, check: str, arguments: str = "") -> tuple[Any, ...]:
+    doctor = f"select level, finding from spanmq.doctor({arguments}) where check_name = %s"
+    [row] = rows(connection, doctor, check)
+    return row
 
 
 def test_messages_are_counted_by_state(jobs: Connection) -> None:
@@ -40,22 +35,22 @@ def test_messages_are_counted_by_state(jobs: Connection) -> None:
     assert expired == (20,)
     jobs.execute("select pgmq.delete('jobs', array[7, 9, 11])")
     jobs.execute("select pgmq.set_vt('jobs', array[25, 26, 27, 28], 3600)")
-    found = health(jobs)
+    numbers = health(jobs)
     expected = {"backlog": 104, "visible": 70, "in_flight": 23, "delayed": 7, "failed": 4, "receivers": 2}
-    assert {name: found[name] for name in expected} == expected
-    assert 0 <= found["oldest_lease_seconds"] < 600
-    assert 0 <= found["oldest_ready_seconds"] < 600
+    assert {name: numbers[name] for name in expected} == expected
+    assert 0 <= numbers["oldest_lease_seconds"] < 600
+    assert 0 <= numbers["oldest_ready_seconds"] < 600
     query = "select queue_length, queue_visible_length from pgmq.metrics('jobs')"
-    assert jobs.execute(query).fetchone() == (found["backlog"], found["visible"])
+    assert jobs.execute(query).fetchone() == (numbers["backlog"], numbers["visible"])
 
 
 def test_lease_that_ran_out_is_visible_since_then(jobs: Connection) -> None:
     jobs.execute("select pgmq.send('jobs', '1')")
     jobs.execute("select spanmq.receive('jobs', 1, 600)")
     change_state(jobs, "vt = now() - interval '100 s'")
-    found = health(jobs)
-    assert (found["visible"], found["in_flight"], found["receivers"]) == (1, 0, 0)
-    assert 99 < found["oldest_ready_seconds"] < 700
+    numbers = health(jobs)
+    assert (numbers["visible"], numbers["in_flight"], numbers["receivers"]) == (1, 0, 0)
+    assert 99 < numbers["oldest_ready_seconds"] < 700
 
 
 def test_dead_letters_are_counted(jobs: Connection) -> None:
@@ -66,9 +61,9 @@ def test_dead_letters_are_counted(jobs: Connection) -> None:
     jobs.execute("select spanmq.reject('jobs', %s, %s::bigint[])", [leases[0][1], ids[:4]])
     jobs.execute("select spanmq.nack('jobs', %s, %s::bigint[], retry_in => 60)", [leases[0][1], ids[4:6]])
     jobs.execute("update spanmq_core.dead_letter set dead_at = now() - interval '1 hour' where msg_id = 1")
-    found = health(jobs)
+    numbers = health(jobs)
     names = ("backlog", "dead", "dead_per_minute", "failed", "in_flight")
-    assert [found[name] for name in names] == [6, 4, 3, 2, 4]
+    assert [numbers[name] for name in names] == [6, 4, 3, 2, 4]
     assert health(jobs, "others")["dead"] == 0
 
 
@@ -179,72 +174,75 @@ def test_clock_that_was_set_back_does_not_end_the_statistics(jobs: Connection) -
 
 
 def test_every_finding_has_a_level_and_every_bad_one_an_advice(connection: Connection) -> None:
-    rows = connection.execute("select * from spanmq.doctor(clock_timestamp(), 1)").fetchall()
-    assert len({row[0] for row in rows}) == len(rows) == 28
-    assert all(found for _, _, found, _ in rows)
-    assert all((advice is None) == (level == "ok") for _, level, _, advice in rows)
-    assert {level for _, level, _, _ in rows} <= {"ok", "warning", "problem"}
+    checks = rows(connection, "select * from spanmq.doctor(clock_timestamp(), 1)")
+    assert len({check for check, _, _, _ in checks}) == len(checks) == 28
+    assert all(words for _, _, words, _ in checks)
+    assert all((advice is None) == (level == "ok") for _, level, _, advice in checks)
+    assert {level for _, level, _, _ in checks} <= {"ok", "warning", "problem"}
 
 
-def test_doctor_names_roles_whose_table_grants_count_for_nothing(jobs: Connection) -> None:
-    assert finding(jobs, "table grants")[0] == "ok"
-    jobs.execute("grant insert on pgmq.q_jobs to public")
-    assert finding(jobs, "table grants") == ("warning", "they give no right here: public (send on jobs)")
-    jobs.execute("select spanmq.follow_table_grants()")
-    assert finding(jobs, "table grants")[0] == "ok"
+# What makes a check find something, and what makes it ok again; without it, an upgrade does.
+FINDINGS = {
+    "table grants": ("grant insert on pgmq.q_jobs to public", "select spanmq.follow_table_grants()"),
+    "isolation level": (
+        "create role isolated; alter role isolated set default_transaction_isolation = 'serializable'",
+        "drop role isolated",
+    ),
+    "triggers": (
+        (
+            "create trigger mine after insert on pgmq.q_jobs for each statement"
+            " execute function suppress_redundant_updates_trigger()"
+        ),
+        "drop trigger mine on pgmq.q_jobs",
+    ),
+    # It is PGMQ's; what is the user's own is left alone.
+    "functions": (
+        (
+            "create function pgmq.mine() returns int language sql as 'select 1'; create or replace function"
+            " pgmq.purge_queue(queue_name text) returns bigint language sql as 'select 0::bigint'"
+        ),
+        None,
+    ),
+    "replica role": (
+        "create role replica; alter role replica set session_replication_role = replica",
+        "drop role replica",
+    ),
+    "publications": (
+        (
+            "set local client_min_messages = error; create publication of_pgmq for tables in schema pgmq;"
+            " create publication of_archive for table pgmq.a_jobs"
+        ),
+        "drop publication of_pgmq",
+    ),
+    "jit": ("set local jit = on; alter function spanmq_call.metrics(text) reset jit", "set local jit = off"),
+    "deadlock_timeout": ("set local deadlock_timeout = '20ms'", "set local deadlock_timeout = '1s'"),
+}
+WORDS = {
+    "table grants": "they give no right here: public (send on jobs)",
+    "isolation level": "role isolated has serializable",
+    "triggers": "no send or receive calls mine on pgmq.q_jobs",
+    "functions": "these are not as spanmq made them: pgmq.purge_queue(queue_name text)",
+    "replica role": "session_replication_role is replica for role replica",
+    "publications": " of_pgmq",
+    "jit": "1 function may be compiled at each call",
+    "deadlock_timeout": "20ms",
+}
 
 
-def test_doctor_names_whose_transactions_are_not_read_committed_by_default(jobs: Connection) -> None:
-    assert finding(jobs, "isolation level")[0] == "ok"
-    jobs.execute("create role isolated_reader")
-    jobs.execute("alter role isolated_reader set default_transaction_isolation = 'serializable'")
-    level, found = finding(jobs, "isolation level")
-    assert level == "warning"
-    assert "role isolated_reader has serializable" in found
-
-
-def test_doctor_names_triggers_that_no_send_calls(jobs: Connection) -> None:
-    assert finding(jobs, "triggers")[0] == "ok"
-    jobs.execute(
-        "create trigger mine after insert on pgmq.q_jobs for each statement"
-        " execute function suppress_redundant_updates_trigger()"
-    )
-    assert finding(jobs, "triggers") == ("warning", "no send or receive calls mine on pgmq.q_jobs")
-
-
-def test_doctor_names_functions_that_the_sql_of_pgmq_has_replaced(jobs: Connection) -> None:
-    assert finding(jobs, "functions")[0] == "ok"
-    jobs.execute("create function pgmq.mine() returns int language sql as 'select 1'")
-    assert finding(jobs, "functions")[0] == "ok"
-    jobs.execute(
-        "create or replace function pgmq.purge_queue(queue_name text) returns bigint"
-        " language plpgsql as $$ begin execute format('truncate pgmq.q_%s', queue_name); return 0; end $$"
-    )
-    level, found = finding(jobs, "functions")
-    assert (level, found) == (
-        "problem",
-        "these are not as spanmq made them: pgmq.purge_queue(queue_name text)",
-    )
-    schema.upgrade(jobs)
-    assert finding(jobs, "functions")[0] == "ok"
-
-
-def test_doctor_names_what_has_no_effect_on_queues(jobs: Connection) -> None:
-    assert finding(jobs, "replica role")[0] == finding(jobs, "publications")[0] == "ok"
-    jobs.execute(
-        "create role spanmq_test_replica; alter role spanmq_test_replica set session_replication_role = replica"
-    )
-    assert finding(jobs, "replica role") == (
-        "warning",
-        "session_replication_role is replica for role spanmq_test_replica",
-    )
-    jobs.execute("set local client_min_messages = error")
-    jobs.execute(
-        "create publication of_pgmq for tables in schema pgmq; create publication of_archive for table pgmq.a_jobs"
-    )
-    level, found = finding(jobs, "publications")
-    assert (level, found.rpartition(" ")[2]) == ("warning", "of_pgmq")
+@pytest.mark.parametrize("check", FINDINGS)
+def test_doctor_names_what_is_wrong(jobs: Connection, check: str) -> None:
+    wrong, remedy = FINDINGS[check]
+    assert finding(jobs, check)[0] == "ok"
+    jobs.execute(wrong.encode())
+    level, words = finding(jobs, check)
+    assert level == ("problem" if check == "functions" else "warning")
+    assert words.endswith(WORDS[check])
     assert finding(jobs, "catalogue")[0] == "ok"
+    if remedy is None:
+        schema.upgrade(jobs)
+    else:
+        jobs.execute(remedy.encode())
+    assert finding(jobs, check)[0] == "ok"
 
 
 def test_clock_and_connections_are_compared(connection: Connection) -> None:
@@ -258,9 +256,6 @@ def test_clock_and_connections_are_compared(connection: Connection) -> None:
 
 
 def test_settings_are_looked_at(connection: Connection) -> None:
-    assert finding(connection, "deadlock_timeout")[0] == "ok"
-    connection.execute("set local deadlock_timeout = '20ms'")
-    assert finding(connection, "deadlock_timeout") == ("warning", "20ms")
     connection.execute("set local track_counts = off")
     assert finding(connection, "autovacuum")[0] == "problem"
     connection.execute("set local track_counts = on")
@@ -293,12 +288,12 @@ def test_stuck_and_abandoned_leases_are_found(jobs: Connection) -> None:
     jobs.execute("select spanmq.receive('others', 1, 600)")
     assert finding(jobs, "leases")[0] == "ok"
     change_state(jobs, "last_read_at = last_read_at - interval '61 minutes'")
-    level, found = finding(jobs, "leases")
+    level, text = finding(jobs, "leases")
     assert level == "warning"
-    assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", found)
+    assert re.search(r"held for over an hour: jobs \(01:0\d:\d\d", text)
     change_state(jobs, "vt = now() - interval '6 min', last_read_at = now()")
-    _, found = finding(jobs, "leases")
-    assert "expired, and without a receiver: jobs (1 message), others (1 message)" in found
+    _, text = finding(jobs, "leases")
+    assert "expired, and without a receiver: jobs (1 message), others (1 message)" in text
 
 
 def test_leaking_functions_and_missing_rows_are_found(connection: Connection) -> None:
@@ -326,54 +321,29 @@ def test_held_snapshot_is_named(race: Race) -> None:
     assert ours not in finding(race.main.connection, "snapshots")[1]
 
 
-def test_doctor_warns_of_functions_that_would_be_compiled_at_each_call(connection: Connection) -> None:
-    connection.execute("set local jit = on")
-    assert finding(connection, "jit") == ("ok", "no function is compiled at each call")
-    connection.execute("alter function spanmq_call.metrics(text) reset jit")
-    assert finding(connection, "jit") == ("warning", "1 function may be compiled at each call")
-    connection.execute("set local jit = off")
-    assert finding(connection, "jit") == ("ok", "no function is compiled at each call")
-
-
 def test_doctor_and_statistics_know_queues_where_messages_wait_and_no_worker_is(jobs: Connection) -> None:
     """Reports of workers, and what was received, show that there is one."""
-
-    def workers() -> tuple[str, str]:
-        found = jobs.execute(
-            "select level, finding from spanmq.doctor() where check_name = 'workers'"
-        ).fetchone()
-        assert found is not None
-        return found[0], found[1]
-
-    def sample() -> None:
-        jobs.execute("update spanmq_core.sample set sampled_at = sampled_at - interval '61 s'")
-        jobs.execute("select spanmq.maintain()")
-
-    assert workers()[0] == "ok"
-    sample()
+    assert finding(jobs, "workers")[0] == "ok"
+    sample(jobs)
     jobs.execute("select pgmq.send('jobs', '1')")
-    sample()
+    sample(jobs)
     jobs.execute("update spanmq_core.statistics set oldest_ready_seconds = 400 where visible > 0")
-    level, finding = workers()
+    level, words = finding(jobs, "workers")
     assert level == "warning"
-    assert "no worker receives them: jobs (1 message for 00:0" in finding
+    assert "no worker receives them: jobs (1 message for 00:0" in words
     jobs.execute("select spanmq.report_worker(array['jobs'], 'a', 1, 1)")
-    assert workers()[0] == "ok"
+    assert finding(jobs, "workers")[0] == "ok"
     assert jobs.execute("select workers from spanmq.latest_statistics()").fetchone() == (1,)
 
 
 def test_groups_that_wait_for_a_dead_letter_are_counted(jobs: Connection) -> None:
-    def blocked() -> object:
-        found = jobs.execute("select blocked_groups from spanmq.latest_statistics()").fetchone()
-        assert found is not None
-        return found[0]
-
+    blocked = "select blocked_groups from spanmq.latest_statistics()"
     client = Client(connection=jobs)
     client.queues.set_policy("jobs", ordered=True, dead_letter_blocks_group=True)
     for group in ("a", "a", "b"):
         client.send("jobs", group, group=group)
-    assert blocked() == 0
+    assert one(jobs, blocked) == 0
     client.reject(client.receive("jobs", 10), "no")
-    assert blocked() == 2
+    assert one(jobs, blocked) == 2
     client.dead_letters.discard("jobs")
-    assert blocked() == 0
+    assert one(jobs, blocked) == 0

@@ -90,6 +90,29 @@ REFUSED = {
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": 5, "opening": null}}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": 5}}'
         receive('orders', ?) <- retries => -1 | newest => null
+        report_worker('{orders}', 'a', 1, 1, '{"orders": {"times": ?}}') <- [1] | [null] | [[]]
+        report_worker('{a}', 'a', 1, 1, '{"a": {"times": [{"failed": ?}]}}') <- "maybe", "kind": "", "bucket": 1, "n": 1
+        report_worker('{a}', 'a', 1, 1, '{"a": {"times": [{"bucket": ?}]}}') <- 1.5, "kind": "a", "failed": true, "n": 1
+        report_worker('{a}', 'a', 1, 1, '{"a": {"times": [{"n": ?}]}}') <- 1e30, "kind": "", "failed": true, "bucket": 1
+        report_worker('{a}', 'a', 1, 1, '{"a": {"times": [{"kind": ?}]}}') <- null, "failed": true, "bucket": 1, "n": 1
+        report_worker('{a}', 'a', 1, 1, '{"a": {"slow": ?}}') <- [{"seconds": 1}] | [{"msg_id": 1}] | {}
+        report_worker('{a}', 'a', 1, 1, '{"a": {"slow": [{"msg_id": ?}]}}') <- "x" | 1, "seconds": -1
+        report_worker('{a}', 'a', 1, 1, '{"a": {"stacks": ?}}') <- [{"seconds": 1}] | [{"msg_id": 1}] | {}
+        report_worker('{a}', 'a', 1, 1, '{"a": {"stacks": [{"msg_id": ?}]}}') <- "x" | 1, "seconds": -1
+        task_statistics('orders', 'ship', ?) <- 0, 60 | 86401, 60 | 3600, 90 | 3600, 30 | 3600, null
+        redrive('orders', dry_run => ?) <- null
+        redrive('orders', match => ?) <- '$x > 1' | '$."$" ? (@ == "$" && $"y" == 1)'
+        purge_dead_letters('orders', ?) <- dry_run => null | match => '$x'
+        open_session(repeat('a', 64), repeat('b', 64), ?) <- 0 | -1 | 'nan' | 1e30
+        begin_pipeline_run(?) <- '' | repeat('x', 101)
+        list_pipeline_runs(qty => ?) <- 0
+        count_messages(most => ?) <- 0 | -1 | 100001
+        sum_statistics(null, ?) <- 0, 1 | 60, 0.5 | 60, 61 | 60, 'nan' | 4e9, 1e6 | 1e6, 1 | 'nan', 1
+        explain('orders', ?) <- null
+        copy_begin('orders', ?) <- null | 0 | -1 | 1000001
+        replay('orders', 'full', ?) <- match => '$.' | qty => 0 | after => -1
+        create_subscription('past', 'orders', ?) <- true, now() | true, since_id => 1 | since => now(), since_id => 1
+        create_subscription('past', 'orders', since_id => ?) <- 0 | 100000
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"kind": "a", "failed": false, "bucket": 49, "n": 1}]}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"kind": "a", "failed": false, "bucket": 1}]}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"times": [{"failed": false, "bucket": 1, "n": 1}]}}'
@@ -116,11 +139,19 @@ REFUSED = {
         set_policy('orders', '{"rate_limit": ?}') <- 0
         set_policy('orders', '{"rate_burst": ?}') <- 0
         set_policy('orders', '{"max_in_flight": ?}') <- 0
+        set_policy('orders', '{"group_by": ?}') <- "tenant" | "$" | "$.a", "ordered": true
+        set_policy('orders', '{"rate_cost": ?}') <- "$..a"
+        set_policy('orders', '{"rate_limit_per_group": ?}') <- 0
+        set_policy('orders', '{"rate_burst_per_group": ?}') <- 0.5
+        set_policy('orders', '{"group_shares": ?}') <- [] | {"a": 0} | {"a": "1"}
         set_category_policy('orders', 'TRANSIENT', ?) <- '[]' | '{"tries": 1}' | '{"queue_id": 1}'
         set_category_policy('orders', 'TRANSIENT', ?) <- '{"category": "BUSINESS"}' | '{"retries": "often"}'
         set_category_policy('orders', 'TRANSIENT', ?) <- '{"max_attempts": 0}' | '{"max_attempts": 1.5}'
         set_category_policy('orders', 'TRANSIENT', ?) <- '{"backoff_base": -1}' | '{"backoff_factor": 0.5}'
         set_category_policy('orders', 'TRANSIENT', ?) <- '{"backoff_max": "long"}'
+        set_category_policy('orders', 'TRANSIENT', '{"backoff_base": ?}') <- "NaN" | "Infinity" | "-1"
+        set_category_policy('orders', 'TRANSIENT', '{"backoff_factor": ?}') <- "NaN" | "Infinity" | "-1"
+        set_category_policy('orders', 'TRANSIENT', '{"backoff_max": ?}') <- "NaN" | "Infinity" | "-1"
         set_category_policy(null, 'TRANSIENT', ?) <- '[]' | '{"tries": 1}' | '{"queue_id": 1}'
         set_category_policy(null, 'TRANSIENT', ?) <- '{"category": "BUSINESS"}' | '{"retries": "often"}'
         set_category_policy(null, 'TRANSIENT', ?) <- '{"max_attempts": 0}' | '{"max_attempts": 1.5}'
@@ -145,6 +176,11 @@ REFUSED = {
     """,
     "MQ060": r"""
         set_policy('audit', '{"max_backlog": ?}') <- 5
+        set_policy('audit', '{"keep": ?}') <- "1 day"
+        replay(?) <- 'audit', 'orders' | 'orders', 'audit'
+    """,
+    "MQ062": r"""
+        replay('orders', ?) <- 'full'
     """,
     "2201W": r"""
         peek_archive('orders', ?) <- -1
@@ -170,6 +206,10 @@ REFUSED = {
         schedule('a', 'nothing', ?, '1') <- '* * * * *'
         set_category_rule('x', 'BUSINESS', error => 'a', queue => ?) <- 'nothing'
         grant_queue(current_user, ?, 'send') <- 'nothing'
+        replay(?) <- 'orders', 'nothing' | 'nothing', 'orders'
+        begin_pipeline_run('export', ?) <- 'nothing'
+        list_pipeline_runs(?) <- 'nothing'
+        pause(?) <- 'nothing'
     """,
 }
 
@@ -184,6 +224,8 @@ def calls(lines: str) -> list[str]:
 
 def test_what_can_not_be_meant_is_refused(connection: Connection) -> None:
     rows(connection, "select pgmq.create('orders'), spanmq.create_subscription('audit', 'orders')")
+    rows(connection, "select pgmq.create('full'), pgmq.send('full', '1')")
+    rows(connection, "select spanmq.set_policy('full', '{\"max_backlog\": 1}')")
     rows(connection, "select spanmq.schedule('tick', 'orders', '* * * * *', '1')")
     rows(connection, "select setval(pg_get_serial_sequence('spanmq_core.batch', 'batch_id'), 1, false)")
     rows(connection, "select spanmq.create_batch('orders', '1')")

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, column, one, rows
 from tests.sql.race.sessions import Race, Session, together
 
 from spanmq.client import Client
@@ -28,21 +28,21 @@ def schedule(connection: Connection, more: str = "", name: str = "tick") -> None
 
 def plan(connection: Connection, *seconds: float, name: str = "tick") -> Any:
     """Plan times, as seconds from now."""
-    row = connection.execute(PLAN, [name, list(seconds), name]).fetchone()
-    return None if row is None else row[0]
+    return one(connection, PLAN, name, list(seconds), name)
 
 
 def fire(connection: Connection) -> list[Any]:
-    rows = connection.execute("select action, queue, detail from spanmq.maintain(1)").fetchall()
-    return [row for row in rows if row[0] == "sent scheduled"]
+    return rows(
+        connection, "select action, queue, detail from spanmq.maintain(1) where action = 'sent scheduled'"
+    )
 
 
 def sent(connection: Connection) -> list[Any]:
-    return connection.execute(SENT).fetchall()
+    return rows(connection, SENT)
 
 
 def left(connection: Connection) -> Any:
-    return connection.execute("select count(*) from spanmq_core.schedule_time").fetchall()[0][0]
+    return one(connection, "select count(*) from spanmq_core.schedule_time")
 
 
 def test_what_is_due_is_sent_once(jobs: Connection) -> None:
@@ -52,20 +52,20 @@ def test_what_is_due_is_sent_once(jobs: Connection) -> None:
     assert fire(jobs) == []
     assert sent(jobs) == [({"a": 1}, {"x-pgmq-group": "g", "x-spanmq-schedule": "tick"})]
     assert left(jobs) == 1
-    text = "select last_msg_id, last_at < clock_timestamp(), next_at > last_at from spanmq.list_schedules()"
-    assert jobs.execute(text.encode()).fetchall() == [(1, True, True)]
+    listed = "select last_msg_id, last_at < clock_timestamp(), next_at > last_at from spanmq.list_schedules()"
+    assert rows(jobs, listed) == [(1, True, True)]
 
 
 def test_message_names_the_time_that_it_is_for(jobs: Connection) -> None:
     schedule(jobs)
     plan(jobs, -3600)
     fire(jobs)
-    row = jobs.execute(
-        "select clock_timestamp() - s.last_at between interval '59 minutes' and interval '61 minutes',"
-        " (q.headers->>'x-spanmq-scheduled-at')::timestamptz = s.last_at"
-        " from pgmq.q_jobs q, spanmq.list_schedules() s"
-    ).fetchone()
-    assert row == (True, True)
+    assert one(
+        jobs,
+        "select clock_timestamp() - s.last_at between interval '59 minutes' and interval '61 minutes'"
+        " and (q.headers->>'x-spanmq-scheduled-at')::timestamptz = s.last_at"
+        " from pgmq.q_jobs q, spanmq.list_schedules() s",
+    )
 
 
 def test_missed_times_give_one_message_together(jobs: Connection) -> None:
@@ -83,8 +83,7 @@ def test_missed_times_give_one_each_where_asked_for(jobs: Connection) -> None:
     while fire(jobs):
         counts.append(len(sent(jobs)))
     assert counts == [100, 200, 250]
-    text = "select headers->>'x-spanmq-scheduled-at' from pgmq.q_jobs order by msg_id"
-    at = [row[0] for row in jobs.execute(text.encode()).fetchall()]
+    at = column(jobs, "select headers->>'x-spanmq-scheduled-at' from pgmq.q_jobs order by msg_id")
     assert at == sorted(at)
 
 
@@ -92,12 +91,13 @@ def test_schedule_is_run_once_beside_its_times(jobs: Connection) -> None:
     schedule(jobs, ", catch_up => true")
     plan(jobs, 3600)
     jobs.execute("select spanmq.pause_schedule('tick')")
-    ran = jobs.execute("select spanmq.run_schedule('tick')").fetchone()
-    assert jobs.execute(
+    ran = one(jobs, "select spanmq.run_schedule('tick')")
+    assert rows(
+        jobs,
         "select msg_id, headers->>'x-spanmq-schedule',"
         " (headers->>'x-spanmq-scheduled-at')::timestamptz between now() - interval '1 hour' and clock_timestamp()"
-        " from pgmq.q_jobs"
-    ).fetchall() == [(*(ran or ()), "tick", True)]
+        " from pgmq.q_jobs",
+    ) == [(ran, "tick", True)]
     assert left(jobs) == 1
 
 
@@ -120,45 +120,26 @@ def test_changed_text_forgets_the_times_and_the_same_keeps_them(jobs: Connection
     assert sent(jobs) == [({"a": 1}, {"b": 2, "x-spanmq-schedule": "tick"})]
     schedule(jobs, ", 'Europe/Berlin'")
     assert left(jobs) == 0
-    assert jobs.execute("select count(*) from spanmq.list_schedules()").fetchone() == (1,)
+    assert one(jobs, "select count(*) from spanmq.list_schedules()") == 1
 
 
 def test_schedules_want_times_until_they_have_enough(jobs: Connection) -> None:
-    def wanting() -> list[Any]:
-        text = (
-            "select name, plan_from >= planned_until from spanmq.upcoming_schedules() where name is not null"
-        )
-        return jobs.execute(text.encode()).fetchall()
-
+    upcoming = "select {} from spanmq.upcoming_schedules() where name is {}"
+    wanting = upcoming.format("name, plan_from >= planned_until", "not null")
     schedule(jobs)
-    assert wanting() == [("tick", True)]
+    assert rows(jobs, wanting) == [("tick", True)]
     plan(jobs, 3600)
-    assert wanting() == []
-    row = jobs.execute(
-        "select due_in between 3500 and 3600 from spanmq.upcoming_schedules() where name is null"
-    )
-    assert row.fetchall() == [(True,)]
+    assert rows(jobs, wanting) == []
+    assert rows(jobs, upcoming.format("due_in between 3500 and 3600", "null")) == [(True,)]
 
 
 def test_plan_that_came_too_late_is_ignored(jobs: Connection) -> None:
     schedule(jobs)
-    [(until,)] = jobs.execute("select planned_until from spanmq_core.schedule").fetchall()
+    until = one(jobs, "select planned_until from spanmq_core.schedule")
     plan(jobs, 3600)
-    row = jobs.execute(
-        "select spanmq.plan_schedule('tick', %s, array[now()], now() + interval '2 years')", [until]
-    ).fetchone()
-    assert row == (False,)
+    late = "select spanmq.plan_schedule('tick', %s, array[now()], now() + interval '2 years')"
+    assert one(jobs, late, until) is False
     assert left(jobs) == 1
-
-
-def test_unscheduled_is_gone(jobs: Connection) -> None:
-    schedule(jobs)
-    plan(jobs, -1)
-    assert jobs.execute("select spanmq.unschedule('tick'), spanmq.unschedule('tick')").fetchone() == (
-        True,
-        False,
-    )
-    assert fire(jobs) == []
 
 
 # With others at the same time.
@@ -244,7 +225,7 @@ def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection, l
     assert fire(jobs) == [("sent scheduled", "jobs", "other")]
     listed = "select name, is_paused, made_by <> current_user, pause_reason from spanmq.list_schedules()"
     reason = "role spanmq_test_maker may not send into queue jobs"
-    assert jobs.execute(listed.encode()).fetchall() == [
+    assert rows(jobs, listed) == [
         ("other", False, False, None),
         ("tick", True, True, reason),
     ]
@@ -253,7 +234,7 @@ def test_schedule_is_paused_when_its_role_may_no_longer_send(jobs: Connection, l
     jobs.execute("select spanmq.resume_schedule('tick')")
     plan(jobs, -1)
     assert fire(jobs) == [("sent scheduled", "jobs", "tick")]
-    assert ("tick", False, False, None) in jobs.execute(listed.encode()).fetchall()
+    assert ("tick", False, False, None) in rows(jobs, listed)
 
 
 def test_role_plans_the_schedules_of_the_queues_into_which_it_may_send(jobs: Connection) -> None:
@@ -265,9 +246,12 @@ def test_role_plans_the_schedules_of_the_queues_into_which_it_may_send(jobs: Con
     jobs.execute("set local role spanmq_test_maker")
     client = Client(connection=jobs)
     client.schedules.create("tick", "jobs", "* * * * *", 1)
-    assert [each.name for each in client.schedules.list() if each.next_at] == ["another's", "tick"]
+    assert [schedule.name for schedule in client.schedules.list() if schedule.next_at] == [
+        "another's",
+        "tick",
+    ]
     jobs.execute("reset role")
-    assert [each.name for each in client.schedules.list() if not each.next_at] == ["hidden"]
+    assert [schedule.name for schedule in client.schedules.list() if not schedule.next_at] == ["hidden"]
 
 
 def test_message_that_cannot_be_sent_stops_no_other_schedule(jobs: Connection) -> None:

@@ -2,8 +2,6 @@
 
 from contextlib import closing
 
-import psycopg
-import pytest
 from tests.sql.queue import Connection
 from tests.sql.race.sessions import Race
 
@@ -67,14 +65,6 @@ def test_session_ends_in_time_and_is_swept_by_the_next(tokens: Tokens, connectio
     later = opened(connection, secret)
     assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (1,)
     assert good(connection, later)
-
-
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e30])
-def test_time_that_is_none_is_refused(tokens: Tokens, connection: Connection, seconds: float) -> None:
-    secret = tokens.create("shop", queues=["*"], verbs=["look"])
-    with pytest.raises(psycopg.Error) as caught, connection.transaction():
-        opened(connection, secret, seconds)
-    assert caught.value.sqlstate == "MQ002"
 
 
 def test_session_ends_with_its_token(tokens: Tokens, connection: Connection) -> None:

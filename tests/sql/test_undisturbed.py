@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from tests.sql.queue import Connection, column, one, rows
-from tests.sql.rights import RELATIONS, ROLE, calls, fill
+from tests.sql.rights import RELATIONS, calls, fill, own_role
 
 # Transactions that stay open: others go on.
 
@@ -67,24 +67,20 @@ def test_locks_of_a_role_without_rights_stop_no_queue(
 ) -> None:
     """nextval() locks whatever has the number that it gets, before it looks at rights."""
     first, second = sessions
-    role = f"{ROLE}_{one(first, 'select oid from pg_database where datname = current_database()')}"
-    first.execute(f"create role {role}".encode())
     numbers = [number for _, _, number in rows(first, RELATIONS)]
-    try:
-        with psycopg.connect(database) as theirs:
-            theirs.execute(f"set role {role}".encode())
-            for number in numbers:
-                with pytest.raises(psycopg.Error), theirs.transaction():
-                    theirs.execute("select nextval(%s::oid::regclass)", [number])
-            theirs.execute("select pg_advisory_lock(i) from generate_series(0, 99) i")
-            theirs.execute('notify "spanmq.access"; notify "spanmq.q_others"; listen "spanmq.q_others"')
-            held = "select count(*) from pg_locks where pid = %s and mode = 'RowExclusiveLock' and granted"
-            assert one(second, held, theirs.info.backend_pid) >= len(numbers)
-            go_on(second)
-            go_on(second)
-            second.execute("select pgmq.create('made'), pgmq.send('made', '1'), pgmq.read('made', 0, 1)")
-    finally:
-        first.execute(f"drop role {role}".encode())
+    with own_role(first) as role, psycopg.connect(database) as theirs:
+        theirs.execute(f"set role {role}".encode())
+        for number in numbers:
+            with pytest.raises(psycopg.Error), theirs.transaction():
+                theirs.execute("select nextval(%s::oid::regclass)", [number])
+        theirs.execute("select pg_advisory_lock(i) from generate_series(0, 99) i")
+        theirs.execute('notify "spanmq.access"; notify "spanmq.q_others"; listen "spanmq.q_others"')
+        held = "select count(*) from pg_locks where pid = %s and mode = 'RowExclusiveLock' and granted"
+        assert one(second, held, theirs.info.backend_pid) >= len(numbers)
+        go_on(second)
+        go_on(second)
+        second.execute("select pgmq.create('made'), pgmq.send('made', '1'), pgmq.read('made', 0, 1)")
+        theirs.rollback()
 
 
 BREAKER = '{"jobs": {"breaker": {"open_for": 60, "opening": 1}}, "others": {"breaker": {"open_for": 60, "opening": 1}}}'

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.sql.race.sessions import Race
+from tests.sql.test_redrive import maintain
 
 # More than the first segment holds.
 SENT = 20_000
@@ -27,12 +28,6 @@ def test_copy_of_a_sparse_segment_is_unlogged(database: str) -> None:
     with Race(database, kind="create_unlogged") as race:
         ids = race.send(SENT)
         race.main.rows("select pgmq.delete('jobs', %s::bigint[])", ids[20:])
-        done: list[str] = []
-        for _ in range(30):
-            done += race.main.column("select action from spanmq.maintain()")
-            if "rewrote segment" in done:
-                break
-            race.wait_for_other_databases()
-        assert "rewrote segment" in done
+        maintain(race, "rewrote segment")
         assert persistence(race) == ["u"]
         assert race.main.column("select msg_id from pgmq.read('jobs', 30, 100)") == ids[:20]

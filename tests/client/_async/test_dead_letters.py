@@ -1,6 +1,6 @@
 """Dead letters and categories through the client: every argument arrives, every column comes back typed."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -8,7 +8,7 @@ import pytest
 
 from spanmq.client import AsyncClient
 from spanmq.codec.encryption import Unopened
-from spanmq.errors import InvalidArgumentError, NotFoundError
+from spanmq.errors import InvalidArgumentError
 from spanmq.model import CategoryPolicy, CategoryRule, DeadLetterCount
 
 pytestmark = pytest.mark.reused
@@ -22,8 +22,8 @@ async def kill(client: AsyncClient, n: int = 1, **reason: Any) -> list[int]:
 
 async def test_dead_letter_comes_back_with_all_that_it_keeps(client: AsyncClient) -> None:
     [id_] = await client.send_batch("orders", [{"n": 0}], headers={"k": "v"}, group="g")
-    await client.nack(await client.receive("orders"), error="first", retry_in=0.0)
-    before = datetime.now(UTC) - timedelta(minutes=1)
+    [sent] = await client.receive("orders")
+    await client.nack(sent, error="first", retry_in=0.0)
     await client.reject(
         await client.receive("orders"),
         error="second",
@@ -37,7 +37,9 @@ async def test_dead_letter_comes_back_with_all_that_it_keeps(client: AsyncClient
     assert (letter.headers, letter.group) == ({"k": "v", "x-pgmq-group": "g"}, "g")
     assert (letter.attempts, letter.category, letter.error) == (2, "BUSINESS", "second")
     assert (letter.error_class, letter.traceback, letter.worker) == ("shop.Refused", "at line 1", "w1")
-    assert before < letter.enqueued_at < letter.first_failed_at < letter.last_failed_at <= letter.dead_at
+    assert sent.enqueued_at == letter.enqueued_at < letter.first_failed_at
+    assert letter.first_failed_at < letter.last_failed_at <= letter.dead_at
+    assert await client.peek("orders") == []
     assert (letter.redriven_at, letter.redriven_as) == (None, None)
     [failure] = letter.history
     assert (failure["error"], failure["outcome"], failure["attempt"]) == ("first", "retrying", 1)
@@ -57,63 +59,46 @@ async def test_headers_that_cannot_be_read_keep_no_other_from_a_list(
     schedule = "select spanmq.schedule('{}', 'orders', '0 0 1 1 *', '3', headers => {})"
     observer.execute(schedule.format("first", deep).encode())
     observer.execute(schedule.format("second", "null").encode())
-    bodies = [each.body for each in await client.schedules.list()]
+    bodies = [schedule.body for schedule in await client.schedules.list()]
     assert isinstance(bodies[0], Unopened)
     assert bodies[1] == 3
 
 
 async def test_filters_arrive(client: AsyncClient) -> None:
-    one, two = await kill(client, 2, error="Time-out", error_class="Slow", category="TRANSIENT")
-    now = datetime.now(UTC)
+    one, two = await kill(client, 2, category="TRANSIENT")
 
-    async def found(**filters: Any) -> list[int]:
+    async def chosen(**filters: Any) -> list[int]:
         return [letter.message_id for letter in await client.dead_letters.list("orders", **filters)]
 
-    assert await found(category="TRANSIENT", error="time.out", error_class="Slow") == [one, two]
-    assert (
-        await found(category="BUSINESS") + await found(error="none") + await found(error_class="Fast") == []
-    )
-    assert await found(since=now - timedelta(hours=1), until=now + timedelta(hours=1)) == [one, two]
-    assert await found(since=now + timedelta(hours=1)) == await found(until=now - timedelta(hours=1)) == []
-    assert await found(payload={"n": 1}) == await found(where="$.n > 0") == [two]
+    assert await chosen(payload={"n": 1}) == await chosen(where="$.n > 0") == [two]
     numbers = [letter.dead_letter_id for letter in await client.dead_letters.list()]
-    assert await found(dead_letter_ids=numbers[1:]) == [two]
-    assert await found(dead_letter_ids=[]) == []
-    assert await found(limit=1) == [one]
-    assert await found(after=(await client.dead_letters.list())[0].dead_letter_id) == [two]
+    assert await chosen(dead_letter_ids=numbers[1:]) == [two]
+    assert await chosen(dead_letter_ids=[]) == []
     assert await client.dead_letters.count() == [DeadLetterCount("orders", "TRANSIENT", 2)]
     planned = await client.dead_letters.redrive("orders", payload={"n": 1}, delay=5, dry_run=True)
-    assert [each.message_id for each in planned] == [two]
-    assert await found() == [one, two]
+    assert [letter.message_id for letter in planned] == [two]
+    assert await chosen() == [one, two]
     done = await client.dead_letters.redrive("orders", rate=0.5, delay=timedelta(seconds=5))
-    assert [each.message_id for each in done] == [one, two]
-    times = [each.visible_at for each in done if each.visible_at is not None]
+    assert [letter.message_id for letter in done] == [one, two]
+    times = [letter.visible_at for letter in done if letter.visible_at is not None]
     assert times[1] - times[0] == timedelta(seconds=2)
-    assert await found() == []
+    assert await chosen() == []
     assert [letter.redriven_as for letter in await client.dead_letters.list("orders", redriven=True)] == [
         one,
         two,
     ]
     assert len(await client.dead_letters.list("orders", redriven=None)) == 2
     assert await client.dead_letters.discard("orders", redriven=None, limit=1, dry_run=True) == 1
-    assert await client.dead_letters.discard("orders") == 0
-    assert await client.dead_letters.discard("orders", redriven=True) == 2
 
 
-async def test_one_is_put_back_repaired(client: AsyncClient) -> None:
-    one, two, three = await kill(client, 3)
-    assert await client.dead_letters.edit("orders", one, body={"repaired": True}, delay=0) == one
-    assert (
-        await client.dead_letters.edit("orders", two, headers={"x-pgmq-group": "g", "by": "me"}, delay=0)
-        == two
-    )
-    assert await client.dead_letters.edit("orders", three, body=None, delay=0) == three
-    first, second, third = await client.receive("orders", 3)
-    assert (first.body, first.headers) == ({"repaired": True}, {"x-pgmq-group": "g"})
-    assert (second.body, second.headers) == ({"n": 1}, {"x-pgmq-group": "g", "by": "me"})
-    assert third.body is None
-    with pytest.raises(NotFoundError):
-        await client.dead_letters.edit("orders", one)
+async def test_one_is_put_back_with_other_headers_or_null(client: AsyncClient) -> None:
+    one, two = await kill(client, 2)
+    headers = {"x-pgmq-group": "g", "by": "me"}
+    assert await client.dead_letters.edit("orders", one, headers=headers, delay=0) == one
+    assert await client.dead_letters.edit("orders", two, body=None, delay=0) == two
+    first, second = await client.receive("orders", 3)
+    assert (first.body, first.headers) == ({"n": 0}, headers)
+    assert (second.body, second.headers) == (None, {"x-pgmq-group": "g"})
 
 
 RENAME = [{"op": "move", "from": "/n", "path": "/number"}]
@@ -131,14 +116,9 @@ async def test_what_no_server_could_understand_is_refused_here(client: AsyncClie
     ):
         with pytest.raises(InvalidArgumentError):
             await call()
-    with pytest.raises(InvalidArgumentError):
-        await client.dead_letters.list("orders", error="(")
-    with pytest.raises(InvalidArgumentError, match="is not a JSON path"):
-        await client.dead_letters.list("orders", where="$.")
 
 
 async def test_categories_and_their_rules(client: AsyncClient) -> None:
-    assert await client.dead_letters.categories.classify("Connection refused") == "DEPENDENCY"
     await client.dead_letters.categories.set_rule(
         "mine", "BUSINESS", error="boom", error_class="^shop", place=7, queue="orders"
     )
@@ -149,19 +129,17 @@ async def test_categories_and_their_rules(client: AsyncClient) -> None:
         await client.dead_letters.categories.classify("boom", error_class="shop.Error", queue="orders")
         == "BUSINESS"
     )
-    assert await client.dead_letters.categories.drop_rule("mine", queue="orders")
-    assert not await client.dead_letters.categories.drop_rule("mine", queue="orders")
     changed = await client.dead_letters.categories.set_policy(
         "BUSINESS", {"retries": True, "backoff_base": 2.5}, queue="orders"
     )
     assert (changed["retries"], changed["backoff_base"]) == (True, 2.5)
-    of_queue = {each.category: each for each in await client.dead_letters.categories.list_policies("orders")}
+    of_queue = {
+        policy.category: policy for policy in await client.dead_letters.categories.list_policies("orders")
+    }
     assert of_queue["BUSINESS"] == CategoryPolicy("BUSINESS", True, None, 2.5, None, None, "orders")
     assert not (await client.dead_letters.categories.set_policy("BUSINESS", None, queue="orders"))["retries"]
     with pytest.raises(InvalidArgumentError):
         await client.dead_letters.categories.set_policy("BUSINESS", {"retries": object()})
-    with pytest.raises(InvalidArgumentError):
-        await client.dead_letters.categories.set_rule("bad", "BUSINESS", error="[")
 
 
 async def test_dead_letters_come_back_over_a_session_of_ones_own(client: AsyncClient, database: str) -> None:

@@ -27,11 +27,7 @@ async def test_schedule_plans_its_times(client: AsyncClient) -> None:
         "nightly", "orders", "30 2 * * *", {"a": 1}, time_zone="Europe/Berlin", group="g"
     )
     [schedule] = await client.schedules.list()
-    assert (schedule.name, schedule.queue, schedule.cron) == ("nightly", "orders", "30 2 * * *")
-    assert schedule.body == {"a": 1}
     assert schedule.headers == {"x-pgmq-group": "g"}
-    assert not schedule.catch_up
-    assert not schedule.is_paused
     assert schedule.next_at is not None
     now = datetime.now(UTC)
     assert now - timedelta(minutes=1) < schedule.next_at < now + timedelta(hours=26)

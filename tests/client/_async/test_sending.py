@@ -69,7 +69,7 @@ async def test_id_of_a_message_in_the_queue_is_kept_replaced_or_refused(client: 
         await client.dead_letters.edit("orders", second, body=6)
     await client.delete("orders", third)
     assert await client.dead_letters.edit("orders", second, body=6) == second
-    assert [each.body for each in await client.peek("orders")] == [6]
+    assert [message.body for message in await client.peek("orders")] == [6]
 
 
 async def test_batch_of_many_calls_is_deduplicated_as_one(client: AsyncClient) -> None:
@@ -91,17 +91,11 @@ async def test_ids_that_don_t_match_the_bodies_are_refused(client: AsyncClient, 
 @pytest.mark.parametrize(
     "options",
     [
-        {"priority": 10},
         {"priority": 1.5},
         {"expires_in": 0.0},
-        {"expires_in": -1},
-        {"max_attempts": 0},
-        {"dedup_id": ""},
         {"dedup_id": "a\0"},
-        {"dedup_id": "a", "dedup_for": 0},
         {"dedup_until": "settled"},
         {"dedup_id": "a", "dedup_until": "done"},
-        {"dedup_id": "a", "on_duplicate": "raise"},
         {"dedup_id": "a", "dedup_until": "settled", "on_duplicate": "drop"},
         {"dedup_id": "a", "dedup_until": "settled", "fingerprint": "a"},
         {"fingerprint": "a"},

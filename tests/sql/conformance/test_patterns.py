@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.sql.conformance.scenario import Outcome, Scenario, Statement, is_same, read_scenarios, run
-from tests.sql.conformance.test_scenarios import GUIDE, describe
+from tests.sql.conformance.scenario import Outcome, Scenario, Statement, read_scenarios, run
+from tests.sql.conformance.test_scenarios import GUIDE, compare
 from tests.sql.queue import Connection
 from tests.sql.schema.extension_files import use_folder, write_upstream
 
@@ -106,30 +106,21 @@ def sides(
             done.first.execute(f"drop owned by {', '.join(roles.values())} cascade".encode())
 
 
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda each: each.name.partition(" ")[0])
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.name.partition(" ")[0])
 def test_pattern(pattern: Scenario, sides: dict[str, Side]) -> None:
-    problems = []
     if pattern.has_orders:
         for side in sides.values():
             side.first.execute("select pgmq.create('orders')")
-    for statement in pattern.statements:
-        theirs, ours = sides["upstream"].run(statement), sides["here"].run(statement)
-        if statement.differs is None:
-            fine = is_same(theirs, ours)
-        else:
-            fine = theirs.lines == statement.upstream and ours.lines == statement.here
-        if not fine:
-            problems.append(describe(f"{pattern.file}.sql:{statement.line}", statement.text, theirs, ours))
-    assert not problems, "\n".join(problems)
+    compare(pattern, sides["upstream"].run, sides["here"].run)
 
 
 def test_there_are_a_hundred_patterns() -> None:
-    ids = sorted(int(each.name.partition(" ")[0].removeprefix("p")) for each in PATTERNS)
+    ids = sorted(int(pattern.name.partition(" ")[0].removeprefix("p")) for pattern in PATTERNS)
     assert ids == list(range(1, 101))
 
 
 def test_guide_says_how_many_patterns_do_the_same() -> None:
-    same = sum(all(made.differs is None for made in each.statements) for each in PATTERNS)
+    same = sum(all(made.differs is None for made in pattern.statements) for pattern in PATTERNS)
     (stated,) = re.findall(r"(\d+) of a hundred patterns", GUIDE.read_text("utf-8"))
     assert int(stated) == same
     assert same >= 50
@@ -137,5 +128,5 @@ def test_guide_says_how_many_patterns_do_the_same() -> None:
 
 def test_each_pattern_that_differs_is_a_row_of_the_guide() -> None:
     guide = GUIDE.read_text("utf-8")
-    differences = {made.differs for each in PATTERNS for made in each.statements if made.differs}
-    assert {each for each in differences if f"\n| {each} |" not in guide} == set()
+    differences = {made.differs for pattern in PATTERNS for made in pattern.statements if made.differs}
+    assert {difference for difference in differences if f"\n| {difference} |" not in guide} == set()

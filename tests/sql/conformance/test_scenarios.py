@@ -1,23 +1,32 @@
 """What PGMQ does, this does: the scenarios of the folder `scenarios`, run side by side."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.sql.conformance.conftest import Pair
-from tests.sql.conformance.scenario import Outcome, Scenario, is_same, read_scenarios, run
+from tests.sql.conformance.scenario import Outcome, Scenario, Statement, is_same, read_scenarios, run
 
 SCENARIOS = read_scenarios(Path(__file__).parent / "scenarios")
 GUIDE = Path(__file__).parents[3] / "docs/guides/pgmq.md"
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: f"{each.file}: {each.name}")
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.file}: {scenario.name}")
 def test_scenario_does_what_pgmq_does(scenario: Scenario, pair: Pair) -> None:
-    problems = []
     if scenario.has_orders:
         for connection in (pair.upstream, pair.here):
             connection.execute("select pgmq.create('orders')")
+    compare(scenario, partial(run, pair.upstream), partial(run, pair.here))
+
+
+def compare(
+    scenario: Scenario, upstream: Callable[[Statement], Outcome], here: Callable[[Statement], Outcome]
+) -> None:
+    """Run the statements on both sides, and fail with all that do not do what the scenario says."""
+    problems = []
     for statement in scenario.statements:
-        theirs, ours = run(pair.upstream, statement), run(pair.here, statement)
+        theirs, ours = upstream(statement), here(statement)
         if statement.differs is None:
             fine = is_same(theirs, ours)
         else:
@@ -31,19 +40,19 @@ def describe(place: str, text: str, upstream: Outcome, here: Outcome) -> str:
     lines = [place, text]
     if upstream.columns != here.columns:
         lines += [f"-- columns upstream: {upstream.columns}", f"-- columns here: {here.columns}"]
-    lines += [f"-- upstream: {each}" for each in upstream.lines or ("nothing",)]
-    lines += [f"-- here: {each}" for each in here.lines or ("nothing",)]
+    lines += [f"-- upstream: {line}" for line in upstream.lines or ("nothing",)]
+    lines += [f"-- here: {line}" for line in here.lines or ("nothing",)]
     return "\n".join(lines) + "\n"
 
 
 def test_scenario_names_are_unique() -> None:
-    names = [(each.file, each.name) for each in SCENARIOS]
+    names = [(scenario.file, scenario.name) for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
 
 
 def test_each_pattern_that_differs_is_a_row_of_the_guide() -> None:
-    patterns = [each for each in SCENARIOS if each.file == "patterns"]
+    patterns = [scenario for scenario in SCENARIOS if scenario.file == "patterns"]
     assert len(patterns) > 20
     guide = GUIDE.read_text("utf-8")
-    differences = {made.differs for each in patterns for made in each.statements if made.differs}
-    assert {each for each in differences if f"\n| {each} |" not in guide} == set()
+    differences = {made.differs for scenario in patterns for made in scenario.statements if made.differs}
+    assert {difference for difference in differences if f"\n| {difference} |" not in guide} == set()

@@ -77,22 +77,20 @@ OBSTACLES = [
 ]
 
 
-@pytest.mark.parametrize(("given", "named", "reason"), OBSTACLES)
-def test_obstacle_is_named_and_nothing_is_changed(
-    upstream: Connection, given: str, named: str, reason: str
-) -> None:
+def test_obstacle_is_named_and_nothing_is_changed(upstream: Connection) -> None:
     fill(upstream, "orders")
-    upstream.execute(given.encode())
-    tables = relations(upstream)
-    count = one(upstream, "select count(*) from pgmq.q_orders")
-    (obstacle,) = adopt(upstream, dry_run=True).obstacles
-    assert named in obstacle.object
-    assert reason in obstacle.reason
-    with pytest.raises(NotPossibleError) as caught:
-        adopt(upstream)
-    assert caught.value.detail == f"{obstacle.object}: {obstacle.reason}"
-    assert relations(upstream) == tables
-    assert one(upstream, "select count(*) from pgmq.q_orders") == count
+    for statement, named, reason in OBSTACLES:
+        with upstream.transaction(force_rollback=True):
+            upstream.execute(statement.encode())
+            tables = relations(upstream)
+            count = one(upstream, "select count(*) from pgmq.q_orders")
+            (obstacle,) = adopt(upstream, dry_run=True).obstacles
+            assert (named in obstacle.object, reason in obstacle.reason) == (True, True), statement
+            with pytest.raises(NotPossibleError) as caught:
+                adopt(upstream)
+            assert caught.value.detail == f"{obstacle.object}: {obstacle.reason}"
+            assert relations(upstream) == tables
+            assert one(upstream, "select count(*) from pgmq.q_orders") == count
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

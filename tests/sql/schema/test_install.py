@@ -73,7 +73,7 @@ def side_by_side_20(dsn: str, act: Callable[[Connection], schema.Installed]) -> 
         return done.migrations, done.functions_applied
 
     with ThreadPoolExecutor(20) as threads:
-        return Counter(each.result() for each in [threads.submit(run) for _ in range(20)])
+        return Counter(future.result() for future in [threads.submit(run) for _ in range(20)])
 
 
 @pytest.mark.parametrize("isolation", [None, psycopg.IsolationLevel.SERIALIZABLE])
@@ -153,9 +153,10 @@ def test_upgrade_repairs_functions(session: Connection, older: Release) -> None:
     assert schema.verify(session, release=older) == []
 
 
-def test_upgrade_of_nothing_is_refused(session: Connection, older: Release) -> None:
-    with pytest.raises(SchemaMissingError, match="not installed"):
-        schema.upgrade(session, release=older)
+def test_upgrade_and_uninstallation_of_nothing_are_refused(session: Connection, older: Release) -> None:
+    for act in (schema.upgrade, schema.uninstall):
+        with pytest.raises(SchemaMissingError, match="not installed"):
+            act(session, release=older)
 
 
 def test_superuser_who_upgrades_leaves_the_owner(
@@ -196,7 +197,9 @@ def test_edited_migration_is_refused(session: Connection, older: Release, folder
     edited = load_release(folder, version="0.1.0")
     with pytest.raises(SchemaVersionError, match=r"tables/0001_core\.sql"):
         schema.install(session, release=edited)
-    problems = [(each.name, each.problem) for each in schema.verify(session, release=edited)]
+    problems = [
+        (difference.name, difference.problem) for difference in schema.verify(session, release=edited)
+    ]
     assert problems == [("0001_core.sql", "changed")]
 
 
@@ -359,8 +362,8 @@ def test_real_schema_installs_verifies_and_goes(session: Connection) -> None:
 def test_real_schema_needs_no_right_on_the_database(
     session: Connection, empty_database: str, role: str
 ) -> None:
-    for each in SCHEMAS:
-        session.execute(f"create schema {each} authorization {role}".encode())
+    for schema_name in SCHEMAS:
+        session.execute(f"create schema {schema_name} authorization {role}".encode())
     with session_of(empty_database, role) as owner:
         schema.install(owner)
         assert schema.verify(owner) == []
@@ -396,10 +399,10 @@ def test_real_upgrade_under_load_gives_no_errors(empty_database: str, session: C
                 schema.upgrade(session)
                 wait_until(
                     lambda done=done: (
-                        any(each.done() for each in workers)  # type: ignore[misc]
+                        any(worker.done() for worker in workers)  # type: ignore[misc]
                         or all(now > before for now, before in zip(rounds, done, strict=True))
                     )
                 )
         finally:
             stop.set()
-    assert [each.result() for each in workers] == [None, None]
+    assert [worker.result() for worker in workers] == [None, None]

@@ -24,25 +24,31 @@ def expect_refusal(session: Connection, text: str) -> None:
     assert rows(session, "select oid, nspname from pg_namespace order by 1") == before
 
 
+# What a role can have of a schema before, what an installation says of it, and what an owner does then.
+PREPARED = (
+    (
+        "create schema {0} authorization {1}",
+        "belongs to {1}, not to ",
+        "alter schema {0} owner to current_user",
+    ),
+    (
+        "create schema {0}; grant create on schema {0} to {1}",
+        "{1} has CREATE",
+        "revoke create on schema {0} from {1}",
+    ),
+)
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_installation_into_a_schema_of_a_role_with_fewer_rights_is_refused(
-    session: Connection, role: str, name: str
+@pytest.mark.parametrize(("before", "refusal", "remedy"), PREPARED, ids=["owns", "may create"])
+def test_installation_into_a_schema_that_a_role_with_fewer_rights_has_a_hand_in_is_refused(
+    session: Connection, role: str, name: str, before: str, refusal: str, remedy: str
 ) -> None:
-    session.execute(f"create schema {name} authorization {role}".encode())
-    expect_refusal(session, f"schema {name} belongs to {role}, not to ")
-    session.execute(f"alter schema {name} owner to current_user".encode())
+    session.execute(before.format(name, role).encode())
+    expect_refusal(session, f"schema {name} {refusal.format(name, role)}")
+    session.execute(remedy.format(name, role).encode())
     schema.install(session)
     assert schema.verify(session) == []
-
-
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_installation_into_a_schema_where_a_role_may_create_is_refused(
-    session: Connection, role: str, name: str
-) -> None:
-    session.execute(f"create schema {name}; grant create on schema {name} to {role}".encode())
-    expect_refusal(session, f"schema {name} {role} has CREATE")
-    session.execute(f"revoke create on schema {name} from {role}".encode())
-    schema.install(session)
 
 
 def test_installation_over_a_function_of_a_role_with_fewer_rights_is_refused(
@@ -201,16 +207,16 @@ def test_upgrade_revokes_what_an_older_release_left(session: Connection, role: s
     for name in SCHEMAS:
         for kind in ("tables", "sequences"):
             session.execute(f"grant all on all {kind} in schema {name} to {role}".encode())
-    assert {each.problem for each in schema.verify(session)} == {"privilege"}
+    assert {difference.problem for difference in schema.verify(session)} == {"privilege"}
     session.execute("update spanmq_core.release set functions_checksum = 'older'")
     assert schema.upgrade(session).functions_applied
     written = ("DELETE", "INSERT", "SELECT", "TRUNCATE", "UPDATE")
     left = [
-        (name, each)
+        (name, privilege)
         for name, _ in SELECTED
-        for each in (written if re.match(r"pgmq\.[aq]_(?!.*_seq)", name) else ("SELECT",))
+        for privilege in (written if re.match(r"pgmq\.[aq]_(?!.*_seq)", name) else ("SELECT",))
     ]
-    held = [each for each in rows(session, HELD, role) if each[1] != "MAINTAIN"]
+    held = [row for row in rows(session, HELD, role) if row[1] != "MAINTAIN"]
     assert held == [*left, ("spanmq.log_N", "SELECT"), *LEDGER]
     assert schema.verify(session) == []
 

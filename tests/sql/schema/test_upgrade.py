@@ -28,60 +28,41 @@ def create(header: str, body: str) -> str:
 ONE = create("a int) returns int", "return a;")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "call", "result"),
-    [
-        pytest.param(
-            ONE,
-            create("a int, b int default 2) returns int", "return a + b;"),
-            "1",
-            "3",
-            id="an argument more",
-        ),
-        pytest.param(
-            create("a int, b int default 2) returns int", "return a + b;"),
-            ONE,
-            "1",
-            "1",
-            id="an argument less",
-        ),
-        pytest.param(ONE, create("x int) returns int", "return x;"), "x => 1", "1", id="another name"),
-        pytest.param(ONE, create("a bigint) returns int", "return a;"), "1", "1", id="another type"),
-        pytest.param(ONE, create("a int) returns text", "return a;"), "1", "1", id="another result"),
-        pytest.param(ONE, create("a int) returns setof int", "return next a;"), "1", "1", id="a set"),
-        pytest.param(ONE, create("a int, out b int)", "b := a;"), "1", "1", id="an output argument"),
-        pytest.param(
-            create("a int) returns table (b int)", "return query select a;"),
-            create("a int) returns table (b int, c int)", "return query select a, a;"),
-            "1",
-            "(1,1)",
-            id="a column more",
-        ),
-        pytest.param(create("a int default 1) returns int", "return a;"), ONE, "1", "1", id="a default less"),
-        pytest.param(
-            create("a int default 1) returns int", "return a;"),
-            create("a int default 2) returns int", "return a;"),
-            "",
-            "2",
-            id="another default",
-        ),
-        pytest.param(
-            ONE, create("variadic a int[]) returns int", "return a[2];"), "1, 2", "2", id="variadic"
-        ),
-        pytest.param(
-            ONE + create("a text) returns text", "return a;"), ONE, "'1'", "1", id="one of two of a name"
-        ),
-    ],
-)
-def test_function_changes_what_it_takes_and_returns(
-    session: Connection, folder: Path, old: str, new: str, call: str, result: str
-) -> None:
-    schema.install(session, release=with_function(folder, old, "0.1.0"))
-    newer = with_function(folder, new, "0.2.0")
-    schema.install(session, release=newer)
-    assert one(session, f"select spanmq.asked({call})::text") == result
-    assert one(session, "select count(*) from pg_proc where proname = 'asked'") == 1
-    assert schema.verify(session, release=newer) == []
+MORE = create("a int, b int default 2) returns int", "return a + b;")
+# What a function was, what it is, a call and its result.
+CHANGES = {
+    "an argument more": (ONE, MORE, "1", "3"),
+    "an argument less": (MORE, ONE, "1", "1"),
+    "another name": (ONE, create("x int) returns int", "return x;"), "x => 1", "1"),
+    "another type": (ONE, create("a bigint) returns int", "return a;"), "1", "1"),
+    "another result": (ONE, create("a int) returns text", "return a;"), "1", "1"),
+    "a set": (ONE, create("a int) returns setof int", "return next a;"), "1", "1"),
+    "an output argument": (ONE, create("a int, out b int)", "b := a;"), "1", "1"),
+    "a column more": (
+        create("a int) returns table (b int)", "return query select a;"),
+        create("a int) returns table (b int, c int)", "return query select a, a;"),
+        *("1", "(1,1)"),
+    ),
+    "a default less": (create("a int default 1) returns int", "return a;"), ONE, "1", "1"),
+    "another default": (
+        create("a int default 1) returns int", "return a;"),
+        create("a int default 2) returns int", "return a;"),
+        *("", "2"),
+    ),
+    "variadic": (ONE, create("variadic a int[]) returns int", "return a[2];"), "1, 2", "2"),
+    "one of two of a name": (ONE + create("a text) returns text", "return a;"), ONE, "'1'", "1"),
+}
+
+
+def test_function_changes_what_it_takes_and_returns(session: Connection, folder: Path) -> None:
+    for change_of, (old, new, call, result) in CHANGES.items():
+        with session.transaction(force_rollback=True):
+            schema.install(session, release=with_function(folder, old, "0.1.0"))
+            newer = with_function(folder, new, "0.2.0")
+            schema.install(session, release=newer)
+            assert one(session, f"select spanmq.asked({call})::text") == result, change_of
+            assert one(session, "select count(*) from pg_proc where proname = 'asked'") == 1
+            assert schema.verify(session, release=newer) == []
 
 
 def test_function_that_a_release_lacks_is_dropped(session: Connection, folder: Path) -> None:
@@ -94,32 +75,33 @@ def test_function_that_a_release_lacks_is_dropped(session: Connection, folder: P
     assert snapshot(session) == upgraded
 
 
-@pytest.mark.parametrize(
-    ("made", "found"),
-    [
-        ("create view public.mine as select spanmq.asked(1) as asked", "view public.mine as"),
-        (
-            "create function public.mine() returns int language sql begin atomic select spanmq.asked(1); end",
-            "create or replace function public.mine()",
-        ),
-        ("create table public.mine (a int default spanmq.asked(1))", "alter a set default spanmq.asked(1)"),
-        ("create table public.mine (a int check (spanmq.asked(a) > 0))", "add constraint mine_a_check"),
-    ],
-)
+# What a user makes of a function, and what the error then says of it.
+DEPENDENTS = {
+    "create view public.mine as select spanmq.asked(1) as asked": "view public.mine as",
+    "create function public.mine() returns int language sql begin atomic select spanmq.asked(1); end": (
+        "create or replace function public.mine()"
+    ),
+    "create table public.mine (a int default spanmq.asked(1))": "alter a set default spanmq.asked(1)",
+    "create table public.mine (a int check (spanmq.asked(a) > 0))": "add constraint mine_a_check",
+}
+
+
 @pytest.mark.parametrize("new", ["", create("a int, b int default 0) returns int", "return a;")])
 def test_upgrade_names_the_objects_that_need_what_it_would_drop(
-    session: Connection, folder: Path, made: str, found: str, new: str
+    session: Connection, folder: Path, new: str
 ) -> None:
     schema.install(session, release=with_function(folder, ONE, "0.1.0"))
-    session.execute(made.encode())
-    before = snapshot(session)
     newer = with_function(folder, new, "0.2.0")
-    with pytest.raises(SchemaVersionError, match="depend on functions") as refused:
-        schema.install(session, release=newer)
-    assert found in (refused.value.detail or "").lower()
-    assert snapshot(session) == before
-    session.execute("drop schema public cascade")
-    assert schema.install(session, release=newer).version == "0.2.0"
+    for made, words in DEPENDENTS.items():
+        with session.transaction(force_rollback=True):
+            session.execute(made.encode())
+            before = snapshot(session)
+            with pytest.raises(SchemaVersionError, match="depend on functions") as refused:
+                schema.install(session, release=newer)
+            assert words in (refused.value.detail or "").lower()
+            assert snapshot(session) == before
+            session.execute("drop schema public cascade")
+            assert schema.install(session, release=newer).version == "0.2.0"
 
 
 def test_object_that_needs_an_unchanged_function_stays(session: Connection, folder: Path) -> None:
@@ -271,8 +253,10 @@ def test_function_with_the_name_of_one_of_ours_is_found(session: Connection, old
     session.execute(
         "create function spanmq.made(a text, b int default 0) returns int language sql as 'select 1'"
     )
-    found = schema.verify(session, release=older)
-    assert [(each.name, each.problem) for each in found] == [("spanmq.made(a text, b integer)", "unknown")]
+    differences = schema.verify(session, release=older)
+    assert [(difference.name, difference.problem) for difference in differences] == [
+        ("spanmq.made(a text, b integer)", "unknown")
+    ]
 
 
 # Locks.

@@ -9,14 +9,17 @@ from tests.sql.queue import Connection, one
 from tests.sql.schema.conftest import snapshot
 
 from spanmq import schema
-from spanmq.errors import DataLossError, SchemaMissingError
+from spanmq.errors import DataLossError
 from spanmq.schema.release import Release, load_release
 
 # Verifying.
 
 
-def found(session: Connection, release: Release) -> list[tuple[str, str, str]]:
-    return [(each.kind, each.name, each.problem) for each in schema.verify(session, release=release)]
+def differences(session: Connection, release: Release) -> list[tuple[str, str, str]]:
+    return [
+        (difference.kind, difference.name, difference.problem)
+        for difference in schema.verify(session, release=release)
+    ]
 
 
 MADE = ("function", "spanmq.made(queue_name text)")
@@ -30,37 +33,36 @@ create function pg_temp.keep() returns trigger language plpgsql as 'begin return
 create trigger keep before insert on spanmq.item execute function pg_temp.keep()"""
 
 
-@pytest.mark.parametrize(
-    ("damage", "what", "problem"),
-    [
-        ("drop function spanmq.made(text)", MADE, "missing"),
-        (CHANGED_BODY.replace("null", "null::void -- x"), MADE, "changed"),
-        ("alter function spanmq.made(text) security definer", MADE, "changed"),
-        ("alter function spanmq.made(text) set work_mem = '1MB'", MADE, "changed"),
-        ("drop index spanmq.item_ready", ITEM, "changed"),
-        ("drop index spanmq.item_ready; create index item_ready on spanmq.item (lo)", ITEM, "changed"),
-        ("alter table spanmq.item add column more int", ITEM, "changed"),
-        ("alter table spanmq.item alter n drop not null", ITEM, "changed"),
-        ("alter table spanmq.item set unlogged", ITEM, "changed"),
-        ("alter table spanmq.item drop constraint item_queue_id_fkey", ITEM, "changed"),
-        (ADDED_TRIGGER, ITEM, "changed"),
-        ("alter type pgmq.message_record add attribute more int", ("type", "pgmq.message_record"), "changed"),
-        (CHANGED_VIEW, ("view text", "pgmq.meta"), "changed"),
-        (
-            "alter sequence spanmq_core.queue_queue_id_seq cycle",
-            ("sequence", "spanmq_core.queue_queue_id_seq"),
-            "changed",
-        ),
-        ("update spanmq_core.migration set checksum = 'x'", ("migration", "0001_core.sql"), "changed"),
-        ("delete from spanmq_core.migration", ("migration", "0001_core.sql"), "missing"),
-    ],
-)
-def test_verify_finds(
-    session: Connection, older: Release, damage: str, what: tuple[str, str], problem: str
-) -> None:
+DAMAGES = [
+    ("drop function spanmq.made(text)", MADE, "missing"),
+    (CHANGED_BODY.replace("null", "null::void -- x"), MADE, "changed"),
+    ("alter function spanmq.made(text) security definer", MADE, "changed"),
+    ("alter function spanmq.made(text) set work_mem = '1MB'", MADE, "changed"),
+    ("drop index spanmq.item_ready", ITEM, "changed"),
+    ("drop index spanmq.item_ready; create index item_ready on spanmq.item (lo)", ITEM, "changed"),
+    ("alter table spanmq.item add column more int", ITEM, "changed"),
+    ("alter table spanmq.item alter n drop not null", ITEM, "changed"),
+    ("alter table spanmq.item set unlogged", ITEM, "changed"),
+    ("alter table spanmq.item drop constraint item_queue_id_fkey", ITEM, "changed"),
+    (ADDED_TRIGGER, ITEM, "changed"),
+    ("alter type pgmq.message_record add attribute more int", ("type", "pgmq.message_record"), "changed"),
+    (CHANGED_VIEW, ("view text", "pgmq.meta"), "changed"),
+    (
+        "alter sequence spanmq_core.queue_queue_id_seq cycle",
+        ("sequence", "spanmq_core.queue_queue_id_seq"),
+        "changed",
+    ),
+    ("update spanmq_core.migration set checksum = 'x'", ("migration", "0001_core.sql"), "changed"),
+    ("delete from spanmq_core.migration", ("migration", "0001_core.sql"), "missing"),
+]
+
+
+def test_verify_finds(session: Connection, older: Release) -> None:
     schema.install(session, release=older)
-    session.execute(damage.encode())
-    assert found(session, older) == [(*what, problem)]
+    for damage, what, problem in DAMAGES:
+        with session.transaction(force_rollback=True):
+            session.execute(damage.encode())
+            assert differences(session, older) == [(*what, problem)], damage
 
 
 def test_verify_finds_a_wrong_owner(session: Connection, older: Release, role: str) -> None:
@@ -73,7 +75,7 @@ def test_verify_finds_a_wrong_owner(session: Connection, older: Release, role: s
         "type pgmq.message_record",
     ):
         session.execute(f"alter {what} owner to {role}".encode())
-    assert found(session, older) == [
+    assert differences(session, older) == [
         ("function", "spanmq.made(queue_name text)", "owner"),
         ("relation", "spanmq_core.log_1_1", "owner"),
         ("table", "spanmq.item", "owner"),
@@ -87,14 +89,14 @@ def test_verify_finds_an_index_whose_build_failed(session: Connection, older: Re
     session.execute("insert into spanmq_core.log_1_1 values (1), (1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
         session.execute("create unique index concurrently log_1_1_id on spanmq_core.log_1_1 (id)")
-    assert found(session, older) == [("index", "spanmq_core.log_1_1_id", "invalid")]
+    assert differences(session, older) == [("index", "spanmq_core.log_1_1_id", "invalid")]
 
 
 def test_verify_of_another_version_or_of_nothing_says_so(
     session: Connection, older: Release, newer: Release
 ) -> None:
     def problems(release: Release) -> list[tuple[str, str]]:
-        return [(kind, problem) for kind, _, problem in found(session, release)]
+        return [(kind, problem) for kind, _, problem in differences(session, release)]
 
     assert [problem for _, problem in problems(older)] == ["missing"]
     schema.install(session, release=older)
@@ -213,40 +215,36 @@ def test_uninstall_drops_everything(session: Connection, older: Release) -> None
     assert schema.install(session, release=older).functions_applied
 
 
-@pytest.mark.parametrize(
-    ("act", "named"),
-    [
-        (
-            "select pgmq.create('orders'); insert into spanmq.item values (1, 1, 7)",
-            "queue orders with 7 messages",
-        ),
-        (
-            "create table pgmq.a_orders (msg_id bigint); insert into pgmq.a_orders values (1)",
-            "archive pgmq.a_orders",
-        ),
-        ("create function pgmq.own() returns int language sql as 'select 1'", "your own function pgmq.own()"),
-        ("create view public.queues as select * from pgmq.meta", "rule _RETURN on view public.queues"),
-        ("create table public.t (m pgmq.message_record)", "table public.t"),
-        (
-            "create function public.f() returns setof pgmq.meta language sql as 'select null::pgmq.meta'",
-            "function public.f()",
-        ),
-    ],
-)
-def test_uninstall_refuses_to_lose(session: Connection, older: Release, act: str, named: str) -> None:
+LOSSES = [
+    (
+        "select pgmq.create('orders'); insert into spanmq.item values (1, 1, 7)",
+        "queue orders with 7 messages",
+    ),
+    (
+        "create table pgmq.a_orders (msg_id bigint); insert into pgmq.a_orders values (1)",
+        "archive pgmq.a_orders",
+    ),
+    ("create function pgmq.own() returns int language sql as 'select 1'", "your own function pgmq.own()"),
+    ("create view public.queues as select * from pgmq.meta", "rule _RETURN on view public.queues"),
+    ("create table public.t (m pgmq.message_record)", "table public.t"),
+    (
+        "create function public.f() returns setof pgmq.meta language sql as 'select null::pgmq.meta'",
+        "function public.f()",
+    ),
+]
+
+
+def test_uninstall_refuses_to_lose(session: Connection, older: Release) -> None:
     schema.install(session, release=older)
-    session.execute(act.encode())
-    with pytest.raises(DataLossError) as caught:
-        schema.uninstall(session, release=older)
-    assert named in (caught.value.detail or "")
-    assert schema.verify(session, release=older) == []
-    schema.uninstall(session, force=True, release=older)
-    assert schema.state(session).holding is schema.Holding.NOTHING
-
-
-def test_uninstall_of_nothing_says_so(session: Connection) -> None:
-    with pytest.raises(SchemaMissingError, match="not installed"):
-        schema.uninstall(session)
+    for act, named in LOSSES:
+        with session.transaction(force_rollback=True):
+            session.execute(act.encode())
+            with pytest.raises(DataLossError) as caught:
+                schema.uninstall(session, release=older)
+            assert named in (caught.value.detail or ""), act
+            assert schema.verify(session, release=older) == []
+            schema.uninstall(session, force=True, release=older)
+            assert schema.state(session).holding is schema.Holding.NOTHING
 
 
 # Each changes the texts that the catalogs give of what is installed.

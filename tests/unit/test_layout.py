@@ -426,7 +426,7 @@ def test_borders_of_distributions_have_few_modules() -> None:
 
 def connecting(source: str) -> list[str]:
     """Return the calls of a module that connect by psycopg itself."""
-    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.SqlCall))
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     texts = (
         ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "connect"
     )

@@ -41,15 +41,22 @@ class Outage:
         The first attempt follows at once.
         """
         now = self._clock()
-        is_over = self._ended_at is not None and now - self._ended_at >= STABLE_SECONDS
-        self._ended_at = None
-        if self._began_at is None or is_over:
+        # Read once: the threads of a pool share this object.
+        ended_at, self._ended_at = self._ended_at, None
+        is_over = ended_at is not None and now - ended_at >= STABLE_SECONDS
+        began_at = self._began_at
+        if began_at is None or is_over:
             self._began_at = now
             return 0.0
-        longest = min(max(PAUSE_SECONDS_MIN, SHARE * (now - self._began_at)), PAUSE_SECONDS_MAX)
+        longest = min(max(PAUSE_SECONDS_MIN, SHARE * (now - began_at)), PAUSE_SECONDS_MAX)
         return self._draw(longest / 2, longest)
 
     def end(self) -> None:
         """Record that a connection works."""
         if self._began_at is not None and self._ended_at is None:
             self._ended_at = self._clock()
+
+
+def first_pause() -> float:
+    """Return the seconds of the first pause of an outage."""
+    return random.uniform(PAUSE_SECONDS_MIN / 2, PAUSE_SECONDS_MIN)

@@ -1,11 +1,16 @@
 """Where a request comes from: its address, whether that is this machine, and whether a page of another site sent it."""
 
+from __future__ import annotations
+
 import ipaddress
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.types import Scope
+if TYPE_CHECKING:
+    # The settings of the command need this module, also where the service's libraries are missing.
+    from starlette.types import Scope
 
 
 def is_from_elsewhere(headers: Mapping[str, str]) -> bool:

@@ -52,7 +52,7 @@ begin
     line := spanmq_core.line_to(this, run, policy, at_) || id;
     codes := spanmq_core.met_among(this, line, at_);
     alone := spanmq_core.next_alone(this, policy, at_, id);
-    ahead := spanmq_core.ahead_of(this, run, policy, line, codes, alone);
+    ahead := spanmq_core.ahead_of(run, policy, line, codes, alone.msg_id, alone.code, alone.group_hash);
     met := codes[cardinality(codes)];
     return query
         select * from spanmq_core.explain_hidden(this, run, at_) where run.vt > at_
@@ -63,7 +63,7 @@ begin
         union all
         select * from spanmq_core.explain_group(this, run, policy, at_, line, codes, ahead)
         union all
-        select * from spanmq_core.explain_alone(this, run, at_, line, codes, alone)
+        select * from spanmq_core.explain_alone(this, run, at_, line, codes, alone.msg_id, alone.vt, alone.code)
         union all
         select * from spanmq_core.explain_queue(this, run, policy, at_, ahead);
     if not found then
@@ -417,9 +417,11 @@ begin
              where f.group_hash is null)));
 end $$;
 
--- What a message waits for that must be delivered alone. other: next_alone().
+-- What a message waits for that must be delivered alone. other_id, other_vt and other_code: of
+-- next_alone().
 create or replace function spanmq_core.explain_alone(
-    this spanmq_core.queue, run spanmq_core.unsettled, at_ timestamptz, line bigint[], codes text[], other record
+    this spanmq_core.queue, run spanmq_core.unsettled, at_ timestamptz, line bigint[], codes text[], other_id bigint,
+    other_vt timestamptz, other_code text
 ) returns table (code text, sentence text, until timestamptz, object jsonb, call text)
 language plpgsql as $$
 #variable_conflict use_column
@@ -433,22 +435,22 @@ begin
                format('select pg_terminate_backend(%s)', h.pid)
         from spanmq_core.lock l cross join lateral spanmq_core.holder_of(l.xmax) h
         where l.queue_id = this.queue_id and l.what = 'alone';
-    if other.msg_id is null or run.alone > 0 and other.code = 'visible' and other.msg_id > run.msg_id then
+    if other_id is null or run.alone > 0 and other_code = 'visible' and other_id > run.msg_id then
         -- Those of a claim that are not set aside yet come by their ids; and of a group only the first one is tried.
-        select l.id as msg_id, at_ as vt, 'visible' as code into other
+        select l.id, at_, 'visible' into other_id, other_vt, other_code
             from unnest(line, codes) with ordinality l (id, code, place)
             where l.id < run.msg_id and l.code = 'alone'
               and (run.alone = 0 or exists (select from spanmq_core.later h where h.queue_id = this.queue_id
                                             and h.msg_id = l.id and h.alone > 0))
             order by l.place limit 1;
     end if;
-    if other.msg_id is not null then
+    if other_id is not null then
         return query
-            select 'alone', format('It is delivered alone, after message %s%s.', other.msg_id, case
-                       when other.vt > at_ then ', which is being delivered alone' else '' end),
-                   case when other.vt > at_ then other.vt end,
-                   jsonb_build_object('message_id', other.msg_id, 'code', other.code),
-                   case when other.vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other.msg_id) end;
+            select 'alone', format('It is delivered alone, after message %s%s.', other_id, case
+                       when other_vt > at_ then ', which is being delivered alone' else '' end),
+                   case when other_vt > at_ then other_vt end,
+                   jsonb_build_object('message_id', other_id, 'code', other_code),
+                   case when other_vt > at_ then format('select pgmq.set_vt(%L, %s, 0)', this.name, other_id) end;
     end if;
 end $$;
 

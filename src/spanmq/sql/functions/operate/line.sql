@@ -155,11 +155,11 @@ begin
 end $$;
 
 -- The messages that come before this visible one and count: all but those that a claim ends, or that wait because
--- another one is delivered alone; those that are locked in groups only, whose limits a claim applies before. alone:
--- next_alone().
+-- another one is delivered alone; those that are locked in groups only, whose limits a claim applies before. alone_id,
+-- alone_code and alone_group: of next_alone().
 create or replace function spanmq_core.ahead_of(
-    this spanmq_core.queue, run spanmq_core.unsettled, policy spanmq_core.policy, line bigint[], codes text[],
-    alone record
+    run spanmq_core.unsettled, policy spanmq_core.policy, line bigint[], codes text[], alone_id bigint,
+    alone_code text, alone_group bigint
 ) returns bigint[]
 language plpgsql as $$
 begin
@@ -167,14 +167,14 @@ begin
         -- Before all.
         return '{}';
     end if;
-    return array(select alone.msg_id
-                 where alone.code = 'visible' and (not spanmq_core.regards_groups(policy)
-                                                   or alone.group_hash is not distinct from run.group_hash))
+    return array(select alone_id
+                 where alone_code = 'visible' and (not spanmq_core.regards_groups(policy)
+                                                   or alone_group is not distinct from run.group_hash))
            || array(select l.id from unnest(line, codes) with ordinality l (id, code, place)
                     where l.id <> run.msg_id
                       and (l.code = 'visible' or l.code = 'locked' and spanmq_core.regards_groups(policy)
                            -- The first one comes, but that of another group may come before it.
-                           or l.code = 'alone' and alone.msg_id is null and not spanmq_core.regards_groups(policy)
+                           or l.code = 'alone' and alone_id is null and not spanmq_core.regards_groups(policy)
                               and l.place = array_position(codes, 'alone'))
                     order by l.place);
 end $$;

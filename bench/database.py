@@ -30,7 +30,6 @@ class Totals:
     wal_position: int
     dead_tuples: int
     bytes: int
-    runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +113,12 @@ class Database:
     def totals(self) -> Totals:
         """Read the counters, after the sessions of the last run have gone and reported theirs."""
         self._wait_until_alone()
-        runs = 0
-        for (table,) in self.execute(
-            "select format('%I.%I', schemaname, relname) from pg_stat_user_tables"
-            " where schemaname = 'spanmq_core' and relname in ('fresh', 'held')"
-        ):
-            runs += self.number(f"select count(*) from {table}")
         ((wal_position, dead_tuples, size),) = self.execute(
             "select pg_current_wal_insert_lsn() - '0/0'::pg_lsn, coalesce(sum(n_dead_tup), 0),"
             " coalesce(sum(pg_total_relation_size(relid)), 0)"
             " from pg_stat_user_tables where schemaname in ('pgmq', 'spanmq_core')"
         )
-        return Totals(int(str(wal_position)), int(str(dead_tuples)), int(str(size)), runs)
+        return Totals(int(str(wal_position)), int(str(dead_tuples)), int(str(size)))
 
     @contextmanager
     def held_snapshot(self) -> Iterator[None]:

@@ -26,7 +26,6 @@ _RATE_HEADINGS = (
     "WAL B/msg",
     "to upstream",
     "dead tuples",
-    "runs",
     "MB",
     "generator",
 )
@@ -75,7 +74,6 @@ def _costs(summary: Summary) -> tuple[str, ...]:
         _number(details.get(results.WAL_BYTES)),
         _decimal(summary.wal_ratio),
         _number(details.get(results.DEAD_TUPLES)),
-        _number(details.get(results.RUNS)),
         _megabytes(details.get(results.STORED_BYTES)),
         _share(details.get(results.GENERATOR_SHARE, math.nan)),
     )

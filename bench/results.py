@@ -20,7 +20,6 @@ PROCESSOR_US = "processor_us_per_message"  # of the server
 WAL_BYTES = "wal_bytes_per_message"
 DEAD_TUPLES = "dead_tuples"
 DEAD_ROWS = "dead_rows_per_message"
-RUNS = "runs"
 STORED_BYTES = "bytes"
 GENERATOR_SHARE = "generator_share"
 CYCLE_MS = "cycle_ms"

@@ -20,6 +20,15 @@ from bench.results import LATENCY, RATE, Measurement
 from bench.scripts import VARIABLES
 
 
+def window_ends(windows: tuple[int, int]) -> Iterator[None]:
+    """Return at the end of each window from now on: how many, and of how many seconds each."""
+    count, seconds = windows
+    began_at = time.monotonic()
+    for number in range(1, count + 1):
+        time.sleep(max(0.0, began_at + number * seconds - time.monotonic()))
+        yield
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """What is set up once and measures one or more cases. `run` measures those that are wanted."""
@@ -133,8 +142,6 @@ class Stage:
             results.GENERATOR_SHARE: load.processor_share,
             results.CYCLE_MS: load.latency_ms,
         }
-        if contestant.ours:
-            details[results.RUNS] = float(after.runs)
         if sending and settling:
             details[results.SETTLED_SHARE] = settled / max(sent, 1)
         if not sending:

@@ -6,7 +6,6 @@ The load is the same on a slow machine and a busy one, so a claim is measured in
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from bench.cases.recorded import recorded
 from bench.contestants import CALLS, CONTESTANTS, NATIVE, QUEUE, SPANMQ_DATABASE, Contestant
 from bench.database import Database
 from bench.results import LATENCY, STATE, Measurement
-from bench.stage import Experiment, Stage
+from bench.stage import Experiment, Stage, window_ends
 
 MIXED = "soak/mixed"
 BACKLOG = 10_000
@@ -147,10 +146,7 @@ class _Sampler:
             self._thread.join()
 
     def _sample(self) -> None:
-        count, seconds = self.windows
-        began_at = time.monotonic()
-        for number in range(1, count + 1):
-            time.sleep(max(0.0, began_at + number * seconds - time.monotonic()))
+        for _ in window_ends(self.windows):
             self.megabytes.append(self.database.state_bytes() / 1e6)
             self.claim_ms.append(self._claim_ms())
 

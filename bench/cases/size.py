@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +11,7 @@ from bench.contestants import CALLS, QUEUE, Contestant
 from bench.database import Database
 from bench.plan import Plan
 from bench.results import STATE, Measurement
-from bench.stage import Experiment, Stage
+from bench.stage import Experiment, Stage, window_ends
 
 BATCH = 10
 RUNS_PER_SECOND = 100
@@ -70,8 +69,4 @@ def _measure(stage: Stage, case: str, waiting: int, contestant: Contestant) -> N
 
 def _sample(database: Database, windows: tuple[int, int], megabytes: list[float]) -> None:
     """Note the size of the state at the end of each window."""
-    count, seconds = windows
-    began_at = time.monotonic()
-    for number in range(1, count + 1):
-        time.sleep(max(0.0, began_at + number * seconds - time.monotonic()))
-        megabytes.append(database.state_bytes() / 1e6)
+    megabytes.extend(database.state_bytes() / 1e6 for _ in window_ends(windows))

@@ -52,7 +52,7 @@ def person(running: Running) -> Iterator[Person]:
 
 @contextmanager
 def signed_in(dsn: str, secret: str, folder: Path) -> Iterator[Person]:
-    """Somebody who has signed in to a service of the test's own."""
+    """A user who has signed in to a service of the test's own."""
     with service(dsn, folder, tokens=True) as running, running.client() as http:
         someone = Person(http)
         assert someone.sign_in(secret).status_code == 303

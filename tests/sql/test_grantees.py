@@ -128,7 +128,7 @@ def as_role(connection: Connection, statements: str) -> bool:
 
 
 def hang(connection: Connection) -> set[str]:
-    """Let the role hang its code wherever it may; return what it made, and where."""
+    """Attach code of the role to every relation where its rights allow that; return the hooks with their relations."""
     return {
         f"{hook.split()[1]} on {relation}"
         for relation in granted(connection)

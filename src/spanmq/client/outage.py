@@ -51,12 +51,11 @@ class Outage:
         longest = min(max(PAUSE_SECONDS_MIN, SHARE * (now - began_at)), PAUSE_SECONDS_MAX)
         return self._draw(longest / 2, longest)
 
+    def first_pause(self) -> float:
+        """Return the seconds of a pause that follows the first attempt, drawn anew."""
+        return self._draw(PAUSE_SECONDS_MIN / 2, PAUSE_SECONDS_MIN)
+
     def end(self) -> None:
         """Record that a connection works."""
         if self._began_at is not None and self._ended_at is None:
             self._ended_at = self._clock()
-
-
-def first_pause() -> float:
-    """Return the seconds of the first pause of an outage."""
-    return random.uniform(PAUSE_SECONDS_MIN / 2, PAUSE_SECONDS_MIN)

@@ -68,7 +68,6 @@ async def test_pool_pauses_by_the_length_of_the_outage(monkeypatch: pytest.Monke
         pauses.append(pool.reconnect_timeout)
 
     monkeypatch.setattr("spanmq.client._async.pool.Outage", lambda: Outage(lambda: now, max))
-    monkeypatch.setattr("spanmq.client._async.pool.first_pause", lambda: 0.25)
     monkeypatch.setattr("psycopg_pool.AsyncConnectionPool.check", check)
     connector = AsyncConnector("host=/no/such/folder", password=None, pooler=False, answer_seconds=None)
     pool = connector.new_pool(1, None)
@@ -76,10 +75,10 @@ async def test_pool_pauses_by_the_length_of_the_outage(monkeypatch: pytest.Monke
         now = seconds
         await connector._try_again(pool)
     # The first attempt has been made: the first pause follows it.
-    assert pauses == [0.25, 0.5, 2.0, 5.0]
+    assert pauses == [0.5, 0.5, 2.0, 5.0]
     connection: Any = None
     await connector._configure(None, connection)
-    assert pool.reconnect_timeout == 0.25
+    assert pool.reconnect_timeout == 0.5
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -1,4 +1,4 @@
-"""Who may write into a lake: one run at a time on each queue's table, in its format, while all that is noted agrees."""
+"""The lock of a lake: one run at a time writes a queue's table, in its format, and only while all records agree."""
 
 import contextlib
 import time

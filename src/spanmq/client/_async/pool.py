@@ -17,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool
 from spanmq import errors
 from spanmq.client.concurrency import AsyncEndingPool, in_thread
 from spanmq.client.dsn import is_for_writing, unreadable
-from spanmq.client.outage import Outage, first_pause
+from spanmq.client.outage import Outage
 from spanmq.client.password import Password, with_password
 from spanmq.client.silence import CANCEL_SECONDS, Liveness, Patience
 
@@ -99,7 +99,7 @@ class AsyncConnector:
             configure=partial(self._configure, on_connect),
             # By itself it doubles its pauses from a second, for five minutes. It gives up after one pause of ours, and
             # tries again. During a pause of over a second it tries once or twice more.
-            reconnect_timeout=first_pause(),
+            reconnect_timeout=self._outage.first_pause(),
             reconnect_failed=self._try_again,
             open=False,
             name="spanmq",
@@ -159,12 +159,12 @@ class AsyncConnector:
             await on_connect(connection)
         self._outage.end()
         if (pool := self._pool()) is not None:
-            pool.reconnect_timeout = first_pause()
+            pool.reconnect_timeout = self._outage.first_pause()
 
     async def _try_again(self, pool: AsyncConnectionPool[Any]) -> None:
         """Have the pool connect, and if that fails, once more after a pause; then this is called again."""
         # The pool has made the first attempt, which follows at once.
-        pool.reconnect_timeout = self._outage.failed() or first_pause()
+        pool.reconnect_timeout = self._outage.failed() or self._outage.first_pause()
         await pool.check()
 
     async def _connect(self) -> AsyncOwnConnection:

@@ -91,10 +91,7 @@ class Database:
     def maintain(self) -> int:
         """Do all the housekeeping there is, and return how many steps it took."""
         with self.connect() as connection:
-            for steps in range(_MAINTAIN_CALLS_MAX):
-                if not connection.execute("select * from spanmq.maintain()").fetchall():
-                    return steps
-        raise RuntimeError(f"maintain() still had work after {_MAINTAIN_CALLS_MAX} calls")
+            return _maintain(connection)
 
     def calm(self) -> None:
         """Vacuum, analyze and write everything out, so that one case does not pay for the one before."""
@@ -149,8 +146,10 @@ class Database:
 
         def keep_house() -> None:
             try:
-                while not stop.wait(MAINTAIN_SECONDS):
-                    self.maintain()
+                # A pool keeps its sessions too: the first call of each plans all that maintain() may do.
+                with self.connect() as connection:
+                    while not stop.wait(MAINTAIN_SECONDS):
+                        _maintain(connection)
             except psycopg.Error as error:
                 failures.append(error)
 
@@ -173,6 +172,13 @@ class Database:
             ):
                 return
             time.sleep(0.02)
+
+
+def _maintain(connection: psycopg.Connection) -> int:
+    for steps in range(_MAINTAIN_CALLS_MAX):
+        if not connection.execute("select * from spanmq.maintain()").fetchall():
+            return steps
+    raise RuntimeError(f"maintain() still had work after {_MAINTAIN_CALLS_MAX} calls")
 
 
 class Probe:

@@ -1,54 +1,61 @@
 -- Lanes: static SQL for logs. A statement that is put together at run time is parsed and planned at each call, which is
 -- a fifth of what a message costs. So maintain() gives a queue that is in use a lane: a view of its newest segment,
--- under one of 16 names that the functions below contain. Where all lanes are taken, and between two segments, calls
--- put their SQL together.
+-- under one of 16 names that the functions below contain. Where all lanes are taken, and between two segments, these
+-- functions put their SQL together.
 --
 -- A queue's row names the lane, the log that it shows and that log's ids: a session that reads the row and uses the
 -- lane later, within one statement of the caller's, must find the same log there, whatever happened meanwhile. So a
 -- lane shows one log until no session can have read a row that names it: until every snapshot is younger than the
 -- change of that row.
 
--- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes.
+-- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes, and once
+-- more to be put together with log_name where there is no lane. In a statement $1, $2, … are the function's parameters.
 -- append_by_lane() returns the id, because a call with a result can be used in an assignment, which costs half of a
 -- `perform`.
 do $do$
 declare
     heading text;
+    opening text;
     statement text;
+    target text;
     ending text;
 begin
-    for heading, statement, ending in values
-        ('append_by_lane(lane int, id bigint, sent_at timestamptz, message jsonb, headers jsonb) returns bigint',
-         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message, headers) values (id, sent_at,'
-         ' message, headers)',
-         'return id;'),
-        ('append_run_by_lane(lane int, first_id bigint, last_id bigint, sent_at timestamptz, messages jsonb[])'
-         ' returns void',
-         'insert into spanmq_core.lane_%s (msg_id, enqueued_at, message) select generate_series(first_id, last_id),'
-         ' sent_at, unnest(messages)',
-         ''),
-        ('fetch_by_lane(lane int, first_id bigint, end_id bigint, at_ timestamptz, until timestamptz)'
-         ' returns setof pgmq.message_record',
-         'return query select l.msg_id, 1, l.enqueued_at, at_, until, l.message, l.headers from spanmq_core.lane_%s l'
-         ' where l.msg_id >= first_id and l.msg_id < end_id order by l.msg_id',
-         ''),
-        ('fetch_one_by_lane(lane int, id bigint, reads int, read_at timestamptz, until timestamptz)'
+    for heading, opening, statement, target, ending in values
+        ('append_by_lane(lane int, log_name text, id bigint, sent_at timestamptz, message jsonb, headers jsonb)'
+         ' returns bigint',
+         '', 'insert into spanmq_core.%I (msg_id, enqueued_at, message, headers) values ($3, $4, $5, $6)',
+         '', 'return id;'),
+        ('append_run_by_lane(lane int, log_name text, first_id bigint, last_id bigint, sent_at timestamptz,'
+         ' messages jsonb[]) returns void',
+         -- Functions that return sets are streamed in a select list; in a from list they would be copied first.
+         '', 'insert into spanmq_core.%I (msg_id, enqueued_at, message) select generate_series($3, $4), $5, unnest($6)',
+         '', ''),
+        ('fetch_by_lane(lane int, log_name text, first_id bigint, end_id bigint, read_at timestamptz,'
+         ' until timestamptz) returns setof pgmq.message_record',
+         'return query', 'select l.msg_id, 1, l.enqueued_at, $5, $6, l.message, l.headers from spanmq_core.%I l'
+         ' where l.msg_id >= $3 and l.msg_id < $4 order by l.msg_id',
+         '', ''),
+        ('fetch_one_by_lane(lane int, log_name text, id bigint, reads int, read_at timestamptz, until timestamptz)'
          ' returns pgmq.message_record',
-         'select l.msg_id, reads, l.enqueued_at, read_at, until, l.message, l.headers into one from'
-         ' spanmq_core.lane_%s l where l.msg_id = id',
-         'return one;'),
-        ('archive_by_lane(lane int, place regclass, ids bigint[], attempts int[], read_ats timestamptz[],'
-         ' vts timestamptz[]) returns boolean',
-         'return spanmq_core.archive_by_lane_%s(ids, attempts, read_ats, vts, place)',
-         '')
+         '', 'select l.msg_id, $4, l.enqueued_at, $5, $6, l.message, l.headers from spanmq_core.%I l'
+         ' where l.msg_id = $3',
+         'into one', 'return one;')
     loop
         execute
             format(E'create or replace function spanmq_core.%s language plpgsql as $body$\ndeclare\n'
-                   '    one pgmq.message_record;\nbegin\n    case lane\n%s'
-                   '    end case;\n    %s\nend $body$', heading,
-                   (select string_agg(format(E'        when %s then %s;\n', n, format(statement, n)), '' order by n)
-                    from generate_series(1, 16) n), ending);
+                   '    one pgmq.message_record;\nbegin\n    case lane\n%s        else %s execute format(%L, log_name) %s'
+                   ' using $1, $2, $3, $4, $5, $6;\n    end case;\n    %s\nend $body$', heading,
+                   (select string_agg(format(E'        when %s then %s %s %s;\n', n, opening,
+                                             format(statement, 'lane_' || n), target), '' order by n)
+                    from generate_series(1, 16) n), opening, statement, target, ending);
     end loop;
+    execute
+        format(E'create or replace function spanmq_core.archive_by_lane(lane int, place regclass, ids bigint[],'
+               ' attempts int[], read_ats timestamptz[], vts timestamptz[]) returns boolean language plpgsql as $body$\n'
+               'begin\n    case lane\n%s    end case;\nend $body$',
+               (select string_agg(format(E'        when %s then return spanmq_core.archive_by_lane_%s(ids, attempts,'
+                                         ' read_ats, vts, place);\n', n, n), '' order by n)
+                from generate_series(1, 16) n));
 end $do$;
 
 -- Frees the lanes that no session can know any more, and assigns free ones to queues in use; the arrays contain the ids

@@ -120,21 +120,16 @@ begin
                     perform spanmq_core.move_bound(this.queue_id, this.ids);
                 end if;
                 if qty = 1 and took.first_id > this.log_lo and took.first_id <= this.log_hi then
-                    if this.lane is not null then
-                        one := spanmq_core.fetch_one_by_lane(this.lane, took.first_id, took.attempts, at_, until);
-                    else
-                        execute format('select l.msg_id, $2, l.enqueued_at, $3, $4, l.message, l.headers'
-                                       ' from spanmq_core.%I l where l.msg_id = $1', this.log_name)
-                            into one using took.first_id, took.attempts, at_, until;
-                    end if;
+                    one := spanmq_core.fetch_one_by_lane(this.lane, this.log_name, took.first_id, took.attempts, at_,
+                                                         until);
                     if one.msg_id is not null then
                         return next one;
                         return;
                     end if;
-                elsif this.lane is not null and took.first_id > this.log_lo and took.last_id <= this.log_hi
-                    and took.attempts = 1 and took.last_id - took.first_id = took.n - 1 then
-                    return query select * from spanmq_core.fetch_by_lane(this.lane, took.first_id, took.last_id + 1,
-                                                                         at_, until);
+                elsif took.first_id > this.log_lo and took.last_id <= this.log_hi and took.attempts = 1
+                    and took.last_id - took.first_id = took.n - 1 then
+                    return query select * from spanmq_core.fetch_by_lane(this.lane, this.log_name, took.first_id,
+                                                                         took.last_id + 1, at_, until);
                     get diagnostics n = row_count;
                 else
                     return query select * from spanmq_core.fetch_claimed(
@@ -257,10 +252,11 @@ begin
                     or took.n > 1 and took.first_id >> 10 <> (took.last_id + 1) >> 10 then
                     perform spanmq_core.move_bound(this.queue_id, this.ids);
                 end if;
-                if this.lane is not null and took.first_id > this.log_lo and took.last_id <= this.log_hi
+                if took.first_id > this.log_lo and took.last_id <= this.log_hi
                     and took.last_id - took.first_id = took.n - 1 then
                     return query select f.*, this_lease, 1, 1, f.headers->>'x-pgmq-group', null::text
-                        from spanmq_core.fetch_by_lane(this.lane, took.first_id, took.last_id + 1, at_, until) f;
+                        from spanmq_core.fetch_by_lane(this.lane, this.log_name, took.first_id, took.last_id + 1, at_,
+                                                       until) f;
                 else
                     return query select f.*, this_lease, 1, f.read_ct, f.headers->>'x-pgmq-group', null::text
                         from spanmq_core.fetch_claimed(

@@ -57,12 +57,8 @@ begin
                     greatest(visible_at, clock_timestamp()), hashtextextended(key, 0), key)
             returning msg_id into id;
     end if;
-    if lane is not null and id > log_lo and id <= log_hi then
-        id := spanmq_core.append_by_lane(lane, id, sent_at, message, headers);
-    elsif id > log_lo and id <= log_hi then
-        execute 'insert into spanmq_core.' || quote_ident(log_name) || ' (msg_id, enqueued_at, message, headers) values'
-                                                                       ' ($1, $2, $3, $4)'
-            using id, sent_at, message, headers;
+    if id > log_lo and id <= log_hi then
+        id := spanmq_core.append_by_lane(lane, log_name, id, sent_at, message, headers);
     else
         -- In another segment than the queue's row names.
         perform spanmq_core.append(this_queue, (spanmq_core.find_target(queue_name)).segment_size, id, null, sent_at,
@@ -257,14 +253,8 @@ begin
         end if;
         if first_id > this.log_lo and last_id <= this.log_hi and last_id - first_id + 1 = n
            and has_subscriptions is not true then
-            -- Functions that return sets are streamed in a select list; in a from list they would be copied first.
-            if this.lane is not null then
-                perform spanmq_core.append_run_by_lane(this.lane, first_id, last_id, sent_at, msgs);
-            else
-                execute format('insert into spanmq_core.%I (msg_id, enqueued_at, message)'
-                               ' select generate_series($1, $2), $3, unnest($4)', this.log_name)
-                    using first_id, last_id, sent_at, msgs;
-            end if;
+            perform spanmq_core.append_run_by_lane(this.lane, this.log_name, first_id, last_id, sent_at, msgs);
+            -- Streamed, as the messages are.
             insert into spanmq_core.state (queue_id, msg_id, vt)
                 select this.queue_id, generate_series(first_id, last_id), sent_at;
             if this.notify_ms is not null or this.bells <> 0 then

@@ -169,16 +169,17 @@ declare
     this record;
     hidden record;
 begin
-    select q.queue_id, q.lane into this from spanmq_core.queue q
+    select q.queue_id, q.lane, q.log_name into this from spanmq_core.queue q
         where q.folded_name = lower(queue_name collate "C") and q.bells = 0 and q.is_plain
-          and set_vt.msg_id > q.log_lo and set_vt.msg_id <= q.log_hi and q.lane is not null
+          and set_vt.msg_id > q.log_lo and set_vt.msg_id <= q.log_hi
           and has_table_privilege(q.queue_view, 'select') and set_vt.msg_id < spanmq_core.front_end(q);
     if found and until is not null then
         update spanmq_core.state s set vt = until, lease_id = 0
             where s.queue_id = this.queue_id and s.msg_id = set_vt.msg_id and s.lease_id >= 0
             returning s.attempts, s.last_read_at into hidden;
         if found then
-            return next spanmq_core.fetch_one_by_lane(this.lane, msg_id, hidden.attempts, hidden.last_read_at, until);
+            return next spanmq_core.fetch_one_by_lane(this.lane, this.log_name, msg_id, hidden.attempts,
+                                                      hidden.last_read_at, until);
             return;
         end if;
     end if;

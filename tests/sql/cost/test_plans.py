@@ -183,3 +183,13 @@ def test_look_into_a_queue_costs_the_same_whatever_waits(database: str, analysed
             large = {look: pages_touched(session, look) for look in LOOKS}
             assert [(look, small[look], n) for look, n in large.items() if n > small[look] + MORE_PAGES] == []
             session.execute("analyze")
+
+
+def test_queue_is_made_without_a_scan_of_all_relations(connection: Connection) -> None:
+    """Else ten thousand queues would cost ten thousand scans, each of a larger catalogue than the one before."""
+    scans = "select pg_stat_get_xact_numscans('pg_class'::regclass)"
+    with connection.transaction(force_rollback=True):
+        before = connection.execute(scans).fetchone()
+        for kind in ("create", "create_unlogged"):
+            connection.execute(f"select pgmq.{kind}('made_{kind}')".encode())
+        assert connection.execute(scans).fetchone() == before

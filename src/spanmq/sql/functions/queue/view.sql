@@ -21,7 +21,7 @@ language plpgsql as $$
 declare
     log regclass := format('spanmq_core.log_%s', queue_id)::regclass;
     is_unlogged boolean := exists (
-        select from pg_class c where c.relpersistence = 'u' and (c.oid = log or c.oid in (
+        select from pg_class c where c.relpersistence = 'u' and c.oid = any (log::oid || array(
             select d.refobjid from pg_rewrite r join pg_depend d on d.classid = 'pg_rewrite'::regclass
                 and d.objid = r.oid and d.refclassid = 'pg_class'::regclass
             where r.ev_class = log)));

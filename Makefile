@@ -8,8 +8,8 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.spanmq-setup
 # The distributions beside spanmq, each in its folder.
 PARTS := service spark lab
-SOURCES = $(wildcard src $(PARTS:%=%/src) tests tools bench examples)
-CHECKED = $(wildcard src $(PARTS:%=%/src) tests tools bench)
+CHECKED = $(wildcard src $(PARTS:%=%/src) conftest.py tests $(PARTS:%=%/tests) tools bench)
+SOURCES = $(CHECKED) $(wildcard examples)
 # The client without async is first: commands and pages are made of its methods.
 SYNC := tools/generate_sync.py
 GENERATORS = $(wildcard $(SYNC)) $(filter-out $(SYNC),$(wildcard tools/generate_*.py))
@@ -73,15 +73,18 @@ demo: setup
 
 # What test-deep runs on PostgreSQL 18 as far as `make test` has not, and every fourth case of each test on PostgreSQL 16, where it runs the rest of
 # tests/sql in full. `make test` runs every fourth case of all these tests, unless ARGS choose.
-IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) \
-	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py \
-	$(addprefix tests/,dashboard/test_actions.py dashboard/test_scopes.py service/test_scopes.py client/_async/test_errors.py)
+IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard spark/tests/test_*.py) \
+	service/tests/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py \
+	$(addprefix service/tests/,dashboard/test_actions.py dashboard/test_scopes.py test_scopes.py) tests/client/_async/test_errors.py
 SAMPLED := tests/sql/ $(filter-out tests/sql/%,$(IN_FULL))
+
+# Killed processes, servers of their own, whole programs.
+PROCESS := tests/process $(PARTS:%=%/tests/process)
 
 # What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
 test: export SPANMQ_TEST_SAMPLED := $(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(SAMPLED))
 test: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PROCESS:%=--ignore=%) --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, what other roles may do to a queue, and
 # the upgrade from each release.
@@ -96,7 +99,7 @@ ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deli
 # PostgreSQL 16. What `make test` has run does not run again, unless it does more here, or ARGS choose.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
-	SPANMQ_TEST_REST='$(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))' $(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
+	SPANMQ_TEST_REST='$(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))' $(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PROCESS) tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_SAMPLED='$(IN_FULL)' SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
@@ -180,7 +183,7 @@ bench-pipeline: setup
 MESSAGES ?= 2000000
 KILLS ?= 3
 soak-spark: setup
-	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/process/spark/test_kill.py tests/process/spark/test_speculation.py $(ARGS)
+	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest spark/tests/process/test_kill.py spark/tests/process/test_speculation.py $(ARGS)
 
 bench-simulate: setup
 	$(RUN) -m bench.simulation $(ARGS)
@@ -199,5 +202,5 @@ soak-pinned: setup
 	$(RUN) -m bench.harness.pinned $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis __pycache__
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -200,7 +200,7 @@ def options(text: str) -> set[str]:
     }
 
 
-# The statements of this page are DuckDB's: tests/spark/test_lake_reports.py runs them.
+# The statements of this page are DuckDB's: spark/tests/test_lake_reports.py runs them.
 OF_DUCKDB: Final = {DOCS / "guides/lake-reports.md"}
 SQL_PAGES: Final = sorted({block.page for block in BLOCKS if block.language == "sql"} - OF_DUCKDB)
 ROLE: Final = re.compile(r"\b(?:create role|alter role|authorization|grant .* on database \w+ to) (\w+)")

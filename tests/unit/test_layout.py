@@ -395,7 +395,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("codec", "from spanmq.client import Client"),
         ("client", "from spanmq import worker"),
         ("client", "def f():\n    from spanmq.cli import main"),
-        ("client", "from tests import conftest"),
+        ("client", "from tests import patience"),
         ("spanmq_service.app", "import spanmq_service.dashboard"),
         ("spanmq_service.dashboard.dead_letters", "from spanmq_spark.rows import read"),
         ("cli.app", "def f():\n    import spanmq_lab.demo"),

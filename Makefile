@@ -8,7 +8,7 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.spanmq-setup
 # The distributions beside spanmq, each in its folder.
 PARTS := service spark lab
-CHECKED = $(wildcard src $(PARTS:%=%/src) conftest.py tests $(PARTS:%=%/tests) tools bench)
+CHECKED = $(wildcard src $(PARTS:%=%/src) conftest.py tests $(PARTS:%=%/tests) tools lab/bench)
 SOURCES = $(CHECKED) $(wildcard examples)
 # The client without async is first: commands and pages are made of its methods.
 SYNC := tools/generate_sync.py
@@ -141,34 +141,34 @@ docs-serve: setup
 
 # The workers' table and the pipeline's too, unless ARGS choose: they are for the first alone. All run, whatever one says.
 bench: setup
-	$(RUN) -m bench $(ARGS) $(if $(ARGS),,; status=$$?; \
-		for each in workers pipeline; do $(RUN) -m bench.$$each || status=1; done; exit $$status)
+	$(RUN) -m lab.bench $(ARGS) $(if $(ARGS),,; status=$$?; \
+		for each in workers pipeline; do $(RUN) -m lab.bench.$$each || status=1; done; exit $$status)
 
 bench-quick: setup
-	$(RUN) -m bench --quick $(ARGS)
+	$(RUN) -m lab.bench --quick $(ARGS)
 
 bench-worker: setup
-	$(RUN) -m bench.workers $(ARGS)
+	$(RUN) -m lab.bench.workers $(ARGS)
 
 # The phases of hardbyte/postgresql-job-queue-benchmarking that need no container, twenty-five minutes, with PGMQ beside.
 .PHONY: bench-harness
 bench-harness: setup
-	$(RUN) -m bench.harness $(ARGS)
+	$(RUN) -m lab.bench.harness $(ARGS)
 
 .PHONY: bench-replay
 bench-replay: setup
-	$(RUN) -m bench.replay $(ARGS)
+	$(RUN) -m lab.bench.replay $(ARGS)
 
 .PHONY: bench-upgrade
 bench-upgrade: setup
-	$(RUN) -m bench.upgrade $(ARGS)
+	$(RUN) -m lab.bench.upgrade $(ARGS)
 
 bench-service: setup
-	$(RUN) -m bench.service $(ARGS)
+	$(RUN) -m lab.bench.service $(ARGS)
 
 .PHONY: bench-dashboard
 bench-dashboard: setup
-	$(RUN) -m bench.dashboard $(ARGS)
+	$(RUN) -m lab.bench.dashboard $(ARGS)
 
 # Fifty workers killed, where `make test-deep` kills five.
 soak-worker: setup
@@ -176,7 +176,7 @@ soak-worker: setup
 
 .PHONY: bench-pipeline soak-spark
 bench-pipeline: setup
-	$(RUN) -m bench.pipeline $(ARGS)
+	$(RUN) -m lab.bench.pipeline $(ARGS)
 
 # Every seam three times, where `make test` kills one driver at a few, and two million messages instead of three thousand;
 # a seam that is passed once (what is published, or committed, stays so) once.
@@ -186,7 +186,7 @@ soak-spark: setup
 	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest spark/tests/process/test_kill.py spark/tests/process/test_speculation.py $(ARGS)
 
 bench-simulate: setup
-	$(RUN) -m bench.simulation $(ARGS)
+	$(RUN) -m lab.bench.simulation $(ARGS)
 
 # Of a commit, so that what is released can be had again. ARGS="--quick" leaves out the tests of the source distribution.
 .PHONY: release
@@ -194,12 +194,12 @@ release: setup
 	$(RUN) tools/release.py $(ARGS)
 
 soak: setup
-	$(RUN) -m bench --soak $(ARGS)
+	$(RUN) -m lab.bench --soak $(ARGS)
 
 # Two hours for each of spanmq and PGMQ, with a transaction and three readers that hold old snapshots.
 .PHONY: soak-pinned
 soak-pinned: setup
-	$(RUN) -m bench.harness.pinned $(ARGS)
+	$(RUN) -m lab.bench.harness.pinned $(ARGS)
 
 clean:
 	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis __pycache__

@@ -38,9 +38,7 @@ MANAGEMENT: Final = {path.stem for path in (ROOT / "src/spanmq/django/management
 # Django's own, which a page about Django uses.
 DJANGO: Final = {"makemigrations", "migrate"}
 # A reader whose own folder is beside it calls the checkout ../spanmq.
-FILE: Final = re.compile(
-    r"(?:\.\./spanmq/)?((?:bench|deploy|docs|examples|lab|service|spark|src|tests|tools)/\S+)"
-)
+FILE: Final = re.compile(r"(?:\.\./spanmq/)?((?:deploy|docs|examples|lab|service|spark|src|tests|tools)/\S+)")
 
 
 def check_python(block: Block) -> None:

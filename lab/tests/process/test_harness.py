@@ -11,13 +11,13 @@ from tests.patience import WAIT_SECONDS, wait_until
 
 ROOT = Path(__file__).parents[3]
 # Of one system: two processes of its adapter.
-COMMAND = (sys.executable, "-m", "bench.harness", "--systems", "pgmq", "--rate", "10", "--workers", "2")
+COMMAND = (sys.executable, "-m", "lab.bench.harness", "--systems", "pgmq", "--rate", "10", "--workers", "2")
 
 
 def adapters_of(harness: int) -> set[int]:
     """Return the processes of adapters that a harness has started."""
     children = Path(f"/proc/{harness}/task/{harness}/children").read_text().split()
-    return {int(each) for each in children if b"bench.harness.adapter" in command_of(int(each))}
+    return {int(each) for each in children if b"lab.bench.harness.adapter" in command_of(int(each))}
 
 
 def command_of(process: int) -> bytes:

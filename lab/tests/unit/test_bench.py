@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import processor
-from bench.__main__ import printed_command
-from bench.cases import experiments, soak_experiments
-from bench.comparisons import COMPARISONS
-from bench.contestants import CALLS, NATIVE, UPSTREAM
-from bench.plan import FULL, QUICK
-from bench.results import LATENCY, RATE, Measurement, summarize
-from bench.targets import TARGETS, Measure, Target, Verdict
-from bench.workers import packages
-from bench.workers.targets import Run, Times, verdicts
+from lab.bench import processor
+from lab.bench.__main__ import printed_command
+from lab.bench.cases import experiments, soak_experiments
+from lab.bench.comparisons import COMPARISONS
+from lab.bench.contestants import CALLS, NATIVE, UPSTREAM
+from lab.bench.plan import FULL, QUICK
+from lab.bench.results import LATENCY, RATE, Measurement, summarize
+from lab.bench.targets import TARGETS, Measure, Target, Verdict
+from lab.bench.workers import packages
+from lab.bench.workers.targets import Run, Times, verdicts
 
 
 def measured(
@@ -70,7 +70,7 @@ def test_each_target_and_each_comparison_has_its_case() -> None:
 
 def test_printed_command_names_no_machine() -> None:
     given = ["--quick", "--dsn", "postgresql://user:secret@host/db", "--json=file", "--only", "a b"]
-    assert printed_command(given) == "python -m bench --quick --only 'a b'"
+    assert printed_command(given) == "python -m lab.bench --quick --only 'a b'"
 
 
 def test_processor_time_of_children_that_end_is_counted_once() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from bench.history import Call, Recorder, kept, problems, read, seen
-from bench.history.calls import NEVER
-from bench.history.check import ORDERED_RULES, RULES
+from lab.bench.history import Call, Recorder, kept, problems, read, seen
+from lab.bench.history.calls import NEVER
+from lab.bench.history.check import ORDERED_RULES, RULES
 from msgspec.structs import replace
 
 LEASE = 30.0

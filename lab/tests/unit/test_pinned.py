@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from bench.harness.verdicts import Look, back_after, verdicts
+from lab.bench.harness.verdicts import Look, back_after, verdicts
 
 RATE = 100.0
 CLEAN = [Look(at, RATE * at, 20.0, 1_000, 50e6) for at in (5.0, 10.0)]

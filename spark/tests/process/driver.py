@@ -20,7 +20,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import pyarrow
-from bench.history.recording import recording
+from lab.bench.history.recording import recording
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.types import StructType

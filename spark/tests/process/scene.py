@@ -16,9 +16,9 @@ import psycopg
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
-from bench.history import Recorder, problems
-from bench.history.clients import told
-from bench.history.recording import recording
+from lab.bench.history import Recorder, problems
+from lab.bench.history.clients import told
+from lab.bench.history.recording import recording
 from spark.tests.process import driver
 from spark.tests.process.driver import GROUPS, HISTORY, NO_SEAM, Act
 from spark.tests.process.lakes import file_of

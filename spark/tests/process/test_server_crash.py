@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.history import Recorder, read
+from lab.bench.history import Recorder, read
 from spark.tests.protocol import Batches, Stream
 from tests.histories import checked
 

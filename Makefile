@@ -8,8 +8,8 @@ RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.spanmq-setup
 # The distributions beside spanmq, each in its folder.
 PARTS := service spark lab
-SOURCES = $(wildcard src $(PARTS:%=%/src) tests tools bench examples)
-CHECKED = $(wildcard src $(PARTS:%=%/src) tests tools bench)
+CHECKED = $(wildcard src $(PARTS:%=%/src) conftest.py tests $(PARTS:%=%/tests) tools lab/bench)
+SOURCES = $(CHECKED) $(wildcard examples)
 # The client without async is first: commands and pages are made of its methods.
 SYNC := tools/generate_sync.py
 GENERATORS = $(wildcard $(SYNC)) $(filter-out $(SYNC),$(wildcard tools/generate_*.py))
@@ -73,15 +73,18 @@ demo: setup
 
 # What test-deep runs on PostgreSQL 18 as far as `make test` has not, and every fourth case of each test on PostgreSQL 16, where it runs the rest of
 # tests/sql in full. `make test` runs every fourth case of all these tests, unless ARGS choose.
-IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard tests/spark/test_*.py) \
-	tests/service/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py \
-	$(addprefix tests/,dashboard/test_actions.py dashboard/test_scopes.py service/test_scopes.py client/_async/test_errors.py)
+IN_FULL := $(addprefix tests/sql/,race/ model/ interleave/ conformance/ schema/) $(wildcard spark/tests/test_*.py) \
+	service/tests/test_neighbours.py $(addprefix tests/tasks/,test_slow_start.py test_values.py) tests/worker/test_minority.py \
+	$(addprefix service/tests/,dashboard/test_actions.py dashboard/test_scopes.py test_scopes.py) tests/client/_async/test_errors.py
 SAMPLED := tests/sql/ $(filter-out tests/sql/%,$(IN_FULL))
+
+# Killed processes, servers of their own, whole programs.
+PROCESS := tests/process $(PARTS:%=%/tests/process)
 
 # What a change is likely to break. The client without async is generated, and its tests are: they are in test-deep.
 test: export SPANMQ_TEST_SAMPLED := $(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(SAMPLED))
 test: setup
-	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup --ignore=tests/process --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
+	$(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PROCESS:%=--ignore=%) --ignore=tests/sql/cost --ignore=tests/client/_sync $(ARGS)
 
 # The oldest PostgreSQL that is supported, where Debian has it; on it too: the rights, what other roles may do to a queue, and
 # the upgrade from each release.
@@ -96,7 +99,7 @@ ON_LATER := $(addprefix tests/client/_async/test_,client.py dead_letters.py deli
 # PostgreSQL 16. What `make test` has run does not run again, unless it does more here, or ARGS choose.
 test-deep: export SPANMQ_TEST_DEEP := 1
 test-deep: setup
-	SPANMQ_TEST_REST='$(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))' $(RUN) -m pytest -n $(WORKERS) --dist loadgroup tests/process tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
+	SPANMQ_TEST_REST='$(if $(findstring tests/,$(ARGS))$(findstring -k,$(ARGS)),,$(IN_FULL))' $(RUN) -m pytest -n $(WORKERS) --dist loadgroup $(PROCESS) tests/client/_sync tests/sql/cost tests/sql/test_grantees.py $(IN_FULL) $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_SAMPLED='$(IN_FULL)' SPANMQ_TEST_POSTGRES=16 $(RUN) -m pytest -n $(WORKERS) --ignore=tests/sql/cost tests/sql $(ARGS)
 	SPANMQ_TEST_DEEP= SPANMQ_TEST_LATER=1 $(RUN) -m pytest -n $(WORKERS) $(ON_LATER) $(ARGS)
 	test ! -x $(OLDEST)/postgres || SPANMQ_TEST_DEEP= $(RUN) tools/with_server.py $(OLDEST) $(RUN) -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
@@ -138,34 +141,34 @@ docs-serve: setup
 
 # The workers' table and the pipeline's too, unless ARGS choose: they are for the first alone. All run, whatever one says.
 bench: setup
-	$(RUN) -m bench $(ARGS) $(if $(ARGS),,; status=$$?; \
-		for each in workers pipeline; do $(RUN) -m bench.$$each || status=1; done; exit $$status)
+	$(RUN) -m lab.bench $(ARGS) $(if $(ARGS),,; status=$$?; \
+		for each in workers pipeline; do $(RUN) -m lab.bench.$$each || status=1; done; exit $$status)
 
 bench-quick: setup
-	$(RUN) -m bench --quick $(ARGS)
+	$(RUN) -m lab.bench --quick $(ARGS)
 
 bench-worker: setup
-	$(RUN) -m bench.workers $(ARGS)
+	$(RUN) -m lab.bench.workers $(ARGS)
 
 # The phases of hardbyte/postgresql-job-queue-benchmarking that need no container, twenty-five minutes, with PGMQ beside.
 .PHONY: bench-harness
 bench-harness: setup
-	$(RUN) -m bench.harness $(ARGS)
+	$(RUN) -m lab.bench.harness $(ARGS)
 
 .PHONY: bench-replay
 bench-replay: setup
-	$(RUN) -m bench.replay $(ARGS)
+	$(RUN) -m lab.bench.replay $(ARGS)
 
 .PHONY: bench-upgrade
 bench-upgrade: setup
-	$(RUN) -m bench.upgrade $(ARGS)
+	$(RUN) -m lab.bench.upgrade $(ARGS)
 
 bench-service: setup
-	$(RUN) -m bench.service $(ARGS)
+	$(RUN) -m lab.bench.service $(ARGS)
 
 .PHONY: bench-dashboard
 bench-dashboard: setup
-	$(RUN) -m bench.dashboard $(ARGS)
+	$(RUN) -m lab.bench.dashboard $(ARGS)
 
 # Fifty workers killed, where `make test-deep` kills five.
 soak-worker: setup
@@ -173,17 +176,17 @@ soak-worker: setup
 
 .PHONY: bench-pipeline soak-spark
 bench-pipeline: setup
-	$(RUN) -m bench.pipeline $(ARGS)
+	$(RUN) -m lab.bench.pipeline $(ARGS)
 
 # Every seam three times, where `make test` kills one driver at a few, and two million messages instead of three thousand;
 # a seam that is passed once (what is published, or committed, stays so) once.
 MESSAGES ?= 2000000
 KILLS ?= 3
 soak-spark: setup
-	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest tests/process/spark/test_kill.py tests/process/spark/test_speculation.py $(ARGS)
+	SPANMQ_TEST_MESSAGES=$(MESSAGES) SPANMQ_TEST_KILLS=$(KILLS) $(RUN) -m pytest spark/tests/process/test_kill.py spark/tests/process/test_speculation.py $(ARGS)
 
 bench-simulate: setup
-	$(RUN) -m bench.simulation $(ARGS)
+	$(RUN) -m lab.bench.simulation $(ARGS)
 
 # Of a commit, so that what is released can be had again. ARGS="--quick" leaves out the tests of the source distribution.
 .PHONY: release
@@ -191,13 +194,13 @@ release: setup
 	$(RUN) tools/release.py $(ARGS)
 
 soak: setup
-	$(RUN) -m bench --soak $(ARGS)
+	$(RUN) -m lab.bench --soak $(ARGS)
 
 # Two hours for each of spanmq and PGMQ, with a transaction and three readers that hold old snapshots.
 .PHONY: soak-pinned
 soak-pinned: setup
-	$(RUN) -m bench.harness.pinned $(ARGS)
+	$(RUN) -m lab.bench.harness.pinned $(ARGS)
 
 clean:
-	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-lake build dist .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis __pycache__
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from bench.history import problems, read
-from bench.history.clients import told
-from bench.history.recording import recording
+from lab.bench.history import problems, read
+from lab.bench.history.clients import told
+from lab.bench.history.recording import recording
 from psycopg.rows import scalar_row
 
 # Verbs of a test in which something was delivered.

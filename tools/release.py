@@ -77,10 +77,11 @@ def unready(version: str) -> str | None:
     """Return what keeps this state from being a release, if anything does."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         return f"{version} is not the version of a release: change __version__ in src/spanmq/version.py"
-    if not re.search(
-        rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
-    ):
-        return f'CHANGELOG.md has no heading "## {version} (YYYY-MM-DD)"'
+    heading = re.compile(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", re.MULTILINE)
+    for folder in FOLDERS.values():
+        changes = folder / "CHANGELOG.md"
+        if not heading.search(changes.read_text()):
+            return f'{changes.relative_to(ROOT)} has no heading "## {version} (YYYY-MM-DD)"'
     subprocess.run([sys.executable, ROOT / "tools/dump_release.py"], check=True)
     status = subprocess.run(
         ["git", "status", "--porcelain"], cwd=ROOT, check=True, capture_output=True, text=True

@@ -38,9 +38,7 @@ MANAGEMENT: Final = {path.stem for path in (ROOT / "src/spanmq/django/management
 # Django's own, which a page about Django uses.
 DJANGO: Final = {"makemigrations", "migrate"}
 # A reader whose own folder is beside it calls the checkout ../spanmq.
-FILE: Final = re.compile(
-    r"(?:\.\./spanmq/)?((?:bench|deploy|docs|examples|lab|service|spark|src|tests|tools)/\S+)"
-)
+FILE: Final = re.compile(r"(?:\.\./spanmq/)?((?:deploy|docs|examples|lab|service|spark|src|tests|tools)/\S+)")
 
 
 def check_python(block: Block) -> None:
@@ -200,7 +198,7 @@ def options(text: str) -> set[str]:
     }
 
 
-# The statements of this page are DuckDB's: tests/spark/test_lake_reports.py runs them.
+# The statements of this page are DuckDB's: spark/tests/test_lake_reports.py runs them.
 OF_DUCKDB: Final = {DOCS / "guides/lake-reports.md"}
 SQL_PAGES: Final = sorted({block.page for block in BLOCKS if block.language == "sql"} - OF_DUCKDB)
 ROLE: Final = re.compile(r"\b(?:create role|alter role|authorization|grant .* on database \w+ to) (\w+)")

@@ -6,9 +6,9 @@ import stat
 from pathlib import Path
 
 import httpx
+from service.tests.running import service
+from service.tests.sqs.conftest import client_of
 from tests.cli.program import ask, records, spanmq
-from tests.service.running import service
-from tests.service.sqs.conftest import client_of
 
 from spanmq.client import Client
 from spanmq.codec import encryption as sealing

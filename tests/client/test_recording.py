@@ -5,8 +5,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.history import read
-from bench.history.recording import recording
+from lab.bench.history import read
+from lab.bench.history.recording import recording
 
 from spanmq import AsyncClient, Client, Message
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 from anyio.from_thread import start_blocking_portal
+from service.tests.running import service
 from tests.contract.adapters import ClientDoor, CommandDoor, HttpDoor, SqlDoor
-from tests.service.running import service
 
 from spanmq.client import AsyncClient, Client
 from spanmq.testing import new_database, with_database

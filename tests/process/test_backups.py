@@ -5,12 +5,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.history import Call, Recorder, kept, problems, read, seen
-from bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
+from lab.bench.history import Call, Recorder, kept, problems, read, seen
+from lab.bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
 from psycopg.conninfo import make_conninfo
+from service.tests.running import service
 from tests.patience import wait_until
 from tests.process.servers import Servers, is_installed, serving
-from tests.service.running import service
 from tests.sql.model.invariants import broken_invariants
 
 from spanmq import Client as SpanmqClient

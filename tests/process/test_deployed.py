@@ -15,9 +15,9 @@ import psycopg
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from service.tests.running import service_process
 from tests.cli.program import environment, spanmq
 from tests.patience import WAIT_SECONDS
-from tests.service.running import service_process
 from tests.sql.schema.extension_files import open_to_server
 
 from spanmq import embedded

@@ -1,6 +1,6 @@
 """Which random programs run: the same few in `make test`; in `make test-deep` many, by a seed of the code.
 
-tests/conftest.py makes the seed and reports it: a change of the code changes it, so what passed passes again. To look
+conftest.py makes the seed and reports it: a change of the code changes it, so what passed passes again. To look
 further: SPANMQ_TEST_SEED=… with any other number.
 """
 

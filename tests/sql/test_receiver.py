@@ -1,4 +1,4 @@
-"""Receivers, as a stream's reader calls them: what tests/spark/test_stream.py does not see through a reader."""
+"""Receivers, as a stream's reader calls them: what spark/tests/test_stream.py does not see through a reader."""
 
 import uuid
 from typing import Any

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from pydantic import AnyUrl, BaseModel, Field, PlainSerializer, SecretBytes, SecretStr, computed_field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
-from tests.service.running import service
+from service.tests.running import service
 from typing_extensions import TypedDict
 
 from spanmq import Client, RawJson

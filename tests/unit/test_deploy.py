@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
+from service.tests.route_table import ROUTES
 from tests.cli.test_commands import understand
 from tests.process import proxy
-from tests.service.route_table import ROUTES
 from typer.main import get_command
 
 from spanmq.cli.app import app

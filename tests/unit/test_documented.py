@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from service.tests.route_table import ROUTES
 from tests.cli.test_commands import COMMANDS
-from tests.service.route_table import ROUTES
 
 import spanmq
 import spanmq.tasks

@@ -219,7 +219,7 @@ FUNCTION_CALL = re.compile(
     r"\s*select\s.+\sfrom\s+(?:pgmq\.|spanmq\.)?[\w{}]+\s*\(", re.IGNORECASE | re.DOTALL
 )
 
-CHECKED_FOLDERS = ("src", "service", "spark", "lab", "tests", "bench", "tools", "docs", "examples", ".ci")
+CHECKED_FOLDERS = ("src", "service", "spark", "lab", "tests", "tools", "docs", "examples", ".ci")
 TEXT_SUFFIXES = {".py", ".sql", ".md", ".toml", ".txt", ".json", ".yaml", ".yml", ".sh", ".ini", ".cfg", ""}
 # The brackets keep this file from finding itself.
 HOST_PATH = re.compile(r"(?<![\w.~])/(wor[k]|roo[t])\b|/tmp/(brie[f]|pgde[v])|/opt/(pyp[i]|pgde[v]|wheel[s])")
@@ -245,7 +245,7 @@ def name_of(path: Path) -> str:
 def named(module: str) -> str | None:
     """Return the name of a module by its import name; None for a module that is not ours."""
     top, _, within = module.partition(".")
-    return within if top == "spanmq" else module if top in {*PACKAGES, "bench"} else None
+    return within if top == "spanmq" else module if top in {*PACKAGES, "lab"} else None
 
 
 def package_of(name: str) -> str:
@@ -395,7 +395,7 @@ def test_modules_import_only_what_their_places_allow() -> None:
         ("codec", "from spanmq.client import Client"),
         ("client", "from spanmq import worker"),
         ("client", "def f():\n    from spanmq.cli import main"),
-        ("client", "from tests import conftest"),
+        ("client", "from tests import patience"),
         ("spanmq_service.app", "import spanmq_service.dashboard"),
         ("spanmq_service.dashboard.dead_letters", "from spanmq_spark.rows import read"),
         ("cli.app", "def f():\n    import spanmq_lab.demo"),
@@ -461,7 +461,7 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 def test_no_modules_of_the_benchmark_import_one_another_in_a_circle() -> None:
     sources = {
         path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path.read_text("utf-8")
-        for path in (ROOT / "bench").rglob("*.py")
+        for path in (ROOT / "lab/bench").rglob("*.py")
         if path.name != "__init__.py"
     }
     graph = {name: modules_imported(text, set(sources)) & sources.keys() for name, text in sources.items()}

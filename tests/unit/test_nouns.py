@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 from psycopg import Connection
-from tests.service.route_table import ROUTES
+from service.tests.route_table import ROUTES
 
 import spanmq
 from spanmq.cli.app import NOUNS, VERBS, app

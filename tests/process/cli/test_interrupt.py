@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from service.tests.running import patient
 from tests.cli.program import (
     PROGRAM,
     Program,
@@ -23,7 +24,6 @@ from tests.cli.program import (
     wait_until,
 )
 from tests.patience import WAIT_SECONDS
-from tests.service.running import patient
 
 from spanmq.schema.release import LOCK_KEY
 from spanmq.testing import wait_until_waiting

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from bench.history import Call, Recorder, problems, read
-from bench.history.clients import told
+from lab.bench.history import Call, Recorder, problems, read
+from lab.bench.history.clients import told
 from tests.patience import WAIT_SECONDS
 from tests.sql.model.invariants import broken_invariants
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from bench.history import Recorder, problems
-from bench.history.calls import Pending
-from bench.history.clients import told
+from lab.bench.history import Recorder, problems
+from lab.bench.history.calls import Pending
+from lab.bench.history.clients import told
 from psycopg.errors import SerializationFailure
 from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants

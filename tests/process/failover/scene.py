@@ -13,10 +13,10 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from service.tests.running import service
 from tests.cli.program import started
 from tests.patience import WAIT_SECONDS, wait_until
 from tests.process.worker.proxy import Proxy, proxying
-from tests.service.running import service
 from tests.worker.running import Record, Running
 
 from spanmq import embedded

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from bench.history import Call, kept, problems, read
-from bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
+from lab.bench.history import Call, kept, problems, read
+from lab.bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
 from tests.cli.program import do
 from tests.patience import wait_until
 from tests.process.servers import Servers, serving

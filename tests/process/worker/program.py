@@ -100,7 +100,7 @@ def main() -> None:
 
 def recorded(folder: Path) -> AbstractContextManager[None]:
     # Only here: a test runs this with the package of another release.
-    from bench.history.recording import recording
+    from lab.bench.history.recording import recording
 
     return recording(folder, f"worker {os.getpid()}", "orders")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench import history
+from lab.bench import history
 from tests.sql.interleave.machine import Call
 from tests.sql.interleave.scenes import Scene
 

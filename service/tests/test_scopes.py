@@ -1,0 +1,179 @@
+"""Every scope of a token tried against every route."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from service.tests.route_table import ROUTES, Route
+from service.tests.running import Running, service, token
+from tests.cli.program import do
+
+from spanmq.client import Client
+from spanmq_service.app import description
+from spanmq_service.guard.caller import VERBS, Caller
+
+OPEN = {"/health/live": "says nothing but that the process runs", "/health/ready": "nor this of the queues"}
+IDS = [f"{route.method} {route.path}" for route in ROUTES]
+
+
+@pytest.fixture(scope="module")
+def guarded(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    do(service_database, "select pgmq.create('mine'), pgmq.create('theirs')")
+    with service(service_database, tmp_path_factory.mktemp("guarded"), tokens=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tokens(guarded: Running, service_database: str) -> dict[tuple[str, str], str]:
+    """A token for each verb, and for what: the queue `mine`, or all."""
+    return {
+        (verb, queues): token(service_database, f"{verb} {queues}", queues=queues, verbs=verb)
+        for verb in VERBS
+        for queues in ("mine", "*")
+    }
+
+
+@pytest.fixture(scope="module")
+def asking(guarded: Running) -> Iterator[httpx.Client]:
+    with guarded.client() as client:
+        yield client
+
+
+def ask(client: httpx.Client, route: Route, queue: str, secret: str | None) -> int:
+    headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+    # A body that no route takes: who may act is told so, and nothing is done.
+    body = "[]" if route.method in ("POST", "PUT", "PATCH") else None
+    headers |= {} if body is None else {"Content-Type": "application/json"}
+    return client.request(route.method, route.at(queue), headers=headers, content=body).status_code
+
+
+def test_table_of_routes_is_whole() -> None:
+    described = {
+        (method.upper(), path) for path, methods in description()["paths"].items() for method in methods
+    }
+    assert {(route.method, route.path) for route in ROUTES} == described
+
+
+def test_every_route_has_a_scope() -> None:
+    assert {route.path for route in ROUTES if route.scope is None} == OPEN.keys()
+
+
+def test_scope_of_a_path_is_that_of_its_queue() -> None:
+    for route in ROUTES:
+        if "{queue}" in route.path and route.scope is not None:
+            assert route.scope.of in ("path", "everything"), route
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=IDS)
+def test_route_takes_its_own_scope_only(
+    route: Route, asking: httpx.Client, tokens: dict[tuple[str, str], str]
+) -> None:
+    scope = route.scope
+    if scope is None:
+        assert ask(asking, route, "mine", None) == 200
+        return
+    for secret in (None, "spanmq_unknown", "other"):
+        assert ask(asking, route, "mine", secret) == 401
+    for (verb, queues), secret in tokens.items():
+        for queue in ("mine", "missing"):
+            is_allowed = verb == scope.verb and (
+                queues == "*"
+                or scope.of in ("request", "filtered")
+                or (scope.of == "path" and queue == "mine")
+            )
+            # Nothing is dropped or sent on the way to that answer, so only routes that look are let through.
+            if is_allowed and route.method == "DELETE":
+                continue
+            status = ask(asking, route, queue, secret)
+            assert (status not in (401, 403)) == is_allowed, (verb, queues, queue, status)
+
+
+def test_settling_takes_the_scope_of_the_receipts_queue(
+    asking: httpx.Client, service_database: str, tokens: dict[tuple[str, str], str]
+) -> None:
+    do(service_database, "select pgmq.send('theirs', '1')")
+
+    def post(path: str, queues: str, given: object) -> httpx.Response:
+        return asking.post(path, json=given, headers={"Authorization": f"Bearer {tokens['receive', queues]}"})
+
+    [message] = post("/v1/queues/theirs/receive", "*", {}).json()["messages"]
+    for how in ("ack", "nack", "reject", "release", "extend", "hold", "close-bucket"):
+        given = {
+            "receipts": [message["receipt"]],
+            **({"seconds": 1} if how in ("extend", "hold", "close-bucket") else {}),
+        }
+        assert post(f"/v1/{how}", "mine", given).status_code == 403
+    assert post("/v1/ack", "*", {"receipts": [message["receipt"]]}).json()["results"][0]["outcome"] == "acked"
+
+
+def test_lists_show_what_the_token_may_look_at(
+    asking: httpx.Client, service_database: str, tokens: dict[tuple[str, str], str]
+) -> None:
+    with Client(service_database) as client:
+        client.send_batch("theirs", [1, 2])
+        client.reject(client.receive("theirs"), "no")
+        client.admin.pipeline_runs.begin("export", "theirs")
+    do(service_database, "select spanmq.report_worker('{theirs}', 'worker-7', 1, 1)")
+    do(service_database, "select spanmq.receiver_open('theirs', label => 'lake')")
+    shown = set()
+    for route in ROUTES:
+        if route.scope is not None and route.scope.of == "filtered":
+            for queues in ("mine", "*"):
+                headers = {"Authorization": f"Bearer {tokens['look', queues]}"}
+                done = asking.get(route.path, headers=headers)
+                assert done.status_code == 200
+                if "theirs" in done.text:
+                    shown.add((route.path, queues))
+    assert {queues for _, queues in shown} == {"*"}, shown
+    # So there was something to hide.
+    lists = {"queues", "metrics", "health", "count", "attention", "workers", "dead-letters", "receivers"}
+    assert {path for path, _ in shown} >= {f"/v1/{name}" for name in {*lists, "pipeline-runs"}}
+
+
+def test_schedule_takes_the_scope_of_its_queue_now_and_then(
+    asking: httpx.Client, tokens: dict[tuple[str, str], str]
+) -> None:
+    def put(queues: str, queue: str) -> int:
+        given = {"queue": queue, "cron": "0 0 1 1 *", "body": 1}
+        headers = {"Authorization": f"Bearer {tokens['manage', queues]}"}
+        return asking.put("/v1/schedules/yearly", json=given, headers=headers).status_code
+
+    mine = {"Authorization": f"Bearer {tokens['manage', 'mine']}"}
+    assert put("mine", "theirs") == 403
+    assert put("*", "theirs") == 200
+    assert put("mine", "mine") == 403  # it would be taken away
+    # To it a schedule of a queue that it may not touch is like one that does not exist.
+    for act in ("pause", "resume"):
+        hidden, none = (asking.post(f"/v1/schedules/{n}/{act}", headers=mine) for n in ("yearly", "none"))
+        assert (hidden.status_code, none.status_code) == (404, 404)
+        assert hidden.text.replace("yearly", "none") == none.text
+    hidden, none = (asking.delete(f"/v1/schedules/{n}", headers=mine) for n in ("yearly", "none"))
+    assert hidden.json() == none.json() == {"existed": False}
+    given = {"queue": "mine", "cron": "0 0 1 1 *", "body": 1}
+    assert "theirs" not in asking.put("/v1/schedules/yearly", json=given, headers=mine).text
+    everything = {"Authorization": f"Bearer {tokens['manage', '*']}"}
+    assert asking.delete("/v1/schedules/yearly", headers=everything).json() == {"existed": True}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "queue", "fits"),
+    [
+        ("*", "any", True),
+        ("orders", "orders", True),
+        ("Orders", "oRDERS", True),
+        ("orders-*", "orders-1", True),
+        ("orders-*", "orders", False),
+        ("*-dead", "orders-dead", True),
+        ("o*s", "orders", True),
+        ("o*s", "order", False),
+        ("o.ders", "orders", False),
+        ("[o]rders", "orders", False),
+        ("orders", "orders\n", False),
+    ],
+)
+def test_pattern_fits_whole_names(pattern: str, queue: str, fits: bool) -> None:
+    assert Caller("", (pattern,), frozenset(["look"])).may("look", queue) == fits
+
+
+def test_everything_takes_the_pattern_for_everything() -> None:
+    assert not Caller("", ("a*", "*a"), frozenset(["look"])).may("look", None)

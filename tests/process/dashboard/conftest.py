@@ -1,5 +1,0 @@
-"""The fixtures of tests/dashboard."""
-
-from tests.dashboard.conftest import busy, chromium, filled, guarded, scene_database, scene_template, tokens
-
-__all__ = ["busy", "chromium", "filled", "guarded", "scene_database", "scene_template", "tokens"]

@@ -1,5 +1,6 @@
 """W1, W2, W3, W11, W16, W17: what a call costs must not grow with what it has nothing to do with."""
 
+import psycopg
 import pytest
 from tests.sql.conftest import System
 from tests.sql.cost.counts import WRITTEN, pages_touched
@@ -41,6 +42,19 @@ def test_w1_read_costs_the_same_behind_messages_in_work(system: System, session:
     pages = pages_touched(session, "select * from pgmq.read('orders', 100, 1)")
     assert pages > MANY if system.is_upstream else pages < FEW, pages
     assert column(session, "select message from pgmq.read('orders', 100, 10)") == [1]
+
+
+def test_w1_maintenance_goes_on_until_no_read_passes_messages_in_work(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute("select pgmq.create('orders')")
+        for _ in range(6):
+            send(session, "orders", 10_000)
+        for read in ("select 1", "select count(*) from pgmq.read('orders', 1000, 60000)"):
+            session.execute(read.encode())
+            while session.execute("select * from spanmq.maintain()").fetchall():
+                pass
+        session.execute("select pgmq.send('orders', '1')")
+        assert pages_touched(session, "select * from pgmq.read('orders', 100, 1)") < FEW
 
 
 def test_w2_a_batch_writes_four_rows_a_message(system: System, session: Connection) -> None:

@@ -269,12 +269,12 @@ create or replace function spanmq_core.tend(
 language plpgsql as $$
 begin
     perform spanmq_core.step_bound(this.queue_id, coalesce(drawn, spanmq_core.drawn_from(this.ids)), mark),
-            spanmq_core.forget_bounds(this.queue_id), spanmq_core.set_front_aside(this.queue_id),
-            spanmq_core.forget_buckets(this.queue_id);
+            spanmq_core.forget_bounds(this.queue_id), spanmq_core.forget_buckets(this.queue_id);
     if not this.is_subscription then
         return query select a.action, a.detail, false from spanmq_core.make_ahead(this) a;
     end if;
     return query select t.act, t.n::text, false from (values
+        ('set hidden messages aside', spanmq_core.set_front_aside(this.queue_id)),
         ('closed abandoned writes', spanmq_core.close_abandoned(this.queue_id)),
         ('deleted from archive', spanmq_core.shorten_archive(this, coalesce(pg_sequence_last_value(this.ids), 0))),
         ('forgot deduplication ids', spanmq_core.forget_duplicates(this.queue_id, 10000)

@@ -110,10 +110,12 @@ begin
 end $$;
 
 -- For maintain(): the same for those in front of a queue that stay hidden for a second and more, if they are more than
--- 500, which each claim would pass. Not by claims: one in an open transaction would lock what others settle.
-create or replace function spanmq_core.set_front_aside(this_queue int) returns void
+-- 500, which each claim would pass; at most 50,000. Returns how many, if there may be more, else 0. Not by claims: one
+-- in an open transaction would lock what others settle.
+create or replace function spanmq_core.set_front_aside(this_queue int) returns int
 language plpgsql as $$
 declare
+    n int := 0;
     from_id bigint := (spanmq_core.bound_of(this_queue)).from_id;
     first_id bigint;
     last_id bigint;
@@ -124,8 +126,11 @@ begin
                   where k.queue_id = this_queue and k.msg_id >= from_id
                   order by k.queue_id, k.msg_id limit 10000) f
             where f.vt > clock_timestamp() + interval '1 second' having count(*) > 500;
-        exit when first_id is null;
-        perform spanmq_core.clear_front(this_queue, first_id, last_id + 1);
+        if first_id is null then
+            return 0;
+        end if;
+        n := n + spanmq_core.clear_front(this_queue, first_id, last_id + 1);
         from_id := last_id + 1;
     end loop;
+    return n;
 end $$;

@@ -139,6 +139,28 @@ def test_drop_that_waits_ends_at_the_lock_timeout_of_the_session(race: Race) -> 
     assert race.main.value("select pgmq.send('jobs', '1')")
 
 
+# As autovacuum does where it truncates a table.
+LOCK_STATE = "lock table spanmq_core.state in access exclusive mode"
+
+
+def test_drop_waits_while_a_table_of_all_queues_is_truncated(race: Race) -> None:
+    race.send(3)
+    vacuum, dropper = race.begun(), race.open()
+    vacuum.rows(LOCK_STATE)
+    drop = dropper.waiting(DROP)
+    vacuum.commit()
+    assert drop.rows() == [(True,)]
+    assert race.main.value("select count(*) from spanmq_core.state where queue_id = %s", race.queue_id) == 0
+
+
+def test_maintenance_goes_on_while_a_table_of_all_queues_is_truncated(race: Race) -> None:
+    maintain(race)
+    vacuum = race.begun()
+    vacuum.rows(LOCK_STATE)
+    assert race.main.rows("select * from spanmq.maintain()") == []
+    vacuum.commit()
+
+
 @pytest.mark.parametrize("policy", ["{}", '{"max_backlog": 10}'])
 @pytest.mark.parametrize("n_before", [0, 1])
 def test_sender_that_waits_for_the_sequence_of_a_dropped_queue_says_so(

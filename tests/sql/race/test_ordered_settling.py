@@ -145,18 +145,59 @@ def test_message_hidden_far_behind_the_first_ones_of_its_group_holds_those_behin
     assert [each for each in received if each in ids] == ids[:149]
 
 
-@pytest.mark.parametrize(
-    "hide", [HIDE, "update pgmq.q_jobs set vt = clock_timestamp() + interval '1 hour' where msg_id = %s"]
+READ_HEADS = "select msg_id from pgmq.read_grouped_head('jobs', 3600, 9)"
+HIDES = (
+    HIDE,
+    "select pgmq.set_vt('jobs', array[%s], 3600)",
+    "update pgmq.q_jobs set vt = clock_timestamp() + interval '1 hour' where msg_id = %s",
 )
-def test_message_hidden_behind_those_of_other_groups_holds_those_behind_it(race: Race, hide: str) -> None:
+
+
+@pytest.mark.parametrize("hide", HIDES)
+@pytest.mark.parametrize("first_claim", ["earlier", "later", "open"])
+def test_message_hidden_behind_those_of_other_groups_holds_those_behind_it(
+    race: Race, hide: str, first_claim: str
+) -> None:
     race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
     for _ in range(4):
         race.main.rows(MANY, '{"x-pgmq-group": "blue"}')
     first, _ = race.main.column("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[2]))")
+    claimer = race.begun()
+    if first_claim != "later":
+        assert claimer.column("select msg_id from pgmq.read_grouped('jobs', 3600, 1)") == [1]
+    if first_claim == "earlier":
+        claimer.commit()
     race.main.rows(hide, first)
-    assert race.main.column("select msg_id from pgmq.read_grouped_head('jobs', 3600, 9)") == [1]
+    if first_claim == "open":
+        claimer.commit()
+    if first_claim == "later":
+        assert race.main.column(READ_HEADS) == [1]
     # All of the group are in flight or wait for those that are.
-    assert race.main.column("select msg_id from pgmq.read_grouped_head('jobs', 3600, 9)") == []
+    assert race.main.column(READ_HEADS) == []
+
+
+@pytest.mark.parametrize("hide", HIDES)
+def test_message_hidden_again_before_the_first_claim_of_groups_blocks_its_group(race: Race, hide: str) -> None:
+    race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
+    for _ in range(4):
+        race.main.rows(MANY, '{"x-pgmq-group": "blue"}')
+    ids = race.main.column("select msg_id from pgmq.read('jobs', 0, 1200)")
+    race.main.rows(hide, ids[-1])
+    assert race.main.column(READ_HEADS) == []
+
+
+def test_set_vt_changes_a_message_where_it_is_until_groups_are_read(race: Race) -> None:
+    race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
+    for _ in range(4):
+        race.main.rows(MANY, "{}")
+    ids = race.main.column("select msg_id from pgmq.read('jobs', 3600, 1200)")
+    for hide in HIDES:
+        race.main.rows(hide, ids[-1])
+        assert race.main.column("select msg_id from spanmq_core.later") == []
+    race.main.rows("select pgmq.read_grouped('jobs', 3600, 1)")
+    race.main.rows("select pgmq.send('jobs', '1')")
+    race.main.rows("select pgmq.read_grouped('jobs', 3600, 1)")
+    assert set(ids[1000:]) <= set(race.main.column("select msg_id from spanmq_core.later"))
 
 
 def test_messages_in_both_tables_are_hidden_once_each(race: Race) -> None:

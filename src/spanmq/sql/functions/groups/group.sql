@@ -360,20 +360,31 @@ begin
 end $$;
 
 -- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
--- so: then false. Never waits.
+-- so: then false. Never waits. The claim that makes them also moves the hidden messages that claims of groups would not
+-- find in state, where set_vt() has left them until now: see front_end().
 create or replace function spanmq_core.has_group_locks(this_queue int) returns boolean
 language plpgsql as $$
 begin
     if exists (select from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = 0) then
         return true;
     elsif not spanmq_core.try_lock(this_queue, 'groups') then
-        return false;
+        -- They may have been committed since the first look.
+        return exists (select from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = 0);
     end if;
-    -- They may have been committed since the first look.
+    -- A statement of its own before the move: what is hidden from now on, in any transaction, goes to later.
+    delete from spanmq_core.lock l where l.queue_id = this_queue and l.what = 'groups';
     insert into spanmq_core.group_lock (queue_id, slot)
         select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
+    -- set_policy() has moved those of an ordered or limited queue.
+    perform spanmq_core.move_hidden(q.queue_id, spanmq_core.front_end(q.queue_id, q.is_plain), 9223372036854775807)
+        from spanmq_core.queue q where q.queue_id = this_queue and q.has_plain_policy;
     return true;
 end $$;
+
+-- Of 0.1.0, which left this row there.
+delete from spanmq_core.lock l
+    where l.what = 'groups'
+      and exists (select from spanmq_core.group_lock g where g.queue_id = l.queue_id and g.slot = 0);
 
 create or replace function spanmq_core.slot_of(this_queue int, hash bigint) returns int
 language sql immutable as $$ select (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int $$;

@@ -79,14 +79,14 @@ begin
     for this in select * from spanmq_core.queue q order by q.queue_id <= last_tended, q.queue_id loop
         begin
             drawn := coalesce(pg_sequence_last_value(this.ids), 0);
+            continue when spanmq_core.is_quiet(this.queue_id, drawn);
         exception when lock_not_available or undefined_table or undefined_file or internal_error then
-            -- Another session drops this queue; or it is damaged, which tend() tells.
+            -- Another session drops this queue, or autovacuum truncates a table of the state; or the queue is damaged,
+            -- which tend() tells.
             drawn := null;
         end;
-        if not spanmq_core.is_quiet(this.queue_id, drawn) then
-            queues := array_append(queues, this);
-            positions := array_append(positions, drawn);
-        end if;
+        queues := array_append(queues, this);
+        positions := array_append(positions, drawn);
     end loop;
     -- Even if another session runs maintenance: schedules have locks of their own, and are urgent.
     return query select f.action, f.queue, f.detail from spanmq_core.fire_schedules(budget) f;

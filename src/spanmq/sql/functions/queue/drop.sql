@@ -182,16 +182,17 @@ declare
     kept text := current_setting('lock_timeout');
     was_seen boolean := exists (
         select from spanmq_core.dropped_queue d where d.queue_id = this_queue and d.seen_at_xid is not null);
+    -- As other calls do, this waits while autovacuum truncates a table that all queues share.
+    tables text[] := spanmq_core.tables_of_queue(this_queue);
+    relations regclass[];
     relation regclass;
     table_name text;
     n bigint;
 begin
     is_clean := true;
     has_removed := false;
-    -- Only relations, and rows that refer to a deleted one, are waited for.
-    perform set_config('lock_timeout', '1ms', true);
     -- A lane may show the log of another queue by the time that its number does: its row names the log that it shows.
-    foreach relation in array array(
+    relations := array(
         select to_regclass(r.name)
         from (select 1 as place, format('spanmq.log_%s', this_queue) as name
               union all
@@ -206,8 +207,10 @@ begin
               where s.queue_id = this_queue
               union all
               select 4, format('spanmq_core.log_%s', this_queue)) r
-        where to_regclass(r.name) is not null order by r.place)
-    loop
+        where to_regclass(r.name) is not null order by r.place);
+    -- Only relations, and rows that refer to a deleted one, are waited for.
+    perform set_config('lock_timeout', '1ms', true);
+    foreach relation in array relations loop
         begin
             -- The log itself comes last, when nothing is a part of it any more.
             if is_clean or relation <> to_regclass(format('spanmq_core.log_%s', this_queue)) then
@@ -218,7 +221,7 @@ begin
             is_clean := false;
         end;
     end loop;
-    foreach table_name in array spanmq_core.tables_of_queue(this_queue) loop
+    foreach table_name in array tables loop
         continue when table_name = 'segment' and not is_clean;
         -- Calls under way can't do without the bound of their queue.
         continue when table_name = 'bound' and not was_seen;
@@ -232,9 +235,9 @@ begin
             null;
         end;
     end loop;
+    perform set_config('lock_timeout', kept, true);
     is_clean := is_clean and spanmq_core.tables_of_queue(this_queue)
                              <@ case when was_seen then '{}'::text[] else '{bound}' end;
-    perform set_config('lock_timeout', kept, true);
 end $$;
 
 -- The part of maintain() for dropped queues, a row for each act. A queue is done when a call finds nothing left that

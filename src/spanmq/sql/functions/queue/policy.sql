@@ -160,8 +160,7 @@ begin
         where q.queue_id = this.queue_id returning q.has_plain_policy into is_plain;
     if this.has_plain_policy and not is_plain then
         -- Its claims lease nothing in place from now on.
-        while spanmq_core.clear_front(this.queue_id, 0::bigint, 9223372036854775807) = 10000 loop
-        end loop;
+        perform spanmq_core.move_hidden(this.queue_id, 0::bigint, 9223372036854775807);
     end if;
     perform spanmq_core.raise_if(policy.keep is not null and this.is_subscription,
         format('keep is of the queue that has the log, not of its subscription %s', this.name),

@@ -96,17 +96,24 @@ begin
 end $$;
 
 -- The same for those leased and hidden messages of state with first_id <= msg_id < end_id that no other transaction
--- holds, at most 10,000. Returns how many.
-create or replace function spanmq_core.clear_front(this_queue int, first_id bigint, end_id bigint) returns int
+-- holds, 10,000 at a time. Returns how many.
+create or replace function spanmq_core.move_hidden(this_queue int, first_id bigint, end_id bigint) returns int
 language plpgsql as $$
 declare
-    ids bigint[] := array(
-        select k.msg_id from spanmq_core.state k
-        where k.queue_id = this_queue and k.msg_id >= first_id and k.msg_id < end_id and k.vt > clock_timestamp()
-        order by k.queue_id, k.msg_id limit 10000 for update skip locked);
+    ids bigint[];
+    n int := 0;
 begin
-    perform spanmq_core.move_to_later(this_queue, ids);
-    return cardinality(ids);
+    loop
+        ids := array(
+            select k.msg_id from spanmq_core.state k
+            where k.queue_id = this_queue and k.msg_id >= first_id and k.msg_id < end_id and k.vt > clock_timestamp()
+            order by k.queue_id, k.msg_id limit 10000 for update skip locked);
+        exit when ids = '{}';
+        perform spanmq_core.move_to_later(this_queue, ids);
+        first_id := ids[cardinality(ids)] + 1;
+        n := n + cardinality(ids);
+    end loop;
+    return n;
 end $$;
 
 -- For maintain(): the same for those in front of a queue that stay hidden for a second and more, if they are more than
@@ -129,7 +136,7 @@ begin
         if first_id is null then
             return 0;
         end if;
-        n := n + spanmq_core.clear_front(this_queue, first_id, last_id + 1);
+        n := n + spanmq_core.move_hidden(this_queue, first_id, last_id + 1);
         from_id := last_id + 1;
     end loop;
     return n;

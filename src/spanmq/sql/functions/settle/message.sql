@@ -101,7 +101,7 @@ begin
         select unnest(spanmq_core.move_to_archive(spanmq_core.find_queue(queue_name), msg_ids, null::bigint));
 end $$;
 
--- Hides messages until a time (or shows them at once), where they are; those far behind the front of state go to later.
+-- Hides messages until a time (or shows them at once), where they are; those from front_end() on go to later.
 -- They leave the lease that they were in. read_ct stays.
 create or replace function spanmq_core.hide_until(
     this spanmq_core.queue, msg_ids bigint[], until timestamptz
@@ -110,6 +110,7 @@ language plpgsql as $$
 declare
     ids bigint[];
     ids_later bigint[];
+    far_from bigint;
     far bigint[];                  -- those that go to later
 begin
     perform spanmq_core.raise_if(until is null or not isfinite(until),
@@ -120,7 +121,8 @@ begin
             returning s.msg_id)
     select coalesce(array_agg(h.msg_id), '{}') into ids from hidden h;
     if until > clock_timestamp() then
-        far := array(select id from unnest(ids) id where id >= spanmq_core.front_end(this));
+        far_from := spanmq_core.front_end(this.queue_id, this.is_plain);
+        far := array(select id from unnest(ids) id where id >= far_from);
     end if;
     if cardinality(ids) < cardinality(msg_ids) then
         perform spanmq_core.heed_clock(this.queue_id);
@@ -142,11 +144,16 @@ begin
 end $$;
 
 -- From which id on a hidden message must be in later, for claims of groups look for it there and among the first 1,000
--- of state: see hidden_of(). 0 where claims lease nothing in place.
-create or replace function spanmq_core.front_end(this spanmq_core.queue) returns bigint
+-- of state: see hidden_of(). 0 where claims lease nothing in place. Above all ids until the first claim of groups, which
+-- moves these messages, and first deletes a row of lock: see has_group_locks(). In any snapshot xmax shows that.
+create or replace function spanmq_core.front_end(this_queue int, is_plain boolean) returns bigint
 language plpgsql stable as $$
 begin
-    return case when this.is_plain then (spanmq_core.bound_of(this.queue_id)).from_id + 1000 else 0 end;
+    return case when not is_plain then 0
+                when exists (select from spanmq_core.lock l
+                             where l.queue_id = this_queue and l.what = 'groups' and l.xmax = '0')
+                then 9223372036854775807
+                else (spanmq_core.bound_of(this_queue)).from_id + 1000 end;
 end $$;
 
 create or replace function spanmq_core.hide(
@@ -158,6 +165,34 @@ begin
         this.queue_id, spanmq_core.hide_until(this, msg_ids, until), until, true);
 end $$;
 
+-- The same for one message in the usual case, else nothing: it is in state and stays there, and its segment is the newest.
+create or replace function spanmq_core.hide_one(queue_name text, id bigint, until timestamptz)
+returns pgmq.message_record
+language plpgsql as $$
+declare
+    this record;
+    hidden record;
+begin
+    select q.queue_id, q.lane, q.log_name into this from spanmq_core.queue q
+        where q.folded_name = lower(queue_name collate "C") and q.bells = 0 and q.is_plain
+          and id > q.log_lo and id <= q.log_hi and isfinite(until)
+          and has_table_privilege(q.queue_view, 'select')
+          -- As front_end().
+          and (exists (select from spanmq_core.lock l
+                       where l.queue_id = q.queue_id and l.what = 'groups' and l.xmax = '0')
+               or id < (spanmq_core.bound_of(q.queue_id)).from_id + 1000);
+    if found then
+        update spanmq_core.state s set vt = until, lease_id = 0
+            where s.queue_id = this.queue_id and s.msg_id = id and s.lease_id >= 0
+            returning s.attempts, s.last_read_at into hidden;
+        if found then
+            return spanmq_core.fetch_one_by_lane(this.lane, this.log_name, id, hidden.attempts, hidden.last_read_at,
+                                                 until);
+        end if;
+    end if;
+    return null;
+end $$;
+
 -- Hides messages for vt seconds or until the time vt; with 0 or a time in the past they are visible at once. The
 -- messages leave their lease. read_ct does not change.
 create or replace function spanmq_call.set_vt(
@@ -165,23 +200,12 @@ create or replace function spanmq_call.set_vt(
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
-    until timestamptz := clock_timestamp() + make_interval(secs => vt);
-    this record;
-    hidden record;
+    hidden pgmq.message_record
+        := spanmq_core.hide_one(queue_name, msg_id, clock_timestamp() + make_interval(secs => vt));
 begin
-    select q.queue_id, q.lane, q.log_name into this from spanmq_core.queue q
-        where q.folded_name = lower(queue_name collate "C") and q.bells = 0 and q.is_plain
-          and set_vt.msg_id > q.log_lo and set_vt.msg_id <= q.log_hi
-          and has_table_privilege(q.queue_view, 'select') and set_vt.msg_id < spanmq_core.front_end(q);
-    if found and until is not null then
-        update spanmq_core.state s set vt = until, lease_id = 0
-            where s.queue_id = this.queue_id and s.msg_id = set_vt.msg_id and s.lease_id >= 0
-            returning s.attempts, s.last_read_at into hidden;
-        if found then
-            return next spanmq_core.fetch_one_by_lane(this.lane, this.log_name, msg_id, hidden.attempts,
-                                                      hidden.last_read_at, until);
-            return;
-        end if;
+    if hidden.msg_id is not null then
+        return next hidden;
+        return;
     end if;
     return query select *
         from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], spanmq_core.after(vt, 'vt'));
@@ -191,7 +215,13 @@ create or replace function spanmq_call.set_vt(
     queue_name text, msg_id bigint, vt timestamptz
 ) returns setof pgmq.message_record
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
+declare
+    hidden pgmq.message_record := spanmq_core.hide_one(queue_name, msg_id, vt);
 begin
+    if hidden.msg_id is not null then
+        return next hidden;
+        return;
+    end if;
     return query select * from spanmq_core.hide(spanmq_core.find_queue(queue_name), array[msg_id], vt);
 end $$;
 

@@ -142,7 +142,7 @@ begin
 end $$;
 
 -- From which id on a hidden message must be in later, for claims of groups look for it there and among the first 1,000
--- of state: see hidden_of(). 0 where claims lease nothing in place.
+-- of state: see rows_of(). 0 where claims lease nothing in place.
 create or replace function spanmq_core.front_end(this spanmq_core.queue) returns bigint
 language plpgsql stable as $$
 begin

@@ -16,7 +16,7 @@ import psycopg
 SHARED = re.compile(
     r"\bspanmq_core\.(state|later|unsettled|group_lock|lock|bound|sending|queue|batch|batch_part|breaker"
     # The last two are functions that become a part of the statement.
-    r"|dead_letter|failure|dedup|subscription|rows_of|ring)\b|\bpgmq\.[qa]_"
+    r"|dead_letter|failure|dedup|subscription|rows_of|next_groups)\b|\bpgmq\.[qa]_"
 )
 TOKEN = re.compile(
     r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'"

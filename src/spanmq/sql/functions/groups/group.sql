@@ -85,7 +85,7 @@ begin
             most_places := case when ids = '{}' then 5000 else 500 end;
             continue when not there_is_more or n_places >= most_places;
             n_places := least(n_places * 4, most_places);
-            hashes := array(select r.hash from spanmq_core.ring(this_queue, begun_at, n_places) r (hash));
+            hashes := array(select r.hash from spanmq_core.next_groups(this_queue, begun_at, n_places) r (hash));
             if cardinality(hashes) < n_places then
                 -- That was all.
                 n_places := 5000;
@@ -175,7 +175,7 @@ end $$;
 -- The next n groups on the ring behind a place, at most once round. Behind the group with the greatest hash come the
 -- messages without a group (null), then the group with the least. In SQL, so that it is a part of the statement, and
 -- goes no farther than that needs.
-create or replace function spanmq_core.ring(this_queue int, begun_at bigint, n int) returns setof bigint
+create or replace function spanmq_core.next_groups(this_queue int, begun_at bigint, n int) returns setof bigint
 language sql stable as $$
     with recursive ring (hash, has_wrapped) as (
         select begun_at, false
@@ -313,8 +313,7 @@ begin
                                                or locked is not null and r.msg_id not in (select unnest(locked)))
                              as stop_id
                   from spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
-                                           least(bound.due_from, at_), at_) r
-                  offset 0) g
+                                           least(bound.due_from, at_), at_) r) g
               cross join lateral unnest(g.visible[:case
                   when g.blocks and mode <> 'free' then 0
                   -- The row may be of one that buried while the policy was taken back.
@@ -378,28 +377,31 @@ language sql stable as $$
     select h.msg_id, h.vt, h.lease_id, h.attempts, h.alone from spanmq_core.later h
     where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= due_from
     union all
-    select h.msg_id, h.vt, h.lease_id, h.attempts, h.alone from spanmq_core.later h
-    where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= due_from
-    union all
     (select s.msg_id, s.vt, s.lease_id, s.attempts, s.alone from spanmq_core.state s
      where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
      order by s.queue_id + 0, s.group_hash, s.msg_id
      limit most + (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
                    where q.queue_id = this_queue))
     union all
-    select f.msg_id, f.vt, f.lease_id, f.attempts, f.alone
-    from (select * from spanmq_core.state s
-          where hash is null and s.queue_id = this_queue and s.msg_id >= from_id
-          order by s.queue_id, s.msg_id
-          limit (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
-                 where q.queue_id = this_queue)) f
-    where f.group_hash is null and f.vt > at_
-    union all
-    (select f.msg_id, f.vt, f.lease_id, f.attempts, f.alone
-     from (select * from spanmq_core.state s
-           where hash is null and s.queue_id = this_queue and s.msg_id >= ungrouped_from and s.vt <= at_
-           order by s.queue_id, s.msg_id limit 5000) f
-     where f.group_hash is null order by f.queue_id, f.msg_id limit most)
+    select u.msg_id, u.vt, u.lease_id, u.attempts, u.alone
+    from (select * from spanmq_core.later h
+          where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= due_from
+          union all
+          select f.*
+          from (select * from spanmq_core.state s
+                where s.queue_id = this_queue and s.msg_id >= from_id
+                order by s.queue_id, s.msg_id
+                limit (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+                       where q.queue_id = this_queue)) f
+          where f.group_hash is null and f.vt > at_
+          union all
+          (select f.*
+           from (select * from spanmq_core.state s
+                 where s.queue_id = this_queue and s.msg_id >= ungrouped_from and s.vt <= at_
+                 order by s.queue_id, s.msg_id limit 5000) f
+           where f.group_hash is null order by f.msg_id limit most)
+          offset 0) u
+    where hash is null
 $$;
 
 -- The hidden messages of a group: whether they block an ordered one, the number of leased messages, and the first

@@ -104,7 +104,7 @@ declare
 begin
     perform spanmq_core.check_quantity(qty);
     -- A loose scan of the indexes: a step a group, however many messages it has.
-    for place in select r.hash from spanmq_core.ring(this.queue_id, begun_at, qty) r (hash) loop
+    for place in select r.hash from spanmq_core.next_groups(this.queue_id, begun_at, qty) r (hash) loop
         exit when place is null;
         -- Two groups of one hash are both told.
         return query

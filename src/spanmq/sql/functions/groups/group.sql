@@ -71,7 +71,8 @@ begin
         room := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity
             else quantity / 2 end;
     end if;
-    foreach phase in array '{oldest, more, more, more, turn, turn, turn, turn, turn, turn, turn, oldest, ungrouped}'::text[]
+    foreach phase in array
+        '{oldest, more, more, more, turn, turn, turn, turn, turn, turn, turn, oldest, ungrouped}'::text[]
     loop
         hashes := oldest.hashes;
         if phase = 'more' then
@@ -102,8 +103,10 @@ begin
             continue when ungrouped_from is null;
             hashes := array[null::bigint];
         end if;
-        hashes := array(select h from unnest(hashes) h
-                        where coalesce(h, 0) not in (select coalesce(t, 0) from unnest(tried) t));
+        if tried <> '{}' then
+            hashes := array(select h from unnest(hashes) h
+                            where coalesce(h, 0) not in (select coalesce(t, 0) from unnest(tried) t));
+        end if;
         -- Again, with further groups, where others have locked those that were chosen.
         while hashes <> '{}' and room > 0 and n_locked < 500 loop
             took := spanmq_core.take_first(this_queue, hashes[:500 - n_locked], most, room, ids, mode, bound,
@@ -137,6 +140,9 @@ begin
         ids := ids || took.ids;
         ids_hashes := ids_hashes || took.hashes;
     end loop;
+    if cardinality(ids) < 2 then
+        return ids;
+    end if;
     -- Of each group in turn, or the messages of a group from several rounds together.
     return array(
         select m.id
@@ -247,8 +253,8 @@ end $$;
 -- Takes the first messages of these groups that may be delivered: up to `quantity`, and no group more than `most`, with
 -- what this claim has of it (`taken`). alone: false for those before the first message that must be delivered alone,
 -- true for that one if it is the first, null for all. Returns their ids, with the hashes of their groups; how many of
--- the groups were needed, from the first on; and the number of locks. Locks the groups from which it takes to the end of
--- the transaction; passes over those that others have locked.
+-- the groups were needed, from the first on; and the number of locks. Locks the groups from which it takes to the end
+-- of the transaction; passes over those that others have locked.
 create or replace function spanmq_core.take_first(
     this_queue int, groups bigint[], most int, quantity int, taken bigint[], mode text, bound spanmq_core.bound,
     ungrouped_from bigint, at_ timestamptz, policy spanmq_core.policy, alone boolean, out ids bigint[],
@@ -256,78 +262,56 @@ create or replace function spanmq_core.take_first(
 )
 language plpgsql as $$
 declare
-    look record;
     slots int[];
     locked bigint[];
 begin
-    ids := '{}';
-    hashes := '{}';
     n_looked := cardinality(groups);
     n_locked := 0;
-    -- A first look without the locks, which are held to the commit: only groups that are needed are locked.
-    look := spanmq_core.first_in_groups(this_queue, groups, most, quantity, taken, null::bigint[], mode, bound,
-                                        ungrouped_from, at_, policy, alone);
-    if cardinality(look.ids) = quantity then
-        n_looked := array_position(groups, look.hashes[quantity]);
-    end if;
-    if look.ids = '{}' then
-        return;
-    end if;
-    -- Groups may share a row.
-    slots := spanmq_core.lock_slots(this_queue, look.hashes);
-    if slots is null then
-        return;
-    end if;
-    n_locked := cardinality(slots);
-    locked := spanmq_core.lock_visible(this_queue, array(
-        select w.id from unnest(look.ids, look.hashes) w (id, hash)
-        where spanmq_core.slot_of(this_queue, w.hash) = any (slots)), at_);
-    -- A new statement, begun under all locks: what has changed in the group until now is seen.
-    look := spanmq_core.first_in_groups(this_queue, groups[:n_looked], most, quantity, taken, taken || locked, mode,
-                                        bound, ungrouped_from, at_, policy, alone);
-    ids := look.ids;
-    hashes := look.hashes;
-end $$;
-
--- The messages that take_first() may take, in the order of the groups. Looks at no more groups than are needed. locked:
--- null, or the messages that this claim has locked: others are not taken, and where groups have an order nothing behind
--- them. So another session holds them, or they have come meanwhile.
-create or replace function spanmq_core.first_in_groups(
-    this_queue int, groups bigint[], most int, quantity int, taken bigint[], locked bigint[], mode text,
-    bound spanmq_core.bound, ungrouped_from bigint, at_ timestamptz, policy spanmq_core.policy, alone boolean,
-    out ids bigint[], out hashes bigint[]
-)
-language plpgsql as $$
-begin
-    select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.hash), '{}') into ids, hashes
-        from (select w.hash, u.id
-              from unnest(groups) with ordinality w (hash, place)
-              cross join lateral (
-                  select array_agg(r.msg_id order by r.msg_id)
-                             filter (where r.vt <= at_ and (mode <> 'free' or first_in_groups.alone is null
-                                                            or (r.alone > 0) = first_in_groups.alone)) as visible,
-                         min(r.msg_id) filter (where r.vt <= at_ and r.alone > 0) as alone_id,
-                         bool_or(r.vt > at_ and (r.lease_id <> 0 or r.attempts > 0)) as blocks,
-                         count(*) filter (where r.vt > at_ and r.lease_id <> 0) as in_flight,
-                         min(r.msg_id) filter (where r.vt > at_ or r.alone > 0 and not first_in_groups.alone
-                                               or locked is not null and r.msg_id not in (select unnest(locked)))
-                             as stop_id
-                  from spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
-                                           least(bound.due_from, at_), at_) r) g
-              cross join lateral unnest(g.visible[:case
-                  when g.blocks and mode <> 'free' then 0
-                  -- The row may be of one that buried while the policy was taken back.
-                  when (select p.dead_letter_blocks_group
-                        from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
-                        where b.queue_id = this_queue and b.group_hash = w.hash limit 1) then 0
-                  else least(most, policy.max_in_flight_per_group - case when mode = 'free' then g.in_flight else 0 end,
-                             case when policy.rate_limit_per_group is not null
-                             then spanmq_core.tokens_of(policy, w.hash) end) end]) u (id)
-              where (mode = 'free' or g.stop_id is null or u.id < g.stop_id)
-                and (first_in_groups.alone is not true or u.id = g.alone_id)
-                and (locked is null or u.id in (select unnest(locked)))
-                and u.id not in (select unnest(taken))
-              order by w.place limit quantity) c;
+    -- A first look without the locks, which are held to the commit: only groups that are needed are locked. A second
+    -- one, in a new statement begun under all locks: it sees what has changed in these groups until then.
+    for round in 1 .. 2 loop
+        -- Where groups have an order, nothing is delivered behind a message that is hidden, that must be delivered
+        -- alone, or that is not locked: another session holds it, or has committed it meanwhile.
+        select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.hash), '{}') into ids, hashes
+            from (select w.hash, u.id
+                  from unnest(groups) with ordinality w (hash, place)
+                  cross join lateral (
+                      select array_agg(r.msg_id order by r.msg_id)
+                                 filter (where r.vt <= at_ and (mode <> 'free' or take_first.alone is null
+                                                                or (r.alone > 0) = take_first.alone)) as visible,
+                             min(r.msg_id) filter (where r.vt <= at_ and r.alone > 0) as alone_id,
+                             bool_or(r.vt > at_ and (r.lease_id <> 0 or r.attempts > 0)) as blocks,
+                             count(*) filter (where r.vt > at_ and r.lease_id <> 0) as in_flight,
+                             min(r.msg_id) filter (where r.vt > at_ or r.alone > 0 and not take_first.alone
+                                                   or round = 2 and r.msg_id not in (select unnest(locked))) as stop_id
+                      from spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
+                                               least(bound.due_from, at_), at_) r) g
+                  cross join lateral unnest(g.visible[:case
+                      when g.blocks and mode <> 'free' then 0
+                      -- The row may be of one that buried while the policy was taken back.
+                      when (select p.dead_letter_blocks_group
+                            from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
+                            where b.queue_id = this_queue and b.group_hash = w.hash limit 1) then 0
+                      else least(most,
+                                 policy.max_in_flight_per_group - case when mode = 'free' then g.in_flight else 0 end,
+                                 case when policy.rate_limit_per_group is not null
+                                 then spanmq_core.tokens_of(policy, w.hash) end) end]) u (id)
+                  where (mode = 'free' or g.stop_id is null or u.id < g.stop_id)
+                    and (take_first.alone is not true or u.id = g.alone_id)
+                    and (round = 1 or u.id = any (locked)) and u.id <> all (taken)
+                  order by w.place limit quantity) c;
+        exit when round = 2 or ids = '{}';
+        if cardinality(ids) = quantity then
+            n_looked := array_position(groups, hashes[quantity]);
+            groups := groups[:n_looked];
+        end if;
+        -- Groups may share a row.
+        slots := spanmq_core.lock_slots(this_queue, hashes);
+        n_locked := coalesce(cardinality(slots), 0);
+        locked := taken || spanmq_core.lock_visible(this_queue, array(
+            select w.id from unnest(ids, hashes) w (id, hash)
+            where spanmq_core.slot_of(this_queue, w.hash) = any (slots)), at_);
+    end loop;
 end $$;
 
 -- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
@@ -365,11 +349,11 @@ begin
     return slots;
 end $$;
 
--- The rows of a group (hash null: of the messages without one) that a claim looks at: all of later, and of state the
--- first ones. There hidden messages are among the first of their group: a plain read leases the lowest ids. So it has
--- the first 1,000 for them, and 100 of a queue whose claims lease nothing in place: one may have been under way as the
--- policy changed. Behind these `most` further ones; and of messages without a group the first `most` visible ones that
--- are among the first 5,000 from ungrouped_from on. In SQL, so that it is a part of the statement.
+-- The rows of a group (hash null: of the messages without one) that claims look at: all of later, and of state the
+-- first `most` visible ones, and the hidden ones in front: a plain read leases the lowest ids. It looks at 1,000 rows
+-- for these, and at 100 of a queue whose claims lease nothing in place: one may have been under way as the policy
+-- changed. Messages without a group have no index: the first 5,000 visible ones from ungrouped_from on are looked at.
+-- In SQL, so that it is a part of the statement.
 create or replace function spanmq_core.rows_of(
     this_queue int, hash bigint, most int, from_id bigint, ungrouped_from bigint, due_from timestamptz, at_ timestamptz
 ) returns table (msg_id bigint, vt timestamptz, lease_id bigint, attempts int, alone smallint)
@@ -377,11 +361,18 @@ language sql stable as $$
     select h.msg_id, h.vt, h.lease_id, h.attempts, h.alone from spanmq_core.later h
     where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= due_from
     union all
+    select f.msg_id, f.vt, f.lease_id, f.attempts, f.alone
+    from (select * from spanmq_core.state s
+          where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
+          order by s.queue_id + 0, s.group_hash, s.msg_id limit (
+              select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+              where q.queue_id = this_queue)) f
+    where f.vt > at_
+    union all
     (select s.msg_id, s.vt, s.lease_id, s.attempts, s.alone from spanmq_core.state s
      where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
-     order by s.queue_id + 0, s.group_hash, s.msg_id
-     limit most + (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
-                   where q.queue_id = this_queue))
+       and s.vt <= at_
+     order by s.queue_id + 0, s.group_hash, s.msg_id limit most)
     union all
     select u.msg_id, u.vt, u.lease_id, u.attempts, u.alone
     from (select * from spanmq_core.later h
@@ -390,9 +381,9 @@ language sql stable as $$
           select f.*
           from (select * from spanmq_core.state s
                 where s.queue_id = this_queue and s.msg_id >= from_id
-                order by s.queue_id, s.msg_id
-                limit (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
-                       where q.queue_id = this_queue)) f
+                order by s.queue_id, s.msg_id limit (
+                    select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+                    where q.queue_id = this_queue)) f
           where f.group_hash is null and f.vt > at_
           union all
           (select f.*

@@ -15,7 +15,8 @@ import psycopg
 # Tables whose rows several sessions read and write.
 SHARED = re.compile(
     r"\bspanmq_core\.(state|later|unsettled|group_lock|lock|bound|sending|queue|batch|batch_part|breaker"
-    r"|dead_letter|failure|dedup|subscription)\b|\bpgmq\.[qa]_"
+    # The last two are functions that become a part of the statement.
+    r"|dead_letter|failure|dedup|subscription|rows_of|next_groups)\b|\bpgmq\.[qa]_"
 )
 TOKEN = re.compile(
     r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'"

@@ -43,17 +43,15 @@ def test_no_order_of_statements_breaks_a_promise(kind: str, search: Search) -> N
     assert "\n".join(map(str, search.violations)) == ""
 
 
-# The last look at a group, behind its lock, which would find out that an earlier one is missing.
-LAST_LOOK = ("take_group", "        if hidden.is_blocked then", "        if false then")
-# A fault: function, what is replaced in it by what, and a scene that has the two sessions it takes.
+# A fault: function, what is replaced in it by what, and a scene that has the sessions it takes.
 FAULTS = {
     "the lock of a group is not taken": (
-        [("take_group", "for update skip locked", ""), LAST_LOOK],
+        [("lock_slots", "for update skip locked", "")],
         scenes.grouped,
-        "groups: receive / receive, visible",
+        "groups: send late and receive / send and receive, empty",
     ),
-    "the head of a group is chosen under an old snapshot": (
-        [("take_group", "\n    if hidden.is_blocked then", "\n    if false then"), LAST_LOOK],
+    "a group is not looked at again under its lock": (
+        [("take_first", "for round in 1 .. 2 loop", "for round in 1 .. 1 loop")],
         scenes.grouped,
         "groups: receive / receive, visible",
     ),

@@ -23,9 +23,7 @@ $$;
 --   fill  as much as there is of the oldest group, then of the next
 --   rr    one of each group in turn, the oldest group first
 --   head  one of each
--- free  groups have no order and don't block: none has more than most_in_flight messages in flight. Shared as with fair
--- by every second
---         claim, else the oldest
+--   free  as fair by every second claim, else the oldest; groups have no order and don't block
 -- The policy's max_in_flight_per_group and rate_limit_per_group hold for a group in every mode.
 -- PGMQ's modes (fill, rr, head) look at the groups of the oldest messages, then of more and more, up to 5,000 messages.
 -- Fair claims look at a few of them only. If these do not suffice, a claim continues around the ring of all groups,
@@ -39,150 +37,120 @@ returns bigint[]
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
-    ungrouped spanmq_core.bound := bound;   -- the same for messages without a group: none is before it
-    n_looked int := 32 + 2 * least(quantity, 1000);
+    ungrouped_from bigint := bound.from_id;    -- no visible message without a group is before it
     is_fair boolean := mode in ('fair', 'free');
-    phase text;
-    oldest record;
-    hash bigint;
-    share int;
-    -- The messages of a group in the first round.
-    most int := least(case mode when 'fair' then (quantity::bigint + 3) / 4 when 'free' then (quantity::bigint + 3) / 4
-                      when 'fill' then quantity else 1 end, policy.max_in_flight_per_group);
-    missing int := quantity;
-    left_for_oldest int := quantity;
-    tried bigint[] := '{}';
-    full_hashes bigint[] := '{}';      -- the groups that gave all that they were asked for
-    took bigint[];
-    ids bigint[] := '{}';
-    turn bigint := spanmq_core.get_turn(this_queue);
-    is_odd boolean := turn & 1 = 1;
-    begun_at bigint := turn | 31;
-    steps int := 0;
-    n_groups int := 0;                 -- whose locks it has: at most 500
-    there_is_more boolean;
-    has_wrapped boolean := false;
-    is_ungrouped boolean;
     alone boolean := case when waits is not null then false end;
-    has record;
+    most int := case when is_fair then (quantity::bigint + 3) / 4 when mode = 'fill' then quantity else 1 end;
+    n_rows int := 32 + 2 * least(quantity, 1000);
+    n_places int := greatest(least(quantity, 1000) / 32, 1);
+    most_places int;
+    place bigint := spanmq_core.get_turn(this_queue);      -- on the ring
+    is_odd boolean := place & 1 = 1;
+    begun_at bigint := place | 31;
+    room int := quantity;              -- for this phase
+    there_is_more boolean;
+    oldest record;
+    phase text;
+    hashes bigint[];
+    tried bigint[] := '{}';
+    took record;
+    ids bigint[] := '{}';
+    ids_hashes bigint[] := '{}';       -- of the groups of these
+    n_locked int := 0;                 -- groups whose locks it has, about: at most 500
 begin
     perform spanmq_core.check_isolation('a grouped read',
                                         'It needs a snapshot that was taken after the lock of the group.')
         where not spanmq_core.sees_now();
-    oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
+    oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_rows);
     if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
         return ids;
     end if;
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
     if is_fair and there_is_more then
         -- For claims of one message, every second one takes groups by turn.
-        left_for_oldest := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity
+        room := case when quantity = 1 then is_odd::int when mode = 'free' and not is_odd then quantity
             else quantity / 2 end;
     end if;
-    foreach phase in array case when is_fair then '{oldest, turn, oldest, ungrouped}'
-        else '{oldest, more, more, more, turn, ungrouped}' end::text[] loop
+    foreach phase in array
+        '{oldest, more, more, more, turn, turn, turn, turn, turn, turn, turn, oldest, ungrouped}'::text[]
+    loop
+        hashes := oldest.hashes;
         if phase = 'more' then
-            continue when not oldest.has_more or n_looked = 5000;
-            n_looked := least(n_looked * 8, 5000);
-            oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_looked);
+            continue when is_fair or not oldest.has_more or n_rows = 5000;
+            n_rows := least(n_rows * 8, 5000);
+            oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_rows);
+            hashes := oldest.hashes;
+        elsif phase = 'turn' then
+            -- On round the ring, farther at each turn, as far as 500 groups, or 5,000 if none gives anything. Messages
+            -- without a group come at its end, unless they are among the oldest.
+            most_places := case when ids = '{}' then 5000 else 500 end;
+            continue when not there_is_more or n_places >= most_places;
+            n_places := least(n_places * 4, most_places);
+            hashes := array(select r.hash from spanmq_core.next_groups(this_queue, begun_at, n_places) r (hash));
+            if cardinality(hashes) < n_places then
+                -- That was all.
+                n_places := 5000;
+            end if;
+            if array_position(hashes, null) is not null and array_position(oldest.hashes || tried, null) is null then
+                ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+                if ungrouped_from is null then
+                    hashes := array_remove(hashes, null);
+                end if;
+            end if;
         elsif phase = 'ungrouped' then
-            continue when not there_is_more or ids <> '{}' or 0 = any (tried);
-            ungrouped.from_id := spanmq_core.find_ungrouped(this_queue, bound, at_, true);
-            continue when ungrouped.from_id is null;
-            oldest.hashes := array[null::bigint];
+            continue when not there_is_more or ids <> '{}' or array_position(tried, null) is not null;
+            ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, true);
+            continue when ungrouped_from is null;
+            hashes := array[null::bigint];
         end if;
-        if phase <> 'turn' then
-            foreach hash in array oldest.hashes loop
-                exit when missing = 0 or left_for_oldest = 0 or n_groups = 500;
-                continue when coalesce(hash, 0) = any (tried);
-                tried := tried || coalesce(hash, 0);
-                share := least(most, missing, left_for_oldest);
-                took := spanmq_core.take_group(this_queue, hash, 0::bigint, share, mode,
-                                               case when hash is null then ungrouped else bound end, at_, policy, 0,
-                                               alone);
-                continue when took = '{}';
-                n_groups := n_groups + 1;
-                left_for_oldest := left_for_oldest - cardinality(took);
-                missing := missing - cardinality(took);
-                ids := ids || took;
-                if cardinality(took) = share then
-                    full_hashes := full_hashes || hash;
-                end if;
-            end loop;
-            left_for_oldest := missing;
-        else
-            -- By turn: on round the ring, as far as 500 groups, or 5,000 if none gives anything. Messages without a
-            -- group come at its end, unless they are among the oldest.
-            turn := begun_at;
-            while missing > 0 and there_is_more and n_groups < 500
-                and (steps < 500 or ids = '{}' and steps < 5000) loop
-                steps := steps + 1;
-                hash := spanmq_core.next_group(this_queue, turn);
-                is_ungrouped := false;
-                if hash is null and not has_wrapped and 0 <> all (tried)
-                    and array_position(oldest.hashes, null::bigint) is null then
-                    ungrouped.from_id := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
-                    is_ungrouped := ungrouped.from_id is not null;
-                end if;
-                if hash is null and not has_wrapped and not is_ungrouped then
-                    has_wrapped := true;
-                    hash := spanmq_core.next_group(this_queue, null);
-                end if;
-                exit when hash is null and not is_ungrouped or has_wrapped and hash > begun_at;
-                turn := coalesce(hash, turn);
-                continue when coalesce(hash, 0) = any (tried);
-                tried := tried || coalesce(hash, 0);
-                share := least(most, missing);
-                took := spanmq_core.take_group(this_queue, hash, 0::bigint, share, mode,
-                                               case when hash is null then ungrouped else bound end, at_, policy, 0,
-                                               alone);
-                continue when took = '{}';
-                n_groups := n_groups + 1;
-                missing := missing - cardinality(took);
-                ids := ids || took;
-                if cardinality(took) = share then
-                    full_hashes := full_hashes || hash;
-                end if;
-            end loop;
+        if tried <> '{}' then
+            hashes := array(select h from unnest(hashes) h
+                            where coalesce(h, 0) not in (select coalesce(t, 0) from unnest(tried) t));
         end if;
-        exit when missing = 0;
+        -- Again, with further groups, where others have locked those that were chosen.
+        while hashes <> '{}' and room > 0 and n_locked < 500 loop
+            took := spanmq_core.take_first(this_queue, hashes[:500 - n_locked], most, room, ids, mode, bound,
+                                           ungrouped_from, at_, policy, alone);
+            room := room - cardinality(took.ids);
+            n_locked := n_locked + took.n_locked;
+            ids := ids || took.ids;
+            ids_hashes := ids_hashes || took.hashes;
+            -- The last one may have more, if there was no more room.
+            tried := tried || hashes[:took.n_looked - (room = 0)::int];
+            if phase = 'turn' then
+                place := coalesce(hashes[took.n_looked], place);
+            end if;
+            hashes := hashes[took.n_looked + 1:];
+        end loop;
+        room := quantity - cardinality(ids);
+        exit when room = 0;
     end loop;
     if there_is_more then
-        perform spanmq_core.set_turn(this_queue, turn, not is_odd);
+        perform spanmq_core.set_turn(this_queue, place, not is_odd);
     end if;
     -- There may be more messages behind those of a group: in equal parts, until all groups have returned theirs.
-    while missing > 0 and (is_fair or mode = 'rr') and full_hashes <> '{}' loop
-        tried := full_hashes;
-        full_hashes := '{}';
-        most := greatest(missing / cardinality(tried), 1);
-        foreach hash in array tried loop
-            exit when missing = 0;
-            -- The messages that this claim has of the group are not in flight yet.
-            select count(*) as n, max(u.msg_id) as last_id into has from spanmq_core.unsettled u
-                where u.queue_id = this_queue and u.msg_id = any (ids) and u.group_hash is not distinct from hash;
-            share := least(most, missing);
-            took := spanmq_core.take_group(this_queue, hash, has.last_id, share, mode,
-                                           case when hash is null then ungrouped else bound end, at_, policy,
-                                           has.n::int, alone);
-            missing := missing - cardinality(took);
-            ids := ids || took;
-            if cardinality(took) = share then
-                full_hashes := full_hashes || hash;
-            end if;
-        end loop;
+    while room > 0 and (is_fair or mode = 'rr') loop
+        hashes := array(select w.hash from unnest(ids_hashes) with ordinality w (hash, place)
+                        group by w.hash having count(*) >= most order by min(w.place));
+        exit when hashes = '{}';
+        most := most + greatest(room / cardinality(hashes), 1);
+        took := spanmq_core.take_first(this_queue, hashes, most, room, ids, mode, bound, ungrouped_from, at_, policy,
+                                       alone);
+        room := room - cardinality(took.ids);
+        ids := ids || took.ids;
+        ids_hashes := ids_hashes || took.hashes;
     end loop;
+    if cardinality(ids) < 2 then
+        return ids;
+    end if;
     -- Of each group in turn, or the messages of a group from several rounds together.
     return array(
-        select m.msg_id
-        from (select u.msg_id, w.place,
-                     case when mode = 'rr' then row_number() over (partition by u.group_hash order by u.msg_id) end
-                         as layer,
-                     min(case when mode = 'rr' then w.place else u.msg_id end) over (partition by u.group_hash)
-                         as group_place
-              from spanmq_core.unsettled u
-              join unnest(ids) with ordinality w (id, place) on w.id = u.msg_id
-              where u.queue_id = this_queue and u.msg_id = any (ids)) m
-        order by m.layer, m.group_place, m.msg_id);
+        select m.id
+        from (select w.id,
+                     case when mode = 'rr' then row_number() over (partition by w.hash order by w.id) end as layer,
+                     min(case when mode = 'rr' then w.place else w.id end) over (partition by w.hash) as group_place
+              from unnest(ids, ids_hashes) with ordinality w (id, hash, place)) m
+        order by m.layer, m.group_place, m.id);
 end $$;
 
 -- The groups of the first n_rows visible messages, the oldest first, without blocked ones (but for mode `free`); the
@@ -210,22 +178,29 @@ begin
               group by s.group_hash) g;
 end $$;
 
--- The group with the next greater hash (after null: with the least); null after the last.
-create or replace function spanmq_core.next_group(this_queue int, after bigint) returns bigint
-language plpgsql as $$
-begin
-    if after = 9223372036854775807 then
-        return null;
-    end if;
-    after := coalesce(after + 1, -9223372036854775808);
-    return least(
-        (select f.group_hash from spanmq_core.state f
-         where f.queue_id + 0 = this_queue and f.group_hash >= after and f.group_hash is not null
-         order by f.queue_id + 0, f.group_hash, f.msg_id limit 1),
-        (select h.group_hash from spanmq_core.later h
-         where h.queue_id + 0 = this_queue and h.group_hash >= after and h.group_hash is not null
-         order by h.queue_id + 0, h.group_hash, h.vt limit 1));
-end $$;
+-- The next n groups on the ring behind a place, at most once round. Behind the group with the greatest hash come the
+-- messages without a group (null), then the group with the least. In SQL, so that it is a part of the statement, and
+-- goes no farther than that needs.
+create or replace function spanmq_core.next_groups(this_queue int, begun_at bigint, n int) returns setof bigint
+language sql stable as $$
+    with recursive ring (hash, has_wrapped) as (
+        select begun_at, false
+        union all
+        select coalesce(f.hash, -9223372036854775808), r.has_wrapped or f.hash is null
+        from ring r
+        cross join lateral (
+            select least(
+                (select s.group_hash from spanmq_core.state s
+                 where s.queue_id + 0 = this_queue and s.group_hash > r.hash and s.group_hash is not null
+                 order by s.queue_id + 0, s.group_hash, s.msg_id limit 1),
+                (select h.group_hash from spanmq_core.later h
+                 where h.queue_id + 0 = this_queue and h.group_hash > r.hash and h.group_hash is not null
+                 order by h.queue_id + 0, h.group_hash, h.vt limit 1)) as hash
+            -- Otherwise it is a part of each expression, and runs several times.
+            offset 0) f
+        where not r.has_wrapped or f.hash <= begun_at)
+    select nullif(r.hash, -9223372036854775808) from ring r offset 1 limit n
+$$;
 
 -- From which id on there are visible messages without a group; null if none was found. No index has these: a call looks
 -- at the next 500 of state, if it is to be thorough 20,000, from where the last one of this session found some or
@@ -275,88 +250,68 @@ begin
     return null;
 end $$;
 
--- Takes the first `want` messages of a group (hash null: of none) behind `after_id` that may be delivered, but no more
--- than its limits allow beside the n_taken that this claim has, unless the group is blocked or another session is at
--- it: then '{}'. alone: false for those before the first message that must be delivered alone, true for that one if it
--- is the first, null for all. Locks the group to the end of the transaction.
-create or replace function spanmq_core.take_group(
-    this_queue int, hash bigint, after_id bigint, want int, mode text, bound spanmq_core.bound, at_ timestamptz,
-    policy spanmq_core.policy, n_taken int, alone boolean
-) returns bigint[]
+-- Takes the first messages of these groups that may be delivered: up to `quantity`, and no group more than `most`, with
+-- what this claim has of it (`taken`). alone: false for those before the first message that must be delivered alone,
+-- true for that one if it is the first, null for all. Returns their ids, with the hashes of their groups; how many of
+-- the groups were needed, from the first on; and the number of locks. Locks the groups from which it takes to the end
+-- of the transaction; passes over those that others have locked.
+create or replace function spanmq_core.take_first(
+    this_queue int, groups bigint[], most int, quantity int, taken bigint[], mode text, bound spanmq_core.bound,
+    ungrouped_from bigint, at_ timestamptz, policy spanmq_core.policy, alone boolean, out ids bigint[],
+    out hashes bigint[], out n_looked int, out n_locked int
+)
 language plpgsql as $$
 declare
-    most_in_flight int := policy.max_in_flight_per_group - n_taken;
-    hidden record;
-    ids bigint[];
-    first_alone bigint;            -- the first of them that must be delivered alone
-    stop_at bigint := 9223372036854775807;
-    took bigint[];
+    slots int[];
+    locked bigint[];
 begin
-    -- A first look without the lock, which is held to the commit.
-    if policy.rate_limit_per_group is not null and spanmq_core.tokens_of(policy, hash) <= n_taken
-       or (spanmq_core.hidden_of(this_queue, hash, at_, mode, most_in_flight)).is_blocked then
-        return '{}';
-    end if;
-    -- Groups may share a row.
-    perform from spanmq_core.group_lock l
-        where l.queue_id = this_queue and l.slot = spanmq_core.slot_of(this_queue, hash) for update skip locked;
-    if not found then
-        return '{}';
-    end if;
-    -- New statements, begun under the lock: what others had taken of the group is seen now.
-    hidden := spanmq_core.hidden_of(this_queue, hash, at_, mode, most_in_flight);
-    if hidden.is_blocked then
-        return '{}';
-    end if;
-    want := least(want, most_in_flight);
-    if policy.rate_limit_per_group is not null then
-        want := greatest(least(want, spanmq_core.tokens_of(policy, hash) - n_taken), 0);
-    end if;
-    if mode = 'free' then
-        want := greatest(least(want, most_in_flight - hidden.in_flight), 0);
-    end if;
-    select array_agg(c.msg_id order by c.msg_id), min(c.msg_id) filter (where c.alone > 0) into ids, first_alone
-        from (select u.* from (
-                  select h.msg_id, h.alone from spanmq_core.later h
-                  where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
-                  and h.vt >= bound.due_from and h.vt <= at_ and h.msg_id > after_id
-                  union all
-                  select h.msg_id, h.alone from spanmq_core.later h
-                  where hash is null and h.queue_id + 0 = this_queue and h.group_hash is null
-                  and h.vt >= bound.due_from and h.vt <= at_ and h.msg_id > after_id
-                  union all
-                  (select f.msg_id, 0 from spanmq_core.state f
-                   where f.queue_id + 0 = this_queue and f.group_hash = hash and f.group_hash is not null
-                   and f.msg_id >= greatest(bound.from_id, after_id + 1) and f.vt <= at_
-                   order by f.queue_id + 0, f.group_hash, f.msg_id limit want)
-                  union all
-                  (select f.msg_id, 0
-                   from (select * from spanmq_core.state f where hash is null and f.queue_id = this_queue
-                         and f.msg_id >= greatest(bound.from_id, after_id + 1) and f.vt <= at_
-                         order by f.queue_id, f.msg_id limit 5000) f
-                   where f.group_hash is null order by f.queue_id, f.msg_id limit want)) u
-              where mode <> 'free' or take_group.alone is null or (u.alone > 0) = take_group.alone
-              order by u.msg_id limit want) c;
-    if ids is null or take_group.alone and first_alone is null then
-        return '{}';
-    end if;
-    if mode <> 'free' then
-        -- In statements begun after the one that found what is visible: what was hidden meanwhile, such as an expired
-        -- lease that was extended, or became a dead letter, blocks the group.
-        hidden := spanmq_core.hidden_of(this_queue, hash, at_, mode, most_in_flight);
-        if hidden.is_blocked then
-            return '{}';
+    n_looked := cardinality(groups);
+    n_locked := 0;
+    -- A first look without the locks, which are held to the commit: only groups that are needed are locked. A second
+    -- one, in a new statement begun under all locks: it sees what has changed in these groups until then.
+    for round in 1 .. 2 loop
+        -- Where groups have an order, nothing is delivered behind a message that is hidden, that must be delivered
+        -- alone, or that is not locked: another session holds it, or has committed it meanwhile.
+        select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.hash), '{}') into ids, hashes
+            from (select w.hash, u.id
+                  from unnest(groups) with ordinality w (hash, place)
+                  cross join lateral (
+                      select array_agg(r.msg_id order by r.msg_id)
+                                 filter (where r.vt <= at_ and (mode <> 'free' or take_first.alone is null
+                                                                or (r.alone > 0) = take_first.alone)) as visible,
+                             min(r.msg_id) filter (where r.vt <= at_ and r.alone > 0) as alone_id,
+                             bool_or(r.vt > at_ and (r.lease_id <> 0 or r.attempts > 0)) as blocks,
+                             count(*) filter (where r.vt > at_ and r.lease_id <> 0) as in_flight,
+                             min(r.msg_id) filter (where r.vt > at_ or r.alone > 0 and not take_first.alone
+                                                   or round = 2 and r.msg_id not in (select unnest(locked))) as stop_id
+                      from spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
+                                               least(bound.due_from, at_), at_) r) g
+                  cross join lateral unnest(g.visible[:case
+                      when g.blocks and mode <> 'free' then 0
+                      -- The row may be of one that buried while the policy was taken back.
+                      when (select p.dead_letter_blocks_group
+                            from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
+                            where b.queue_id = this_queue and b.group_hash = w.hash limit 1) then 0
+                      else least(most,
+                                 policy.max_in_flight_per_group - case when mode = 'free' then g.in_flight else 0 end,
+                                 case when policy.rate_limit_per_group is not null
+                                 then spanmq_core.tokens_of(policy, w.hash) end) end]) u (id)
+                  where (mode = 'free' or g.stop_id is null or u.id < g.stop_id)
+                    and (take_first.alone is not true or u.id = g.alone_id)
+                    and (round = 1 or u.id = any (locked)) and u.id <> all (taken)
+                  order by w.place limit quantity) c;
+        exit when round = 2 or ids = '{}';
+        if cardinality(ids) = quantity then
+            n_looked := array_position(groups, hashes[quantity]);
+            groups := groups[:n_looked];
         end if;
-        stop_at := least(stop_at, hidden.delayed_id, case when not take_group.alone then first_alone end);
-    end if;
-    ids := array(select id from unnest(ids) id where id < stop_at order by id);
-    took := spanmq_core.lock_visible(this_queue, ids, at_);
-    -- Where another session holds a message, nothing behind it is delivered: but where groups have no order.
-    if mode <> 'free' and cardinality(took) < cardinality(ids) then
-        stop_at := (select min(id) from unnest(spanmq_core.without(ids, took)) id);
-        took := array(select id from unnest(took) id where id < stop_at order by id);
-    end if;
-    return took;
+        -- Groups may share a row.
+        slots := spanmq_core.lock_slots(this_queue, hashes);
+        n_locked := coalesce(cardinality(slots), 0);
+        locked := taken || spanmq_core.lock_visible(this_queue, array(
+            select w.id from unnest(ids, hashes) w (id, hash)
+            where spanmq_core.slot_of(this_queue, w.hash) = any (slots)), at_);
+    end loop;
 end $$;
 
 -- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
@@ -405,55 +360,64 @@ begin
     return slots;
 end $$;
 
+-- The rows of a group (hash null: of the messages without one) that claims look at: all of later, and of state the
+-- first `most` visible ones, and the hidden ones in front: a plain read leases the lowest ids. It looks at 1,000 rows
+-- for these, and at 100 of a queue whose claims lease nothing in place: one may have been under way as the policy
+-- changed. Messages without a group have no index: the first 5,000 visible ones from ungrouped_from on are looked at.
+-- In SQL, so that it is a part of the statement.
+create or replace function spanmq_core.rows_of(
+    this_queue int, hash bigint, most int, from_id bigint, ungrouped_from bigint, due_from timestamptz, at_ timestamptz
+) returns table (msg_id bigint, vt timestamptz, lease_id bigint, attempts int, alone smallint)
+language sql stable as $$
+    select h.msg_id, h.vt, h.lease_id, h.attempts, h.alone from spanmq_core.later h
+    where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null and h.vt >= due_from
+    union all
+    select f.msg_id, f.vt, f.lease_id, f.attempts, f.alone
+    from (select * from spanmq_core.state s
+          where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
+          order by s.queue_id + 0, s.group_hash, s.msg_id limit (
+              select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+              where q.queue_id = this_queue)) f
+    where f.vt > at_
+    union all
+    (select s.msg_id, s.vt, s.lease_id, s.attempts, s.alone from spanmq_core.state s
+     where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
+       and s.vt <= at_
+     order by s.queue_id + 0, s.group_hash, s.msg_id limit most)
+    union all
+    select u.msg_id, u.vt, u.lease_id, u.attempts, u.alone
+    from (select * from spanmq_core.later h
+          where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt >= due_from
+          union all
+          select f.*
+          from (select * from spanmq_core.state s
+                where s.queue_id = this_queue and s.msg_id >= from_id
+                order by s.queue_id, s.msg_id limit (
+                    select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+                    where q.queue_id = this_queue)) f
+          where f.group_hash is null and f.vt > at_
+          union all
+          (select f.*
+           from (select * from spanmq_core.state s
+                 where s.queue_id = this_queue and s.msg_id >= ungrouped_from and s.vt <= at_
+                 order by s.queue_id, s.msg_id limit 5000) f
+           where f.group_hash is null order by f.msg_id limit most)
+          offset 0) u
+    where hash is null
+$$;
+
 -- The hidden messages of a group: whether they block an ordered one, the number of leased messages, and the first
--- delayed one. With a mode (take_groups), whether the group gives nothing now, because of these messages or of a dead
--- letter. In state hidden messages are among the first of their group: a plain read leases the lowest ids. There it
--- looks at 1,000 messages, and at 100 of a queue whose claims lease nothing in place: one may have been under way as
--- the policy changed.
+-- delayed one.
 create or replace function spanmq_core.hidden_of(
-    this_queue int, hash bigint, at_ timestamptz, mode text default null, most_in_flight int default null,
-    out blocks boolean, out in_flight bigint, out delayed_id bigint, out is_blocked boolean
+    this_queue int, hash bigint, at_ timestamptz, out blocks boolean, out in_flight bigint, out delayed_id bigint
 )
 language plpgsql as $$
 declare
-    most int := (select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
-                 where q.queue_id = this_queue);
+    from_id bigint := (spanmq_core.bound_of(this_queue)).from_id;
 begin
-    if hash is null then
-        select coalesce(bool_or(h.lease_id <> 0 or h.attempts > 0), false),
-               count(*) filter (where h.lease_id <> 0),
-               min(h.msg_id) filter (where h.lease_id = 0 and h.attempts = 0)
-            into blocks, in_flight, delayed_id
-            from (select h.msg_id, h.lease_id, h.attempts from spanmq_core.later h
-                  where h.queue_id + 0 = this_queue and h.group_hash is null and h.vt > at_
-                  union all
-                  select f.msg_id, f.lease_id, f.attempts
-                  from (select * from spanmq_core.state s
-                        where s.queue_id = this_queue and s.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
-                        order by s.queue_id, s.msg_id limit most) f
-                  where f.group_hash is null and f.vt > at_) h;
-    else
-        select coalesce(bool_or(h.lease_id <> 0 or h.attempts > 0), false),
-               count(*) filter (where h.lease_id <> 0),
-               min(h.msg_id) filter (where h.lease_id = 0 and h.attempts = 0)
-            into blocks, in_flight, delayed_id
-            from (select h.msg_id, h.lease_id, h.attempts from spanmq_core.later h
-                  where h.queue_id + 0 = this_queue and h.group_hash = hash and h.group_hash is not null
-                    and h.vt > at_
-                  union all
-                  select f.msg_id, f.lease_id, f.attempts
-                  from (select * from spanmq_core.state s
-                        where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null
-                          and s.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
-                        order by s.queue_id + 0, s.group_hash, s.msg_id limit most) f
-                  where f.vt > at_) h;
-    end if;
-    if mode = 'free' and in_flight >= most_in_flight or mode <> 'free' and blocks then
-        is_blocked := true;
-    elsif mode is not null then
-        -- The row may be of one that buried while the policy was taken back.
-        is_blocked := exists (
-            select from spanmq_core.blocked_group b join spanmq_core.policy p on p.queue_id = b.queue_id
-            where b.queue_id = this_queue and b.group_hash = hash and p.dead_letter_blocks_group);
-    end if;
+    select coalesce(bool_or(r.lease_id <> 0 or r.attempts > 0), false), count(*) filter (where r.lease_id <> 0),
+           min(r.msg_id) filter (where r.lease_id = 0 and r.attempts = 0)
+        into blocks, in_flight, delayed_id
+        from spanmq_core.rows_of(this_queue, hash, 0, from_id, from_id, at_, at_) r
+        where r.vt > at_;
 end $$;

@@ -154,32 +154,14 @@ declare
     step record;
 begin
     for step in
-        with recursive ring (hash, n_wraps, place) as (
-            select turn, 0, 0
-            union all
-            select coalesce(f.hash, -9223372036854775808), r.n_wraps + (f.hash is null)::int, r.place + 1
-            from ring r
-            cross join lateral (
-                select least(
-                    (select s.group_hash from spanmq_core.state s
-                     where s.queue_id + 0 = this_queue and s.group_hash > r.hash and s.group_hash is not null
-                     order by s.queue_id + 0, s.group_hash, s.msg_id limit 1),
-                    (select h.group_hash from spanmq_core.later h
-                     where h.queue_id + 0 = this_queue and h.group_hash > r.hash and h.group_hash is not null
-                     order by h.queue_id + 0, h.group_hash, h.vt limit 1)) as hash
-                -- Otherwise it is a part of both expressions, and runs twice.
-                offset 0) f
-            where r.place < 500 and r.n_wraps < 2 and (r.n_wraps = 0 or r.hash <= turn))
-        select r.hash, g.hash as group_hash,
+        -- The ring begins anew after the messages without a group.
+        select coalesce(r.hash, -9223372036854775808) as place, coalesce(r.hash, 0) as group_hash,
                policy.rate_limit_per_group is null
                or spanmq_core.tokens_at(policy, b.full_ns, at_ns, room) > 0 as is_open
-        from ring r
-        -- The ring begins anew after the messages without a group.
-        cross join lateral (select case when r.hash = -9223372036854775808 then 0 else r.hash end as hash) g
-        left join spanmq_core.bucket b on b.queue_id = this_queue and b.group_hash = g.hash
-        where r.place > 0 and r.n_wraps < 2
+        from spanmq_core.next_groups(this_queue, turn, 500) r (hash)
+        left join spanmq_core.bucket b on b.queue_id = this_queue and b.group_hash = coalesce(r.hash, 0)
     loop
-        turn := step.hash;
+        turn := step.place;
         continue when not step.is_open or case
             when step.group_hash = 0 then spanmq_core.find_ungrouped(this_queue, bound, at_, false) is null
             else not exists (select from spanmq_core.state s

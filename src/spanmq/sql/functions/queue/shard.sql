@@ -99,12 +99,12 @@ create or replace function spanmq_call.shard_groups(
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned set enable_sort = off as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
-    place bigint := hashtextextended(after, 0);
+    begun_at bigint := coalesce(hashtextextended(after, 0), -9223372036854775808);
+    place bigint;
 begin
     perform spanmq_core.check_quantity(qty);
     -- A loose scan of the indexes: a step a group, however many messages it has.
-    for step in 1 .. qty loop
-        place := spanmq_core.next_group(this.queue_id, place);
+    for place in select r.hash from spanmq_core.next_groups(this.queue_id, begun_at, qty) r (hash) loop
         exit when place is null;
         -- Two groups of one hash are both told.
         return query

@@ -25,6 +25,7 @@ create or replace function spanmq_core.take_suspect(
 ) returns bigint[]
 language plpgsql as $$
 declare
+    bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
     candidate record;
     tried bigint[] := '{}';
     took bigint[];
@@ -44,9 +45,9 @@ begin
         if mode is not null then
             continue when candidate.place = any (tried);
             tried := tried || candidate.place;
-            took := spanmq_core.take_group(
-                this.queue_id, candidate.group_hash, 0::bigint, 1, mode, spanmq_core.bound_of(this.queue_id), at_,
-                policy, 0, true);
+            took := (spanmq_core.take_first(
+                this.queue_id, array[candidate.group_hash], 1, 1, '{}'::bigint[], mode, bound, bound.from_id, at_,
+                policy, true)).ids;
         else
             took := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
         end if;

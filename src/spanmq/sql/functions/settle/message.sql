@@ -144,7 +144,7 @@ begin
 end $$;
 
 -- From which id on a hidden message must be in later, for claims of groups look for it there and among the first 1,000
--- of state: see hidden_of(). 0 where claims lease nothing in place. Above all ids until the first claim of groups, which
+-- of state: see rows_of(). 0 where claims lease nothing in place. Above all ids until the first claim of groups, which
 -- moves these messages, and first deletes a row of lock: see has_group_locks(). In any snapshot xmax shows that.
 create or replace function spanmq_core.front_end(this_queue int, is_plain boolean) returns bigint
 language plpgsql stable as $$

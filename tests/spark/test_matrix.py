@@ -64,8 +64,6 @@ REPAIR_STEPS = [
     f"{MANIFESTS}.run.write_draft",
     "spanmq_spark.rows.count_others",
     "spanmq_spark.calls.note_position",
-    "remove",
-    "remake",
     "commit",
     f"{MANIFESTS}.run.write_manifest",
     f"{MANIFESTS}.repair.write_manifest",

@@ -76,6 +76,37 @@ class FileWriter:
         self._batches, self._rows, self.bytes = [], 0, 0
 
 
+class FilesWriter:
+    """Writes files of a lake that have one schema; each begins with its first rows."""
+
+    def __init__(self, lake: Lake, schema: pyarrow.Schema, stack: ExitStack) -> None:
+        self._lake, self._schema, self._stack = lake, schema, stack
+        self._writers: dict[str, FileWriter] = {}
+
+    @classmethod
+    @contextmanager
+    def opened(cls, lake: Lake, schema: pyarrow.Schema) -> Iterator[Self]:
+        """Write files for a block; they are complete when that has ended without an error."""
+        with ExitStack() as stack:
+            yield cls(lake, schema, stack)
+
+    @property
+    def names(self) -> list[str]:
+        """The files so far."""
+        return list(self._writers)
+
+    def add(self, name: str, batch: pyarrow.RecordBatch) -> None:
+        """Write rows into a file; all files together hold no more than 64 MB."""
+        if not batch.num_rows:
+            return
+        writers = self._writers
+        if name not in writers:
+            writers[name] = self._stack.enter_context(FileWriter.opened(self._lake, name, self._schema))
+        writers[name].add(batch.select(self._schema.names).cast(self._schema))
+        if sum(writer.bytes for writer in writers.values()) > BYTES_MAX:
+            max(writers.values(), key=lambda writer: writer.bytes).flush()
+
+
 def write(
     lake: Lake,
     table: LakeTable,
@@ -90,18 +121,12 @@ def write(
     A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
     """
     attempt = uuid.uuid4().hex[:8]
-    writers: dict[str, FileWriter] = {}
-    with ExitStack() as stack:
+    with FilesWriter.opened(lake, schema) as files:
         for batch in batches:
             for day, part in _by_day(batch, table.at):
                 name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
-                if name not in writers:
-                    writers[name] = stack.enter_context(FileWriter.opened(lake, name, schema))
-                days = pyarrow.repeat(day, part.num_rows)
-                writers[name].add(part.append_column(PARTITIONS[1], days).select(schema.names))
-            if sum(writer.bytes for writer in writers.values()) > BYTES_MAX:
-                max(writers.values(), key=lambda writer: writer.bytes).flush()
-    for name in writers:
+                files.add(name, part.append_column(PARTITIONS[1], pyarrow.repeat(day, part.num_rows)))
+    for name in files.names:
         yield pyarrow.RecordBatch.from_pylist([_read_back(lake, name, table.id, checksum)])
 
 

@@ -1,7 +1,7 @@
 """What a table of a lake does, whatever its format; each of these is a class of its own (lake_format.py)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -66,20 +66,14 @@ class ManifestFormat(LakeFormat):
         """Return which commits of manifests of the same queue the table has."""
 
     @abstractmethod
-    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
-        """Make rows of files under the `commit` of a manifest; without files, only take that number.
+    def commit(
+        self, manifest: Manifest, files: Sequence[parquet.LakeFile], removed: Collection[str] = ()
+    ) -> None:
+        """Make rows of files, and none of those `removed`, under the `commit` of a manifest.
 
-        The table is created if need be. Raises PipelineError where another run has taken the number,
-        PositionUnknownError where the table lacks what the manifest follows.
+        Without files, only take that number. The table is created if need be. Raises PipelineError where another run
+        has taken the number, PositionUnknownError where the table lacks what the manifest follows.
         """
-
-    @abstractmethod
-    def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
-        """Delete the rows with ids in these ranges, which are in these files; return what the manifest then is."""
-
-    @abstractmethod
-    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
-        """Have exactly the rows of these files as those of the manifest's queue, by its commit."""
 
     def reach(self) -> None:
         """If the lake lacks what the catalogue has of the table, have it as it was when the lake had it."""

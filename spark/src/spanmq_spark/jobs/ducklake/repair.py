@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import pyarrow
@@ -180,27 +178,17 @@ def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
 def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges:
     """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
     kept: Ranges = []
-    writers: dict[str, parquet.FileWriter] = {}
-    table = catalogue.table
+    lake, table = catalogue.lake, catalogue.table
     schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
-    with ExitStack() as stack:
+    with parquet.FilesWriter.opened(lake, schema) as files:
         for name in contents.orphans if contents.lacking else ():
-            for batch in _whole(catalogue.lake, name, schema):
-                lacking = without(contents.lacking, kept)
-                ids = batch.column(table.id).to_pylist()
-                part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
-                kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
-                if into is None or not part.num_rows:
-                    continue
-                day = into.format(name.split("/")[-2])
-                if day not in writers:
-                    writers[day] = stack.enter_context(parquet.FileWriter.opened(catalogue.lake, day, schema))
-                writers[day].add(part)
+            # A killed task may have left it half written.
+            with contextlib.suppress(pyarrow.ArrowInvalid):
+                for batch in parquet.read(lake, [name], schema.names):
+                    lacking = without(contents.lacking, kept)
+                    ids = batch.column(table.id).to_pylist()
+                    part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
+                    kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
+                    if into is not None:
+                        files.add(into.format(name.split("/")[-2]), part)
     return kept
-
-
-def _whole(lake: Lake, name: str, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a file; none of one that a killed task left half written."""
-    with contextlib.suppress(pyarrow.ArrowInvalid):
-        for batch in parquet.read(lake, [name], schema.names):
-            yield pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema)

@@ -5,12 +5,12 @@ that the database knows have written; the next export writes the rest. A manifes
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import md5
 
 import pyarrow
+from pyarrow import compute
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
@@ -19,7 +19,7 @@ from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table
 from spanmq_spark.jobs.lake_lock import Consistency, format_of
-from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable, folder_of
+from spanmq_spark.jobs.lake_table import TABLES, LakeTable, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
 from spanmq_spark.jobs.manifests.state import ManifestState, accept, read_state, state_of
@@ -33,7 +33,7 @@ from spanmq_spark.jobs.manifests.store import (
     taking,
     write_manifest,
 )
-from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, within, without
+from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq_spark.reader import extent_of
 
 
@@ -49,8 +49,8 @@ class _Table(Enum):
 class _Lost:
     """The `exports` of a table that the database does not know: their ids, and the files that may have their rows.
 
-    `last` is the number of the newest export that it knows, under the token `position`; `base` are the files of those
-    up to it. The table has used the numbers up to `taken`, and has `in_table`.
+    `last` is the number of the newest export that it knows, under the token `position`. The table has used the numbers
+    up to `taken`, has `in_table` and the files `live`, and shall have those of `base`, but for lost rows.
     """
 
     state: ManifestState
@@ -59,6 +59,7 @@ class _Lost:
     position: str | None
     ids: Ranges
     files: list[str]
+    live: list[str]
     base: list[str]
     exports: int
     taken: int
@@ -141,12 +142,18 @@ def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
         in_table = _Table.BACK
     added = union([], [ids for manifest in manifests for ids in manifest.ids if manifest.number > last])
     ids = without(exported.ids, without(exported.ids, added))
-    sizes = lake.sizes(folder_of(table, queue))
+    # Engines that rewrite files put them elsewhere in the folder of the table.
+    sizes = lake.sizes(table)
     old = {name for manifest in manifests for name in manifest.files if manifest.number <= last}
     named = files_of(lake, queue, table)
-    live = in_lake.read(queue) if in_table is _Table.WHOLE and ids else named
-    base = [name for name in named if name in old]
+    is_read = in_table is _Table.OTHER or (in_table is _Table.WHOLE and ids)
+    live = in_lake.read(queue) if is_read and commits.newest else []
+    files = [
+        name for name in (live if in_table is _Table.WHOLE else named) if name not in old and name in sizes
+    ]
+    base = live
     if in_table is _Table.OTHER:
+        base = [name for name in named if name in old]
         _check_base(lake, manifests, base, sizes)
     return _Lost(
         state=state,
@@ -154,7 +161,8 @@ def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
         last=last,
         position=next((manifest.position for manifest in manifests if manifest.number == last), None),
         ids=ids,
-        files=[name for name in live if name not in old and name in sizes] if ids else [],
+        files=files if ids else [],
+        live=live,
         base=base,
         exports=sum(manifest.number > last and manifest.count > 0 for manifest in manifests),
         taken=commits.number,
@@ -198,73 +206,61 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
         is_known = lost.position and server.admin.run(calls.known_positions(queue, [lost.position]))
         position = server.admin.run(calls.note_position(queue, lost.position if is_known else None))
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
+    sizes = lake.sizes(table)
+    rest = [name for name in lake.sizes(folder_of(table, queue)) if manifest.token in name]
     # The table goes on from whatever it has.
-    manifest = replace(manifest, position=position, lost=lost.ids, kept=kept, follows=None)
-    in_lake = known_manifest_table(dsn, lake, table)
+    manifest = replace(manifest, position=position, files=rest, lost=lost.ids, kept=kept, follows=None)
     if lost.in_table is not _Table.WHOLE:
-        manifest = replace(manifest, removed=lost.files, remade=lost.in_table is _Table.OTHER)
-    if lost.in_table is _Table.OTHER:
-        in_lake.remake(manifest, lost.base)
-    elif lost.in_table is _Table.BACK:
-        in_lake.commit(manifest, [])
-    elif lost.ids:
-        manifest = in_lake.remove(manifest, lost.files, _spans(lost))
-    run.count(manifest)
+        manifest = replace(manifest, removed=lost.files, remade=True)
+    elif kind == "parquet":
+        manifest = replace(manifest, removed=lost.files)
+    shall_have = {*lost.base, *rest} - {*lost.files}
+    added = [parquet.LakeFile(name, 0, sizes[name]) for name in shall_have.difference(lost.live)]
+    run.count(manifest, added, {*lost.live} - shall_have)
     # Older rows than those since its last export may be missing.
     accept(dsn, lake, replace(read_exported(lake, queue, table), since=""))
     return report
 
 
-def _spans(lost: _Lost) -> Ranges:
-    """Return ranges that have the lost ids, and no others that the lake has: as few as possible."""
-    others = without(lost.exported.ids, lost.ids)
-    spans: Ranges = []
-    for first, last in lost.ids:
-        if spans and not within(others, spans[-1][1] + 1, first - 1):
-            spans[-1] = (spans[-1][0], last)
-        else:
-            spans.append((first, last))
-    return spans
-
-
 def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
-    """Write the lost rows that the database has not into files of their own; without a manifest, count them."""
-    table, queue = lost.table, lost.exported.queue
-    columns = [column.name for column in table.columns if column.name != PARTITIONS[0]]
-    schema = table.schema.remove(0)
+    """Write the lost rows that the database has not into files of their own; without a manifest, count them.
+
+    What else the files of the table have, goes into new files of it.
+    """
+    lake, table, queue = lost.lake, lost.table, lost.exported.queue
+    into = known_manifest_table(dsn, lake, table.name).file_schema
     only_in_lake = in_both = 0
-    names: dict[str, parquet.FileWriter] = {}
-    with rows.connected(dsn) as server, ExitStack() as stack:
+    with (
+        rows.connected(dsn) as server,
+        parquet.FilesWriter.opened(lake, table.schema.remove(0)) as kept,
+        parquet.FilesWriter.opened(lake, into) as rest,
+    ):
         for name in lost.files:
-            for batch in parquet.read(lost.lake, [name], columns):
-                part = batch.filter(
-                    pyarrow.array([has(lost.ids, id_) for id_ in batch.column(table.id).to_pylist()])
-                )
+            for batch in parquet.read(lake, [name], into.names):
+                is_lost = pyarrow.array([has(lost.ids, id_) for id_ in batch.column(table.id).to_pylist()])
+                part = batch.filter(is_lost)
                 is_there = _compare(server, lost, part)
                 in_both += sum(is_there)
-                only = part.filter(
-                    pyarrow.array([not is_present for is_present in is_there], pyarrow.bool_())
-                )
+                only = part.filter(compute.invert(pyarrow.array(is_there, pyarrow.bool_())))
                 only_in_lake += only.num_rows
-                if manifest is None or not only.num_rows:
+                if manifest is None:
                     continue
-                day = name.split("/")[-2]
-                into = f"{_folder_of_lost(manifest)}/{day}/{manifest.token}-{manifest.number:05}.parquet"
-                if into not in names:
-                    names[into] = stack.enter_context(parquet.FileWriter.opened(lost.lake, into, schema))
-                names[into].add(only)
+                file = f"{name.split('/')[-2]}/{manifest.token}-{manifest.number:05}.parquet"
+                kept.add(f"{_folder_of_lost(manifest)}/{file}", only)
+                if lost.in_table is _Table.WHOLE:
+                    others = batch.filter(compute.invert(is_lost))
+                    rest.add(f"{folder_of(table.name, queue)}/{file}", others)
         extent = extent_of(server, queue, table.name)
-        kept = without(lost.exported.ids, lost.ids)
-        others = rows.count_others(server, extent, kept)
+        in_database = rows.count_others(server, extent, without(lost.exported.ids, lost.ids))
         gone = _gone(server, extent, lost)
     if manifest is not None:
-        write_gone(lost.lake, _folder_of_lost(manifest), manifest.token, gone)
+        write_gone(lake, _folder_of_lost(manifest), manifest.token, gone)
     return RestoredTable(
         table=table.name,
         only_in_lake=only_in_lake,
-        only_in_database=others - in_both,
+        only_in_database=in_database - in_both,
         exports=lost.exports,
-        kept=f"{lost.lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and names else "",
+        kept=f"{lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and only_in_lake else "",
         gone=size_of(gone),
         gone_ids=first_of(gone),
     )

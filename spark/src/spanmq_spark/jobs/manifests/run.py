@@ -6,7 +6,7 @@ harm is by the numbers of manifests.
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from spanmq_spark import calls, rows
@@ -64,16 +64,21 @@ class ManifestRun:
         with rows.connected(self.dsn) as server:
             call = calls.note_position(manifest.queue, manifest.position, witnesses)
             manifest = replace(manifest, position=server.admin.run(call))
-        manifest_table(manifest.format, self.dsn, self.lake, manifest.table).commit(manifest, files)
-        self.count(manifest)
+        self.count(manifest, files)
 
-    def count(self, manifest: Manifest) -> None:
-        """Write a manifest, delete what it replaces, and files of attempts that do not count; forget the draft."""
+    def count(
+        self, manifest: Manifest, files: Sequence[LakeFile] = (), removed: Collection[str] = ()
+    ) -> None:
+        """Commit what a manifest changes in the table, write it, and end."""
+        if manifest.has_rows:
+            write_draft(self.lake, manifest)
+            in_lake = manifest_table(manifest.format, self.dsn, self.lake, manifest.table)
+            in_lake.commit(manifest, files, removed)
         write_manifest(self.lake, manifest)
         self.end(manifest)
 
     def end(self, manifest: Manifest) -> None:
-        """End with a manifest that is written."""
+        """End with a manifest that is written: delete what it replaces, and files of attempts that do not count."""
         _sweep(self.lake, manifest)
         write_exported(self.exported.followed_by(manifest))
         drop_draft(self.lake, manifest)

@@ -187,6 +187,31 @@ def test_lake_that_was_set_back_is_refused_and_what_is_gone_is_named(
 
 
 @pytest.mark.parametrize("kind", FORMATS[:2])
+def test_lake_that_was_set_back_goes_on_where_its_exports_are_forgotten(
+    dsn: str, tmp_path: Path, kind: str
+) -> None:
+    lake, backup = tmp_path / "lake", tmp_path / "backup"
+    archived(dsn, "one", 3)
+    run(dsn, lake, kind)
+    shutil.copytree(lake, backup)
+    archived(dsn, "two", 3)
+    run(dsn, lake, kind)
+    shutil.rmtree(lake)
+    shutil.copytree(backup, lake)
+    with pytest.raises(PositionUnknownError) as refused:
+        run(dsn, lake, kind)
+    assert "forget-export" in str(refused.value.hint)
+    with Client(dsn) as client:
+        assert client.admin.receivers.forget_export("orders", str(lake))
+    assert run(dsn, lake, kind).exported == 3
+    assert rows_of(lake, dsn) == {"one": 3, "two": 3}
+    # The database knows what the lake has of earlier exports, too.
+    retained(dsn)
+    with Client(dsn) as client:
+        assert client.inspect.archive("orders", 10) == []
+
+
+@pytest.mark.parametrize("kind", FORMATS[:2])
 def test_copy_of_a_lake_that_was_left_behind_is_refused(dsn: str, tmp_path: Path, kind: str) -> None:
     archived(dsn, "one", 3)
     run(dsn, tmp_path / "lake", kind)

@@ -16,13 +16,12 @@ from spanmq_spark.jobs.ducklake.run import (
     KIND,
     PREFIX,
     CatalogueState,
-    check,
     missing_files,
     note_newest,
     read_state,
 )
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import Consistency, alone, format_of
+from spanmq_spark.jobs.lake_lock import Consistency, alone, check, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
 from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
@@ -69,7 +68,7 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
         if not state.is_of_source:
-            check(catalogue, state, is_dry_run=is_dry_run)
+            check(server, lake, table, state, is_dry_run=is_dry_run)
         if state.consistency is Consistency.CONSISTENT:
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)

@@ -39,10 +39,9 @@ from spanmq_spark.jobs.lake_lock import (
     Seen,
     alone,
     came_first,
+    check,
     check_format_of,
     note_format,
-    of_another_queue,
-    refused,
 )
 from spanmq_spark.jobs.lake_table import TABLES, folder_of
 from spanmq_spark.jobs.manifests.store import Manifest
@@ -52,6 +51,7 @@ from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, by_block, union, within
 KIND: Final = "ducklake"
 # The names of files of exports begin with it; those that DuckDB writes do not.
 PREFIX: Final = "spanmq-"
+_HINT: Final = "spanmq pipeline restored shows what is missing, and goes on. Or use another folder."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class CatalogueState:
     lake lacks.
     """
 
+    lake: Lake
     queue: str
     table: str
     source: str
@@ -104,6 +105,18 @@ class CatalogueState:
     def position(self) -> str | None:
         """The position of the newest export."""
         return self.noted.position if self.noted is not None else None
+
+    @property
+    def error(self) -> PositionUnknownError:
+        """What is wrong, with a hint for exports."""
+        message = (
+            f"the catalogue of {self.lake.uri} has export {self.number} of queue {self.queue} as its newest, and the"
+            f" database has noted {self.recorded or 0}"
+        )
+        if self.consistency is Consistency.LAKE_BACK:
+            lacking = self.missing[0].name
+            message = f"{self.lake.uri} lacks files of queue {self.queue} that its catalogue names, such as {lacking}"
+        return PositionUnknownError(message, hint=_HINT, queue=self.queue)
 
     def ids_in(self, blocks: Iterable[int]) -> Ranges:
         """Return the ids in some blocks of ids."""
@@ -195,7 +208,7 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRu
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        check(catalogue, state)
+        check(server, lake, table, state)
         yield CatalogueRun(catalogue, state)
 
 
@@ -204,7 +217,7 @@ def look(dsn: str, lake: Lake, queue: str, table: str) -> CatalogueState:
     with rows.connected(dsn) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        check(catalogue, state, is_dry_run=True)
+        check(server, lake, table, state, is_dry_run=True)
         return state
 
 
@@ -219,6 +232,7 @@ def read_state(catalogue: Catalogue, queue: str) -> CatalogueState:
     missing = tuple(missing_files(lake, files))
     source = rows.identity(server, queue)
     return CatalogueState(
+        lake=lake,
         queue=queue,
         table=table,
         source=source,
@@ -259,27 +273,3 @@ def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False
         folder, _, name = file.name.rpartition("/")
         if folder in names and name not in names[folder]:
             yield file
-
-
-def check(catalogue: Catalogue, state: CatalogueState, *, is_dry_run: bool = False) -> None:
-    """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
-
-    Raises PipelineError for a lake of another queue of the same name.
-    """
-    lake, queue = catalogue.lake, state.queue
-    hint = "spanmq pipeline restored shows what is missing, and goes on. Or use another folder."
-    if not state.is_of_source:
-        raise of_another_queue(lake, queue)
-    if state.refused_at is not None:
-        raise refused(lake, queue, state.refused_at, hint)
-    if state.consistency is Consistency.CONSISTENT:
-        return
-    if not is_dry_run:
-        catalogue.server.admin.run(calls.refuse_export(queue, lake.uri, state.table))
-    message = (
-        f"the catalogue of {lake.uri} has export {state.number} of queue {queue} as its newest, and the database has"
-        f" noted {state.recorded or 0}"
-    )
-    if state.consistency is Consistency.LAKE_BACK:
-        message = f"{lake.uri} lacks files of queue {queue} that its catalogue names, such as {state.missing[0].name}"
-    raise PositionUnknownError(message, hint=hint, queue=queue)

@@ -22,7 +22,7 @@ from spanmq_spark.jobs.lake_lock import Consistency, format_of
 from spanmq_spark.jobs.lake_table import TABLES, LakeTable, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
-from spanmq_spark.jobs.manifests.state import ManifestState, accept, read_state, state_of
+from spanmq_spark.jobs.manifests.state import ManifestState, read_state, record, state_of
 from spanmq_spark.jobs.manifests.store import (
     Committed,
     Exported,
@@ -105,10 +105,10 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
         if state.is_empty or (run.exported.source == state.source and state.refused_at is None):
             return False
         if state.consistency is not Consistency.CONSISTENT:
-            raise state.error("One was restored to an earlier time, or is another: spanmq pipeline restored.")
+            raise state.error
         if run.exported.source != state.source:
             run.count(run.begin(state.source, format_of(lake, table) or "parquet"))
-        accept(dsn, lake, run.exported)
+        record(dsn, run.exported, is_whole=True)
         return True
 
 
@@ -192,7 +192,7 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
                 hint="The database was moved: spanmq pipeline moved.",
                 queue=queue,
             )
-        accept(dsn, lake, exported)
+        record(dsn, exported, is_whole=True)
         return None
     kind = format_of(lake, table) or "parquet"
     while exported.number < lost.taken:
@@ -218,7 +218,7 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
     added = [parquet.LakeFile(name, 0, sizes[name]) for name in shall_have.difference(lost.live)]
     run.count(manifest, added, {*lost.live} - shall_have)
     # Older rows than those since its last export may be missing.
-    accept(dsn, lake, replace(read_exported(lake, queue, table), since=""))
+    record(dsn, replace(read_exported(lake, queue, table), since=""), is_whole=True)
     return report
 
 

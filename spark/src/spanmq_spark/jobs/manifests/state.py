@@ -28,21 +28,19 @@ the database knows the lake's position.
     does not       an older one   BOTH_BACK       refuse; both of it
     has another identity          not of source   another folder, or `moved` if it is CONSISTENT otherwise
 
-A lake that is refused stays so, by a file and by a mark in the database, until one of these was called. The table, or
-its catalogue, is the fourth that may go back: each commit names the one that it follows, so the next one notices it
-(`Committed` in store.py), and `restored` makes the table anew.
+A lake that is refused stays so, by a mark in the database, until one of these was called, or forget-export. The
+table, or its catalogue, is the fourth that may go back: each commit names the one that it follows, so the next one
+notices it (`Committed` in store.py), and `restored` makes the table anew.
 """
 
-import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from spanmq.errors import PositionUnknownError
 from spanmq_spark import calls, rows
+from spanmq_spark.jobs import lake_lock
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import FOLDER, Consistency, of_another_queue, refused
-from spanmq_spark.jobs.lake_table import escaped
+from spanmq_spark.jobs.lake_lock import Consistency
 from spanmq_spark.jobs.manifests.store import (
     Exported,
     changed_by,
@@ -68,7 +66,7 @@ class ManifestState:
     """What is known of a queue's table.
 
     `source` is the database's identity. It has recorded export `noted` of the lake under the name `noted_as`, or of the
-    one of which it is a copy. The lake has been refused since `refused_at`, a time as text.
+    one of which it is a copy. The lake has been refused since `refused_at`.
     """
 
     lake: Lake
@@ -77,7 +75,7 @@ class ManifestState:
     consistency: Consistency
     noted: int
     noted_as: str
-    refused_at: str | None
+    refused_at: Any
 
     @property
     def is_of_source(self) -> bool:
@@ -99,17 +97,18 @@ class ManifestState:
         """Whether the lake lacks what the database has recorded."""
         return self.consistency in (Consistency.LAKE_BACK, Consistency.BOTH_BACK)
 
-    def error(self, hint: str = "") -> PositionUnknownError:
-        """Return what is wrong, with this hint or the one for exports."""
+    @property
+    def error(self) -> PositionUnknownError:
+        """What is wrong, with a hint for exports."""
         exported, lake = self.exported, self.lake.uri
-        message = f"{lake} has messages of queue {exported.queue} that this database has lost"
-        if not self.database_lacks:
-            message = (
-                f"{lake} lacks exports of queue {exported.queue} that this database has noted: it has"
-                f" {exported.number} of {self.noted}, or others"
-            )
-        hint = hint or (_HINT if self.database_lacks else _HINT_OF_LAKE)
-        return PositionUnknownError(message, hint=hint, queue=exported.queue)
+        if self.database_lacks:
+            message = f"{lake} has messages of queue {exported.queue} that this database has lost"
+            return PositionUnknownError(message, hint=_HINT, queue=exported.queue)
+        message = (
+            f"{lake} lacks exports of queue {exported.queue} that this database has noted: it has"
+            f" {exported.number} of {self.noted}, or others"
+        )
+        return PositionUnknownError(message, hint=_HINT_OF_LAKE, queue=exported.queue)
 
 
 def read_state(dsn: str, lake: Lake, queue: str, table: str) -> ManifestState:
@@ -136,36 +135,13 @@ def state_of(dsn: str, lake: Lake, exported: Exported) -> ManifestState:
         consistency = Consistency.BOTH_BACK if lake_lacks else Consistency.DATABASE_BACK
     else:
         consistency = Consistency.LAKE_BACK if lake_lacks else Consistency.CONSISTENT
-    data = lake.read(_refusal(exported))
-    refused = json.loads(data)["refused_at"] if data is not None else refused_at
-    text = None if refused is None else str(refused)
-    return ManifestState(lake, exported, source, consistency, noted, noted_as, text)
+    return ManifestState(lake, exported, source, consistency, noted, noted_as, refused_at)
 
 
 def check(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> None:
-    """Raise PositionUnknownError, and refuse the lake from now on, unless it and the database have the same.
-
-    Raises PipelineError for a lake of another queue of the same name.
-    """
-    lake, exported = state.lake, state.exported
-    if state.refused_at is not None:
-        raise refused(lake, exported.queue, state.refused_at, _HINT_OF_LAKE if state.lake_lacks else _HINT)
-    if not state.is_of_source:
-        raise of_another_queue(lake, exported.queue)
-    if state.consistency is Consistency.CONSISTENT:
-        return
-    if not is_dry_run:
-        # Retention keeps the archive from now on.
-        with rows.connected(dsn) as server:
-            server.admin.run(calls.refuse_export(exported.queue, lake.uri, exported.table))
-        lake.put(_refusal(exported), json.dumps({"refused_at": datetime.now(UTC).isoformat()}).encode())
-    raise state.error()
-
-
-def accept(dsn: str, lake: Lake, exported: Exported) -> None:
-    """End the refusal of a lake; retention deletes what it has, and nothing else."""
-    record(dsn, exported, is_whole=True)
-    lake.delete(_refusal(exported))
+    """Raise what lake_lock.check() raises."""
+    with rows.connected(dsn) as server:
+        lake_lock.check(server, state.lake, state.exported.table, state, is_dry_run=is_dry_run)
 
 
 def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
@@ -184,7 +160,3 @@ def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
         with rows.connected(dsn) as server:
             server.admin.run(call)
     return write_exported(replace(exported, noted=exported.number))
-
-
-def _refusal(exported: Exported) -> str:
-    return f"{FOLDER}/{exported.table}/{escaped(exported.queue)}.refused"

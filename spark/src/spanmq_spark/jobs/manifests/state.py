@@ -33,7 +33,7 @@ table, or its catalogue, is the fourth that may go back: each commit names the o
 notices it (`Committed` in store.py), and `restored` makes the table anew.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from spanmq.errors import PositionUnknownError
@@ -144,19 +144,20 @@ def check(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> None:
         lake_lock.check(server, state.lake, state.exported.table, state, is_dry_run=is_dry_run)
 
 
-def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
+def record(dsn: str, exported: Exported, *, is_whole: bool) -> None:
     """Record in the database what the lake has, and its newest export: all, or what changed since the last time."""
-    blocks: list[int] | None = None
-    if not is_whole and exported.noted:
-        numbers = range(exported.noted + 1, exported.number + 1)
-        manifests = [read_manifest(exported.lake, exported.queue, exported.table, n) for n in numbers]
-        blocks = sorted(
-            {block for manifest in manifests if manifest is not None for block in changed_by(manifest)}
-        )
-    if blocks is None or blocks:
-        ids = exported.ids if blocks is None else exported.ids_in(blocks)
-        newest = exported.number, exported.position or None
-        call = calls.note_export(exported.queue, exported.lake.uri, exported.table, ids, blocks, newest)
-        with rows.connected(dsn) as server:
-            server.admin.run(call)
-    return write_exported(replace(exported, noted=exported.number))
+    lake, queue, table = exported.lake, exported.queue, exported.table
+    with rows.connected(dsn) as server:
+        note = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
+        blocks: list[int] | None = None
+        if note is not None and note[1] and not is_whole:
+            manifests = [
+                read_manifest(lake, queue, table, n) for n in range(note[1] + 1, exported.number + 1)
+            ]
+            changed = (changed_by(manifest) for manifest in manifests if manifest is not None)
+            blocks = sorted(set().union(*changed))
+        if blocks is None or blocks:
+            ids = exported.ids if blocks is None else exported.ids_in(blocks)
+            newest = exported.number, exported.position or None
+            server.admin.run(calls.note_export(queue, lake.uri, table, ids, blocks, newest))
+    write_exported(exported)

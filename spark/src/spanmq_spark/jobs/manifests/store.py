@@ -84,10 +84,9 @@ class Manifest:
 class Exported:
     """What manifests up to `number` say together.
 
-    `count` rows are in the lake, with the commit `committed` of its table (None: not known). The database has noted
-    the ids of manifests up to `noted`. Rows that were archived before `since` (a time, as text) are in the lake; all
-    ids were compared with the database's at `compared_at` (seconds since 1970). `later` are manifests that the files of
-    ids do not have yet.
+    `count` rows are in the lake, with the commit `committed` of its table (None: not known). Rows that were archived
+    before `since` (a time, as text) are in the lake; all ids were compared with the database's at `compared_at`
+    (seconds since 1970). `later` are manifests that the files of ids do not have yet.
     """
 
     lake: Lake = field(repr=False, compare=False)
@@ -98,7 +97,6 @@ class Exported:
     position: str = ""
     count: int = 0
     committed: int | None = None
-    noted: int = 0
     since: str = ""
     compared_at: float = 0.0
     later: tuple[Manifest, ...] = field(default=(), compare=False)
@@ -147,7 +145,7 @@ def taking(number: int, after: Exported, source: str, format: str) -> Manifest: 
 
 
 # These are in the file of a summary; ids have files of their own.
-_STORED: Final = ("number", "source", "position", "count", "committed", "noted", "since", "compared_at")
+_STORED: Final = ("number", "source", "position", "count", "committed", "since", "compared_at")
 
 
 def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
@@ -155,8 +153,9 @@ def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
     exported = Exported(lake, queue, table, committed=0)
     data = lake.read(_summary(exported))
     if data is not None:
+        fields = {name: value for name, value in json.loads(data).items() if name in _STORED}
         # Releases before 0.2.0 did not store the commit.
-        exported = replace(exported, **{"committed": None, **json.loads(data)})
+        exported = replace(exported, **{"committed": None, **fields})
     # Those that came after: one, where an export was killed.
     while (manifest := read_manifest(lake, queue, table, exported.number + 1)) is not None:
         exported = exported.followed_by(manifest)

@@ -66,14 +66,14 @@ class DeltaFormat(ManifestFormat):
         except DeltaError as error:
             raise PipelineError(f"the Delta table {self._uri} took no commit: {error}") from error
 
-    def read(self, queue: str | None) -> list[str]:
+    def read(self, queue: str) -> list[str]:
         """Return the files that the table has now."""
         table = self._opened()
         if table is None:
             return []
         actions = pyarrow.table(table.get_add_actions(flatten=True))
         pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
-        return [f"{self.table}/{unquote(path)}" for path, of in pairs if queue in (None, of)]
+        return [f"{self.table}/{unquote(path)}" for path, of in pairs if of == queue]
 
     def compact(self, queue: str, size: int) -> tuple[int, int]:
         """Make files of up to `size` bytes of a queue's small ones, by a commit of Delta's own.

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq_spark.jobs.manifests.store import Committed, Manifest, files_of
+from spanmq_spark.jobs.manifests.store import Committed, Manifest
 from spanmq_spark.jobs.table_format import ManifestFormat
 
 if TYPE_CHECKING:
@@ -94,10 +94,8 @@ class IcebergFormat(ManifestFormat):
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
 
-    def read(self, queue: str | None) -> list[str]:
-        """Return the files that the table has now of a queue; without the database, those of the manifests."""
-        if queue is None or self.dsn is None:
-            return files_of(self.lake, queue, self.table)
+    def read(self, queue: str) -> list[str]:
+        """Return the files that the table has now of a queue."""
         with self._catalog() as catalog:
             table = self._table(catalog)
             if table is None:
@@ -207,7 +205,7 @@ class IcebergFormat(ManifestFormat):
             raise ExtraNotInstalledError("PyIceberg is not installed", extra="iceberg") from error
         settings: dict[str, Any] = {}
         if not Config().get_catalog_config(CATALOG):
-            query = {key: str(value) for key, value in conninfo_to_dict(self.dsn or "").items()}
+            query = {key: str(value) for key, value in conninfo_to_dict(self.dsn).items()}
             url = URL.create("postgresql+psycopg", query=query)
             settings = {"type": "sql", "uri": url.render_as_string(hide_password=False)}
         with load_catalog(CATALOG, **settings) as catalog:

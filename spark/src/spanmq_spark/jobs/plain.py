@@ -26,6 +26,6 @@ class PlainFormat(ManifestFormat):
     ) -> None:
         """Do nothing: the manifest is the commit."""
 
-    def read(self, queue: str | None) -> list[str]:
+    def read(self, queue: str) -> list[str]:
         """Return the files that manifests name."""
         return files_of(self.lake, queue, self.table)

@@ -22,7 +22,7 @@ class LakeFormat(ABC):
     Its catalogue, where the format has one, may be in the database of `dsn`.
     """
 
-    dsn: str | None
+    dsn: str
     lake: Lake
     table: str
     # What joins small files where spanmq does not, as a sentence; empty where it does.
@@ -48,10 +48,10 @@ class LakeFormat(ABC):
         return parquet.write(self.lake, table, queue, prefix, batches, self.file_schema, checksum)
 
     @abstractmethod
-    def read(self, queue: str | None) -> list[str]:
-        """Return the names in the lake of the files that have the rows of a queue, or of all."""
+    def read(self, queue: str) -> list[str]:
+        """Return the names in the lake of the files that have the rows of a queue."""
 
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
+    def deleted(self, queue: str) -> Mapping[str, Ranges]:  # noqa: ARG002
         """Return the places of rows in these files that don't count."""
         return {}
 

@@ -218,8 +218,8 @@ class Catalogue:
         if n != len(files):
             raise PipelineError(f"the DuckLake in the schema {self.name} took {n} of {len(files)} files")
 
-    def files(self, queue: str | None) -> list[DataFile]:
-        """Return the files that the table has of a queue, or of all.
+    def files(self, queue: str) -> list[DataFile]:
+        """Return the files that the table has of a queue.
 
         Raises PipelineError if rows of the table are in the catalogue itself, or deleted in another way than by
         Parquet files of places.
@@ -237,8 +237,8 @@ class Catalogue:
                 )
         return files
 
-    def files_named(self, queue: str | None) -> list[DataFile]:
-        """Return the files that the table has of a queue, or of all, however its rows are deleted."""
+    def files_named(self, queue: str) -> list[DataFile]:
+        """Return the files that the table has of a queue, however its rows are deleted."""
         with self.server.connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(self._sql(_statement("files")), {"table": self.table.name, "queue": queue})
             return [self._file(row) for row in cursor.fetchall()]

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final
 import pyarrow
 import pyarrow.parquet
 
-from spanmq.errors import PipelineError
 from spanmq_spark import rows
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.ducklake.catalogue import (
@@ -41,15 +40,15 @@ class DuckLakeFormat(LakeFormat):
         """The columns of files, with the ids that the catalogue has of them."""
         return schema_of(TABLES[self.table])
 
-    def read(self, queue: str | None) -> list[str]:
-        """Return the files that the catalogue names; raises PipelineError without its database."""
-        with rows.connected(self._dsn) as server:
+    def read(self, queue: str) -> list[str]:
+        """Return the files that the catalogue names."""
+        with rows.connected(self.dsn) as server:
             return [file.name for file in self._catalogue(server).files(queue)]
 
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:
+    def deleted(self, queue: str) -> Mapping[str, Ranges]:
         """Return the places of the rows in each file that were deleted by DuckDB."""
         places: dict[str, list[int]] = defaultdict(list)
-        with rows.connected(self._dsn) as server:
+        with rows.connected(self.dsn) as server:
             catalogue = self._catalogue(server)
             files = catalogue.files(queue)
             names = {file.id: file.name for file in files}
@@ -60,15 +59,6 @@ class DuckLakeFormat(LakeFormat):
                 for batch in parquet.read(self.lake, [file.deletes], [PLACE]):
                     places[file.name] += batch.column(0).to_pylist()
         return {name: union([], [(place, place) for place in numbers]) for name, numbers in places.items()}
-
-    @property
-    def _dsn(self) -> str:
-        if self.dsn is None:
-            raise PipelineError(
-                f"the catalogue of {self.lake.uri} is in the database of its queues, which is not known here",
-                hint="Use the archive in the database, or read the lake in DuckDB.",
-            )
-        return self.dsn
 
     def _catalogue(self, server: Any) -> Catalogue:
         return Catalogue(server, self.lake, TABLES[self.table])

@@ -191,13 +191,10 @@ def _blocks_now(exported: Exported, blocks: set[int]) -> dict[int, Ranges]:
     return parts
 
 
-def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
-    """Return all manifests of a queue, or of all queues, oldest first."""
-    prefix = f"{FOLDER}/{table}/manifest"
-    manifests = [
-        _manifest(lake, name)
-        for name in lake.sizes(prefix if queue is None else f"{prefix}/{escaped(queue)}")
-    ]
+def read_manifests(lake: Lake, queue: str, table: str = "archive") -> list[Manifest]:
+    """Return all manifests of a queue, oldest first."""
+    names = lake.sizes(f"{FOLDER}/{table}/manifest/{escaped(queue)}")
+    manifests = [_manifest(lake, name) for name in names]
     return [manifest for manifest in manifests if manifest is not None]
 
 
@@ -206,8 +203,8 @@ def read_manifest(lake: Lake, queue: str, table: str, number: int) -> Manifest |
     return _manifest(lake, _name(queue, table, number)) if number else None
 
 
-def files_of(lake: Lake, queue: str | None, table: str = "archive") -> list[str]:
-    """Return the files that count, of a queue or of all."""
+def files_of(lake: Lake, queue: str, table: str = "archive") -> list[str]:
+    """Return the files of a queue that count."""
     files: dict[str, None] = {}
     for manifest in read_manifests(lake, queue, table):
         for name in manifest.removed:

@@ -110,7 +110,7 @@ class DeltaFormat(ManifestFormat):
         values = {column: unquote(value) for column, value in pairs}
         with self.lake.reader(file.name) as opened:
             stats = _statistics(pyarrow.parquet.read_metadata(opened))
-        return action(path, file.size, values, int(time.time() * 1000), True, json.dumps(stats))
+        return action(path, file.size, values, int(time.time() * 1000), True, stats)
 
 
 def _committed(table: Any, manifest: Manifest) -> Committed:
@@ -119,29 +119,19 @@ def _committed(table: Any, manifest: Manifest) -> Committed:
     return Committed.noted(manifest, table.transaction_version)
 
 
-def _statistics(metadata: Any) -> dict[str, Any]:
+def _statistics(metadata: Any) -> str:
     """Return the least and the greatest ids and times of a file, by which readers skip it."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    lows: dict[str, Any] = {}
-    highs: dict[str, Any] = {}
-    for place in range(metadata.num_columns):
-        column = [group.column(place) for group in groups]
-        statistics = [chunk.statistics for chunk in column]
-        if not all(group is not None and group.has_min_max for group in statistics):
-            continue
-        low, high = min(group.min for group in statistics), max(group.max for group in statistics)
-        name = column[0].path_in_schema
-        if isinstance(low, datetime):
-            # Delta's have milliseconds: rounded down, and up.
-            low, high = _text(low), _text(high, up=True)
-        elif not isinstance(low, int):
-            continue
-        lows[name], highs[name] = low, high
-    return {"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs}
+    ends = [(name, low, high) for name, _, low, high in parquet.statistics(metadata) if low is not None]
+    lows = {name: _value(low) for name, low, _ in ends}
+    highs = {name: _value(high, up=True) for name, _, high in ends}
+    return json.dumps({"numRecords": metadata.num_rows, "minValues": lows, "maxValues": highs})
 
 
-def _text(time: datetime, *, up: bool = False) -> str:
-    utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+def _value(value: Any, *, up: bool = False) -> Any:
+    """Return a value as Delta has it: times have milliseconds, rounded down or up."""
+    if not isinstance(value, datetime):
+        return value
+    utc = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     # There is nothing after the last millisecond of the year 9999.
     if up and utc < LAST:
         utc += timedelta(microseconds=999)

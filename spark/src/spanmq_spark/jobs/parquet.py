@@ -161,6 +161,27 @@ def _read_back(lake: Lake, name: str, id_name: str, checksum: Checksum) -> dict[
     return {**report, "nulls": nulls}
 
 
+def statistics(metadata: Any) -> Iterator[tuple[str, int | None, Any, Any]]:
+    """Yield what a file's footer has of each column: name, number of nulls, the least and the greatest number or time.
+
+    What is not known is None.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for place in range(metadata.num_columns):
+        name = metadata.schema.column(place).path
+        parts = [group.column(place).statistics for group in groups]
+        if not all(parts):
+            yield name, None, None, None
+            continue
+        nulls = sum(part.null_count for part in parts)
+        ends = [part for part in parts if part.has_min_max and not isinstance(part.min, str | bytes)]
+        # A group of nulls alone has no least value.
+        if ends and len(ends) == sum(part.num_values > 0 for part in parts):
+            yield name, nulls, min(part.min for part in ends), max(part.max for part in ends)
+        else:
+            yield name, nulls, None, None
+
+
 def read(
     lake: Lake,
     names: Sequence[str],

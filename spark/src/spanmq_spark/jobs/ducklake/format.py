@@ -81,28 +81,15 @@ def _stats(
 ) -> Iterator[ColumnStats]:
     """Yield what is known of each column: a reader that prunes as the specification says skips files without that."""
     ids = field_ids(table)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    for place in range(metadata.num_columns):
-        name = metadata.schema.column(place).path
-        statistics = [group.column(place).statistics for group in groups]
+    for name, nulls, low, high in parquet.statistics(metadata):
         if name in values:
             yield ColumnStats(ids[name], 0, values[name], values[name])
-        elif not all(statistics):
-            yield ColumnStats(ids[name], body_nulls)
         else:
-            nulls = sum(group.null_count for group in statistics)
-            ends = [
-                group for group in statistics if group.has_min_max and not isinstance(group.min, str | bytes)
-            ]
-            # A group of nulls alone has no least value.
-            is_known = ends and len(ends) == sum(group.num_values > 0 for group in statistics)
-            low = _text(min(group.min for group in ends)) if is_known else None
-            high = _text(max(group.max for group in ends)) if is_known else None
-            yield ColumnStats(ids[name], nulls, low, high)
+            yield ColumnStats(ids[name], body_nulls if nulls is None else nulls, _text(low), _text(high))
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
     if isinstance(value, datetime):
         utc = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return f"{utc:%Y}".zfill(4) + f"{utc:-%m-%d %H:%M:%S.%f}+00"
-    return str(value)
+    return None if value is None else str(value)

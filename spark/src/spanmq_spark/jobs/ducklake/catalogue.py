@@ -49,14 +49,14 @@ PLACE: Final = "pos"
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The record of the newest export of a queue's table in the catalogue."""
+    """The record of the newest export of a queue's table in the catalogue; number 0 without any."""
 
-    number: int
-    source: str
-    position: str
-    n: int
-    since: str
-    compared_at: float
+    number: int = 0
+    source: str = ""
+    position: str | None = None
+    n: int = 0
+    since: str = ""
+    compared_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +184,14 @@ class Catalogue:
                 hint=f"As the owner of the database: create schema {schema} authorization {user}.",
             ) from error
 
-    def noted(self, queue: str) -> Noted | None:
+    def noted(self, queue: str) -> Noted:
         """Return what the newest export of a queue has noted."""
         query = (
             "select number, source, position::text, n, since, compared_at from {catalogue}.spanmq_export"
             " where of_table = %(table)s::text and queue = %(queue)s::text"
         )
         records = self._rows(query, {"table": self.table.name, "queue": queue})
-        return Noted(*records[0]) if records else None
+        return Noted(*records[0]) if records else Noted()
 
     def note(self, queue: str, noted: Noted, follows: str | None) -> bool:
         """Note an export, or more of it; return False if the newest is not the one that it `follows`."""

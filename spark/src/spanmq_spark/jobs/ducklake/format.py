@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import pyarrow
 import pyarrow.parquet
@@ -24,9 +24,6 @@ from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable
 from spanmq_spark.jobs.ranges import Ranges, union
 from spanmq_spark.jobs.table_format import LakeFormat
-
-# The bytes after a Parquet file's footer: its length and a magic number.
-TAIL_BYTES: Final = 8
 
 
 class DuckLakeFormat(LakeFormat):
@@ -70,10 +67,8 @@ def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.LakeFile) -
     day = path.split("/")[-2].removeprefix(f"{PARTITIONS[1]}=")
     with lake.reader(file.name) as opened:
         metadata = pyarrow.parquet.read_metadata(opened)
-        opened.seek(file.size - TAIL_BYTES)
-        footer = int.from_bytes(opened.read(4), "little")
     stats = tuple(_stats(metadata, table, {PARTITIONS[0]: queue, PARTITIONS[1]: day}, file.nulls))
-    return NewFile(path, file.rows, file.size, footer, (queue, day), stats)
+    return NewFile(path, file.rows, file.size, metadata.serialized_size, (queue, day), stats)
 
 
 def _stats(

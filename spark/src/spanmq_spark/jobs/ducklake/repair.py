@@ -58,7 +58,7 @@ def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     """Return whether an export of a queue's table was noted."""
     with rows.connected(dsn) as server:
         state = read_state(Catalogue(server, lake, TABLES[table]), queue)
-        return bool(state.number or state.recorded)
+        return bool(state.noted.number or state.recorded)
 
 
 def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -> RestoredTable | None:
@@ -85,12 +85,12 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        if state.noted is None or state.is_of_source:
+        if state.is_of_source:
             return False
         here = replace(state.noted, source=state.source)
-        if not state.is_recorded:
+        if state.consistency is Consistency.CATALOGUE_BACK:
             raise PositionUnknownError(
-                f"the catalogue of {lake.uri} has export {state.number} of queue {queue}, which this database has"
+                f"the catalogue of {lake.uri} has export {state.noted.number} of queue {queue}, which this database has"
                 " not noted",
                 hint="The queue was dropped and created again, or one of them was restored: use another folder.",
                 queue=queue,
@@ -107,7 +107,7 @@ def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
 
 
 def _accept(catalogue: Catalogue, state: CatalogueState) -> None:
-    newest = state.number, state.position
+    newest = state.noted.number, state.noted.position
     call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
     catalogue.server.admin.run(call)
 
@@ -148,7 +148,7 @@ def _report(
         table=state.table,
         only_in_lake=size_of(kept),
         only_in_database=contents.only_in_database,
-        exports=max(len(snapshots), abs((state.recorded or 0) - state.number)),
+        exports=max(len(snapshots), abs((state.recorded or 0) - state.noted.number)),
         kept=f"{catalogue.lake.uri}/{folder}" if folder and kept else "",
         gone=size_of(gone),
         gone_ids=first_of(gone),
@@ -158,17 +158,19 @@ def _report(
 def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
     """End the files that are missing, and note what the others have, by one transaction."""
     state, lake, server = contents.state, catalogue.lake, catalogue.server
-    number = max(state.number, state.recorded or 0) + 1
+    number = max(state.noted.number, state.recorded or 0) + 1
     folder = folder_of_lost(state.table, state.queue, number)
     token = f"{PREFIX}{uuid.uuid4().hex}"
     kept = _keep(catalogue, contents, f"{folder}/{{}}/{token}.parquet")
     write_gone(lake, folder, token, without(contents.lacking, kept))
     report = _report(catalogue, contents, folder, kept)
-    known = server.admin.run(calls.known_positions(state.queue, [state.position or ""]))
+    known = server.admin.run(calls.known_positions(state.queue, [state.noted.position or ""]))
     with server.connection.transaction():
         catalogue.create()
-        noted = Noted(number, state.source, "", size_of(contents.ids), "", 0.0)
-        note_newest(catalogue, state, noted, (contents.ids, None), follows=state.position if known else None)
+        noted = Noted(number, state.source, n=size_of(contents.ids))
+        note_newest(
+            catalogue, state, noted, (contents.ids, None), follows=state.noted.position if known else None
+        )
         message = f"spanmq restored queue {state.queue}"
         catalogue.add([], message, [file.id for file in contents.missing])
     return report

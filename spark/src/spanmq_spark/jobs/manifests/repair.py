@@ -49,13 +49,12 @@ class _Table(Enum):
 class _Lost:
     """The `exports` of a table that the database does not know: their ids, and the files that may have their rows.
 
-    `last` is the number of the newest export that it knows, under the token `position`. The table has used the numbers
-    up to `taken`, has `in_table` and the files `live`, and shall have those of `base`, but for lost rows.
+    `position` is the token of the newest export that it knows. The table has used the numbers up to `taken`, has
+    `in_table` and the files `live`, and shall have those of `base`, but for lost rows.
     """
 
     state: ManifestState
     table: LakeTable
-    last: int
     position: str | None
     ids: Ranges
     files: list[str]
@@ -117,12 +116,13 @@ def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
     lake, exported = state.lake, state.exported
     queue, table = exported.queue, exported.table
     manifests = read_manifests(lake, queue, table)
+    with rows.connected(dsn) as server:
+        tokens = [manifest.position for manifest in manifests]
+        known = server.admin.run(calls.known_positions(queue, tokens))
+    newest = next((manifest for manifest in reversed(manifests) if manifest.position in known), None)
     last = exported.number
     if state.database_lacks:
-        with rows.connected(dsn) as server:
-            tokens = [manifest.position for manifest in manifests]
-            known = server.admin.run(calls.known_positions(queue, tokens))
-        last = max((manifest.number for manifest in manifests if manifest.position in known), default=0)
+        last = newest.number if newest is not None else 0
     in_lake = known_manifest_table(dsn, lake, table)
     with_rows = [manifest for manifest in manifests if manifest.has_rows]
     commits = Committed()
@@ -158,8 +158,7 @@ def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
     return _Lost(
         state=state,
         table=TABLES[table],
-        last=last,
-        position=next((manifest.position for manifest in manifests if manifest.number == last), None),
+        position=newest.position if newest is not None else None,
         ids=ids,
         files=files if ids else [],
         live=live,
@@ -203,8 +202,7 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
     manifest = run.begin(source, kind)
     report = _write(dsn, lost, manifest)
     with rows.connected(dsn) as server:
-        is_known = lost.position and server.admin.run(calls.known_positions(queue, [lost.position]))
-        position = server.admin.run(calls.note_position(queue, lost.position if is_known else None))
+        position = server.admin.run(calls.note_position(queue, lost.position))
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
     sizes = lake.sizes(table)
     rest = [name for name in lake.sizes(folder_of(table, queue)) if manifest.token in name]
@@ -237,7 +235,8 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
     ):
         for name in lost.files:
             for batch in parquet.read(lake, [name], into.names):
-                is_lost = pyarrow.array([has(lost.ids, id_) for id_ in batch.column(table.id).to_pylist()])
+                ids = batch.column(table.id).to_pylist()
+                is_lost = pyarrow.array([has(lost.ids, id_) for id_ in ids], pyarrow.bool_())
                 part = batch.filter(is_lost)
                 is_there = _compare(server, lost, part)
                 in_both += sum(is_there)
@@ -286,7 +285,7 @@ def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[boo
     at = next(column.expression for column in table.columns if column.name == table.at)
     there = rows.sums(server, extent, at, values[0])
     return [
-        there.get(id_) == (time, md5(body.encode()).hexdigest())
+        there.get(id_) == (time, None if body is None else md5(body.encode()).hexdigest())
         for id_, time, body in zip(*values, strict=True)
     ]
 

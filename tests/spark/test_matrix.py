@@ -69,7 +69,7 @@ REPAIR_STEPS = [
     f"{MANIFESTS}.repair.write_manifest",
     f"{MANIFESTS}.run.write_exported",
     f"{MANIFESTS}.run.drop_draft",
-    f"{MANIFESTS}.repair.accept",
+    f"{MANIFESTS}.repair.record",
 ]
 # A DuckLake's export is one transaction, and so is its repair.
 DUCKLAKE = f"{JOBS}.ducklake"
@@ -84,7 +84,7 @@ DUCKLAKE_STEPS = [
     f"{DUCKLAKE}.run.CatalogueRun.note",
 ]
 DUCKLAKE_REPAIR_STEPS = [
-    f"{DUCKLAKE}.repair.write_gone",
+    f"{DUCKLAKE}.repair.report",
     f"{DUCKLAKE}.catalogue.Catalogue.create",
     f"{DUCKLAKE}.repair.note_newest",
     f"{DUCKLAKE}.catalogue.Catalogue.add",

@@ -23,7 +23,7 @@ from spanmq_spark.jobs.ducklake.run import (
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_lock import Consistency, alone, check, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
-from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
+from spanmq_spark.jobs.lost import RestoredTable, folder_of_lost, report
 from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq_spark.reader import extent_of
 
@@ -74,7 +74,7 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
                 _accept(catalogue, state)
             return None
         contents = _find(catalogue, state)
-        return _report(catalogue, contents) if is_dry_run else _replace(catalogue, contents)
+        return _write(catalogue, contents, None) if is_dry_run else _replace(catalogue, contents)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -136,34 +136,12 @@ def _ids(catalogue: Catalogue, names: list[str]) -> Ranges:
     return ids
 
 
-def _report(
-    catalogue: Catalogue, contents: _Contents, folder: str = "", kept: Ranges | None = None
-) -> RestoredTable:
-    state = contents.state
-    if kept is None:
-        kept = _keep(catalogue, contents, None)
-    gone = without(contents.lacking, kept)
-    snapshots = {file.snapshot for file in contents.missing}
-    return RestoredTable(
-        table=state.table,
-        only_in_lake=size_of(kept),
-        only_in_database=contents.only_in_database,
-        exports=max(len(snapshots), abs((state.recorded or 0) - state.noted.number)),
-        kept=f"{catalogue.lake.uri}/{folder}" if folder and kept else "",
-        gone=size_of(gone),
-        gone_ids=first_of(gone),
-    )
-
-
 def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
     """End the files that are missing, and note what the others have, by one transaction."""
-    state, lake, server = contents.state, catalogue.lake, catalogue.server
+    state, server = contents.state, catalogue.server
     number = max(state.noted.number, state.recorded or 0) + 1
     folder = folder_of_lost(state.table, state.queue, number)
-    token = f"{PREFIX}{uuid.uuid4().hex}"
-    kept = _keep(catalogue, contents, f"{folder}/{{}}/{token}.parquet")
-    write_gone(lake, folder, token, without(contents.lacking, kept))
-    report = _report(catalogue, contents, folder, kept)
+    restored = _write(catalogue, contents, f"{folder}/{PREFIX}{uuid.uuid4().hex}")
     known = server.admin.run(calls.known_positions(state.queue, [state.noted.position or ""]))
     with server.connection.transaction():
         catalogue.create()
@@ -173,14 +151,14 @@ def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
         )
         message = f"spanmq restored queue {state.queue}"
         catalogue.add([], message, [file.id for file in contents.missing])
-    return report
+    return restored
 
 
-def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges:
-    """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
-    kept: Ranges = []
-    lake, table = catalogue.lake, catalogue.table
+def _write(catalogue: Catalogue, contents: _Contents, into: str | None) -> RestoredTable:
+    """Write the lacking rows that files without a name in the catalogue have, by day; without `into`, count them."""
+    state, lake, table = contents.state, catalogue.lake, catalogue.table
     schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
+    kept: Ranges = []
     with parquet.FilesWriter.opened(lake, schema) as files:
         for name in contents.orphans if contents.lacking else ():
             # A killed task may have left it half written.
@@ -191,5 +169,15 @@ def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges
                     part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
                     kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
                     if into is not None:
-                        files.add(into.format(name.split("/")[-2]), part)
-    return kept
+                        folder, _, token = into.rpartition("/")
+                        files.add(f"{folder}/{name.split('/')[-2]}/{token}.parquet", part)
+    snapshots = {file.snapshot for file in contents.missing}
+    return report(
+        lake,
+        into,
+        table=state.table,
+        only_in_lake=size_of(kept),
+        only_in_database=contents.only_in_database,
+        exports=max(len(snapshots), abs((state.recorded or 0) - state.noted.number)),
+        gone=without(contents.lacking, kept),
+    )

@@ -20,7 +20,7 @@ from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table
 from spanmq_spark.jobs.lake_lock import Consistency, format_of
 from spanmq_spark.jobs.lake_table import TABLES, LakeTable, folder_of
-from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
+from spanmq_spark.jobs.lost import RestoredTable, folder_of_lost, report
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
 from spanmq_spark.jobs.manifests.state import ManifestState, read_state, record, state_of
 from spanmq_spark.jobs.manifests.store import (
@@ -33,7 +33,7 @@ from spanmq_spark.jobs.manifests.store import (
     taking,
     write_manifest,
 )
-from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
+from spanmq_spark.jobs.ranges import Ranges, has, union, without
 from spanmq_spark.reader import extent_of
 
 
@@ -200,7 +200,7 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
         exported = exported.followed_by(manifest)
     run = replace(run, exported=exported)
     manifest = run.begin(source, kind)
-    report = _write(dsn, lost, manifest)
+    restored = _write(dsn, lost, manifest)
     with rows.connected(dsn) as server:
         position = server.admin.run(calls.note_position(queue, lost.position))
     kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
@@ -217,7 +217,7 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
     run.count(manifest, added, {*lost.live} - shall_have)
     # Older rows than those since its last export may be missing.
     record(dsn, replace(read_exported(lake, queue, table), since=""), is_whole=True)
-    return report
+    return restored
 
 
 def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
@@ -252,16 +252,14 @@ def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
         extent = extent_of(server, queue, table.name)
         in_database = rows.count_others(server, extent, without(lost.exported.ids, lost.ids))
         gone = _gone(server, extent, lost)
-    if manifest is not None:
-        write_gone(lake, _folder_of_lost(manifest), manifest.token, gone)
-    return RestoredTable(
+    return report(
+        lake,
+        f"{_folder_of_lost(manifest)}/{manifest.token}" if manifest is not None else None,
         table=table.name,
         only_in_lake=only_in_lake,
         only_in_database=in_database - in_both,
         exports=lost.exports,
-        kept=f"{lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and only_in_lake else "",
-        gone=size_of(gone),
-        gone_ids=first_of(gone),
+        gone=gone,
     )
 
 

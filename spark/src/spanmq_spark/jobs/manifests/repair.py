@@ -22,7 +22,7 @@ from spanmq_spark.jobs.lake_lock import Consistency, format_of
 from spanmq_spark.jobs.lake_table import TABLES, LakeTable, folder_of
 from spanmq_spark.jobs.lost import RestoredTable, folder_of_lost, report
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
-from spanmq_spark.jobs.manifests.state import ManifestState, read_state, record, state_of
+from spanmq_spark.jobs.manifests.state import ManifestState, record, state_of
 from spanmq_spark.jobs.manifests.store import (
     Committed,
     Exported,
@@ -67,7 +67,7 @@ class _Lost:
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return self.state.lake
+        return self.state.exported.lake
 
     @property
     def exported(self) -> Exported:
@@ -82,16 +82,16 @@ class _Lost:
 
 def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     """Return whether an export of a queue's table was noted."""
-    return not read_state(dsn, lake, queue, table).is_empty
+    return not state_of(dsn, read_exported(lake, queue, table)).is_empty
 
 
 def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -> RestoredTable | None:
     """Continue with what the database knows; return what differed, None where nothing did."""
     if is_dry_run:
-        lost = _find(dsn, read_state(dsn, lake, queue, table), is_dry_run=True)
+        lost = _find(dsn, state_of(dsn, read_exported(lake, queue, table)), is_dry_run=True)
         return None if lost.is_well else _write(dsn, lost, None)
     with run_on(dsn, lake, queue, table, is_repair=True) as run:
-        return _replace(dsn, _find(dsn, state_of(dsn, lake, run.exported)), run)
+        return _replace(dsn, _find(dsn, state_of(dsn, run.exported)), run)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -100,7 +100,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     Raises PositionUnknownError if one of both lacks what the other has.
     """
     with run_on(dsn, lake, queue, table, is_repair=True) as run:
-        state = state_of(dsn, lake, run.exported)
+        state = state_of(dsn, run.exported)
         if state.is_empty or (run.exported.source == state.source and state.refused_at is None):
             return False
         if state.consistency is not Consistency.CONSISTENT:
@@ -113,8 +113,8 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
 
 def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
     """Find what a lake has since the newest export that the database knows, and what its table has."""
-    lake, exported = state.lake, state.exported
-    queue, table = exported.queue, exported.table
+    exported = state.exported
+    lake, queue, table = exported.lake, exported.queue, exported.table
     manifests = read_manifests(lake, queue, table)
     with rows.connected(dsn) as server:
         tokens = [manifest.position for manifest in manifests]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table, manifest_table
-from spanmq_spark.jobs.lake_lock import Seen, alone, note_format
+from spanmq_spark.jobs.lake_lock import Seen, alone, check, note_format
 from spanmq_spark.jobs.lake_table import LOST, folder_of
-from spanmq_spark.jobs.manifests.state import check, read_state, record, state_of
+from spanmq_spark.jobs.manifests.state import record, state_of
 from spanmq_spark.jobs.manifests.store import (
     Exported,
     Manifest,
@@ -100,23 +100,24 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
 
     Raises PositionUnknownError if the database or the lake lacks what the other has, unless the run is to repair that.
     """
-    with alone(dsn, lake, queue, table):
+    with alone(dsn, lake, queue, table) as server:
         before = read_exported(lake, queue, table)
         if is_repair:
             known_manifest_table(dsn, lake, table).reach()
         else:
-            check(dsn, state_of(dsn, lake, before))
+            check(server, lake, table, state_of(dsn, before))
         exported = _settled(dsn, before)
         if not is_repair and exported != before:
-            check(dsn, state_of(dsn, lake, exported))
+            check(server, lake, table, state_of(dsn, exported))
         yield ManifestRun(dsn, lake, exported)
 
 
 def look(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has; raises what run_on() raises, and changes nothing."""
-    state = read_state(dsn, lake, queue, table)
-    check(dsn, state, is_dry_run=True)
-    return state.exported
+    exported = read_exported(lake, queue, table)
+    with rows.connected(dsn) as server:
+        check(server, lake, table, state_of(dsn, exported), is_dry_run=True)
+    return exported
 
 
 def _settled(dsn: str, exported: Exported) -> Exported:

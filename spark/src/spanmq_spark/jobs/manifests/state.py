@@ -38,13 +38,10 @@ from typing import Any, Final
 
 from spanmq.errors import PositionUnknownError
 from spanmq_spark import calls, rows
-from spanmq_spark.jobs import lake_lock
-from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_lock import Consistency
 from spanmq_spark.jobs.manifests.store import (
     Exported,
     changed_by,
-    read_exported,
     read_manifest,
     write_exported,
 )
@@ -69,7 +66,6 @@ class ManifestState:
     one of which it is a copy. The lake has been refused since `refused_at`.
     """
 
-    lake: Lake
     exported: Exported
     source: str
     consistency: Consistency
@@ -100,7 +96,7 @@ class ManifestState:
     @property
     def error(self) -> PositionUnknownError:
         """What is wrong, with a hint for exports."""
-        exported, lake = self.exported, self.lake.uri
+        exported, lake = self.exported, self.exported.lake.uri
         if self.database_lacks:
             message = f"{lake} has messages of queue {exported.queue} that this database has lost"
             return PositionUnknownError(message, hint=_HINT, queue=exported.queue)
@@ -111,13 +107,9 @@ class ManifestState:
         return PositionUnknownError(message, hint=_HINT_OF_LAKE, queue=exported.queue)
 
 
-def read_state(dsn: str, lake: Lake, queue: str, table: str) -> ManifestState:
-    """Return what is known of a queue's table."""
-    return state_of(dsn, lake, read_exported(lake, queue, table))
-
-
-def state_of(dsn: str, lake: Lake, exported: Exported) -> ManifestState:
+def state_of(dsn: str, exported: Exported) -> ManifestState:
     """Return how what a lake has stands to its database."""
+    lake = exported.lake
     queue, table, token = exported.queue, exported.table, exported.position
     with rows.connected(dsn) as server:
         source = rows.identity(server, queue)
@@ -135,13 +127,7 @@ def state_of(dsn: str, lake: Lake, exported: Exported) -> ManifestState:
         consistency = Consistency.BOTH_BACK if lake_lacks else Consistency.DATABASE_BACK
     else:
         consistency = Consistency.LAKE_BACK if lake_lacks else Consistency.CONSISTENT
-    return ManifestState(lake, exported, source, consistency, noted, noted_as, refused_at)
-
-
-def check(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> None:
-    """Raise what lake_lock.check() raises."""
-    with rows.connected(dsn) as server:
-        lake_lock.check(server, state.lake, state.exported.table, state, is_dry_run=is_dry_run)
+    return ManifestState(exported, source, consistency, noted, noted_as, refused_at)
 
 
 def record(dsn: str, exported: Exported, *, is_whole: bool) -> None:

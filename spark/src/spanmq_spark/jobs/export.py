@@ -155,7 +155,8 @@ def export(
                 seen = Seen(since, time.time() if is_whole else before.compared_at, is_whole)
                 ranges = _ranges(this, before)
                 count, files, checksum = _write(this, ranges, began_run, seen) if ranges else (0, 0, 0)
-                began_run.note(seen)
+                if not files:
+                    began_run.note(seen)
     return ExportReport(
         queue=queue,
         table=table,

@@ -151,7 +151,7 @@ class CatalogueRun:
         """Do nothing: an export into a DuckLake has no draft."""
 
     def note(self, seen: Seen) -> None:
-        """Note what was seen; without any export, that retention waits for the lake."""
+        """Note what was seen where nothing is new; without any export, that retention waits for the lake."""
         queue, server = self.exported.queue, self.catalogue.server
         with server.connection.transaction():
             noted = self.catalogue.noted(queue) if self.catalogue.exists() else Noted()

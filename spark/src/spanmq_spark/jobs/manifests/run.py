@@ -53,18 +53,15 @@ class ManifestRun:
         return manifest
 
     def commit(
-        self,
-        manifest: Manifest,
-        files: Sequence[LakeFile],
-        witnesses: Sequence[str],
-        seen: Seen,  # noqa: ARG002 - it is noted afterwards
+        self, manifest: Manifest, files: Sequence[LakeFile], witnesses: Sequence[str], seen: Seen
     ) -> None:
-        """Commit files, and write the manifest: in this order."""
+        """Commit files, write the manifest, and note what the lake has: in this order."""
         # It counts before the lake has it: a database that went back since then does not know it.
         with rows.connected(self.dsn) as server:
             call = calls.note_position(manifest.queue, manifest.position, witnesses)
             manifest = replace(manifest, position=server.admin.run(call))
         self.count(manifest, files)
+        self.note(seen)
 
     def count(
         self, manifest: Manifest, files: Sequence[LakeFile] = (), removed: Collection[str] = ()
@@ -88,7 +85,10 @@ class ManifestRun:
         drop_draft(self.lake, manifest)
 
     def note(self, seen: Seen) -> None:
-        """Record in the database what the lake has: from now on retention may delete that, and nothing else."""
+        """Record in the database what the lake has: from now on retention may delete that, and nothing else.
+
+        An export without new rows calls it, too.
+        """
         after = read_exported(self.lake, self.exported.queue, self.exported.table)
         after = replace(after, since=seen.since, compared_at=seen.compared_at)
         record(self.dsn, after, is_whole=seen.is_whole)

@@ -129,7 +129,7 @@ class IcebergFormat(ManifestFormat):
                 return
             age = int(table.properties.get(AGE, POLICY[AGE]))
             folder = f"{self.table}/metadata"
-            old = self.lake.written_before(folder, datetime.now(UTC) - timedelta(milliseconds=age))
+            old = self.lake.sizes(folder, before=datetime.now(UTC) - timedelta(milliseconds=age))
             versions = [name for name in old if name.endswith(METADATA)]
             if not versions:
                 return

@@ -40,7 +40,6 @@ from spanmq_spark.jobs.lake_lock import (
     alone,
     came_first,
     check,
-    check_format_of,
     note_format,
 )
 from spanmq_spark.jobs.lake_table import TABLES, folder_of
@@ -193,7 +192,6 @@ def note_newest(
 @contextlib.contextmanager
 def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRun]:
     """Be the only run on a queue's table for a block; raises what `check` and run.alone() raise."""
-    check_format_of(lake, table, KIND)
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)

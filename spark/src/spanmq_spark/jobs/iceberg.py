@@ -77,8 +77,6 @@ class IcebergFormat(ManifestFormat):
             transaction: Any = self._created(catalog) if table is None else table.transaction()
             if table is not None and removed:
                 with transaction.update_snapshot().overwrite() as snapshot:
-                    # Where they are looked for.
-                    snapshot.delete_by_predicate(_of(manifest.queue))
                     for name, file in self._files(table, manifest.queue).items():
                         if name in removed:
                             snapshot.delete_data_file(file)

@@ -15,7 +15,7 @@ from spanmq.errors import PipelineError
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.export import follow
 from spanmq_spark.jobs.lake import Lake, lake_at
-from spanmq_spark.jobs.lake_format import manifest_table, table_of
+from spanmq_spark.jobs.lake_format import BY_MANIFEST, FORMATS
 from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
 from spanmq_spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
@@ -30,7 +30,7 @@ def written(dsn: str, lake: Lake, manifest: Manifest) -> list[LakeFile]:
     row = {"queue": "orders", "attempt": 1, "body": '"ü"'}
     rows = [{**row, "message_id": n, "archived_at": AT.replace(day=29 + n)} for n in (1, 2)]
     batch = pyarrow.RecordBatch.from_pylist(rows, schema=ARCHIVE.schema)
-    found = table_of(manifest.format, dsn, lake, "archive").append("orders", manifest.token, iter([batch]))
+    found = FORMATS[manifest.format](dsn, lake, "archive").append("orders", manifest.token, iter([batch]))
     return [LakeFile(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
 
 
@@ -45,7 +45,7 @@ def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[LakeFile]) -
         position = server.admin.run(calls.note_position("orders", manifest.position))
     names = [each.name for each in files]
     manifest = replace(manifest, ids=[(1, 2)], files=names, count=2, position=position)
-    manifest_table(manifest.format, dsn, lake, "archive").commit(manifest, files)
+    BY_MANIFEST[manifest.format](dsn, lake, "archive").commit(manifest, files)
     write_manifest(lake, manifest)
     return manifest
 
@@ -75,7 +75,7 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
             second.end(newer)
     assert files_of(lake, "orders") == newer.files
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(table_of(kind, database, lake, "archive").read("orders")) == sorted(newer.files)
+    assert sorted(FORMATS[kind](database, lake, "archive").read("orders")) == sorted(newer.files)
 
 
 def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
@@ -104,7 +104,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
         assert third.exported.ids == []
         third.end(committed(database, lake, newer := begun(third, "delta"), written(database, lake, newer)))
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(table_of("delta", database, lake, "archive").read("orders")) == sorted(
+    assert sorted(FORMATS["delta"](database, lake, "archive").read("orders")) == sorted(
         files_of(lake, "orders")
     )
     assert len(files_of(lake, "orders")) == 2

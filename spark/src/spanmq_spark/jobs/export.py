@@ -24,9 +24,9 @@ from spanmq_spark.jobs.ducklake import run as ducklake_run
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import (
     BY_MANIFEST,
+    FORMATS,
     check_compacts,
     check_format,
-    table_of,
 )
 from spanmq_spark.jobs.lake_lock import Seen, check_format_of
 from spanmq_spark.jobs.lake_table import LakeTable, table_named
@@ -105,7 +105,7 @@ class _Export:
     @property
     def files(self) -> LakeFormat:
         """The table of the lake, in its format."""
-        return table_of(self.format, self.options.dsn, self.lake, self.table.name)
+        return FORMATS[self.format](self.options.dsn, self.lake, self.table.name)
 
 
 @recorded("export", lambda arguments: arguments["to"])

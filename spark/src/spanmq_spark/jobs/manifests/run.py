@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_format import known_manifest_table, manifest_table
+from spanmq_spark.jobs.lake_format import BY_MANIFEST, known_manifest_table
 from spanmq_spark.jobs.lake_lock import Seen, alone, check, note_format
 from spanmq_spark.jobs.lake_table import LOST, folder_of
 from spanmq_spark.jobs.manifests.state import record, state_of
@@ -69,7 +69,7 @@ class ManifestRun:
         """Commit what a manifest changes in the table, write it, and end."""
         if manifest.has_rows:
             write_draft(self.lake, manifest)
-            in_lake = manifest_table(manifest.format, self.dsn, self.lake, manifest.table)
+            in_lake = BY_MANIFEST[manifest.format](self.dsn, self.lake, manifest.table)
             in_lake.commit(manifest, files, removed)
         write_manifest(self.lake, manifest)
         self.end(manifest)
@@ -127,7 +127,7 @@ def _settled(dsn: str, exported: Exported) -> Exported:
     sweep_halves(lake, queue, table, has_drafts=bool(drafts))
 
     def is_committed(draft: Manifest) -> bool:
-        of_table = manifest_table(draft.format, dsn, lake, table)
+        of_table = BY_MANIFEST[draft.format](dsn, lake, table)
         return draft.has_rows and of_table.committed(draft).rows == draft.commit
 
     # First one that Delta or Iceberg has: its manifest was not written yet.
@@ -137,7 +137,7 @@ def _settled(dsn: str, exported: Exported) -> Exported:
             if not is_committed(draft):
                 # It never was, and can't come back: its number is taken by nothing.
                 manifest = taking(draft.number, exported, draft.source, draft.format)
-                in_lake = manifest_table(draft.format, dsn, lake, table)
+                in_lake = BY_MANIFEST[draft.format](dsn, lake, table)
                 if not in_lake.committed(draft).has_taken(draft):
                     # The commit of another run with this number fails from now on.
                     in_lake.commit(manifest, [])

@@ -13,6 +13,7 @@ from tests.cli.program import do
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq_spark import calls, rows
+from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.export import follow
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import BY_MANIFEST, FORMATS
@@ -30,8 +31,9 @@ def written(dsn: str, lake: Lake, manifest: Manifest) -> list[LakeFile]:
     row = {"queue": "orders", "attempt": 1, "body": '"ü"'}
     rows = [{**row, "message_id": n, "archived_at": AT.replace(day=29 + n)} for n in (1, 2)]
     batch = pyarrow.RecordBatch.from_pylist(rows, schema=ARCHIVE.schema)
-    found = FORMATS[manifest.format](dsn, lake, "archive").append("orders", manifest.token, iter([batch]))
-    return [LakeFile(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
+    schema = FORMATS[manifest.format](dsn, lake, "archive").file_schema
+    found = parquet.write(lake, ARCHIVE, "orders", manifest.token, iter([batch]), schema)
+    return [LakeFile(each["name"], each["rows"], each["size"]) for each in found]
 
 
 def begun(run: ManifestRun, kind: str) -> Manifest:

@@ -115,8 +115,8 @@ def write(
     batches: Iterator[pyarrow.RecordBatch],
     schema: pyarrow.Schema,
     checksum: Checksum = crc_of,
-) -> Iterator[pyarrow.RecordBatch]:
-    """Write the columns of a schema into a file for each day, read them back, and yield what each has, as REPORT.
+) -> list[dict[str, Any]]:
+    """Write the columns of a schema into a file for each day, read them back, and return what each has, as REPORT.
 
     A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
     """
@@ -126,8 +126,7 @@ def write(
             for day, part in _by_day(batch, table.at):
                 name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
                 files.add(name, part.append_column(PARTITIONS[1], pyarrow.repeat(day, part.num_rows)))
-    for name in files.names:
-        yield pyarrow.RecordBatch.from_pylist([_read_back(lake, name, table.id, checksum)])
+    return [_read_back(lake, name, table.id, checksum) for name in files.names]
 
 
 def _by_day(batch: pyarrow.RecordBatch, column: str) -> Iterator[tuple[str, pyarrow.RecordBatch]]:

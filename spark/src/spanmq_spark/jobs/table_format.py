@@ -1,7 +1,7 @@
 """What a table of a lake does, whatever its format; each of these is a class of its own (lake_format.py)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,6 @@ from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.manifests.store import Committed, Manifest
 from spanmq_spark.jobs.ranges import Ranges
-from spanmq_spark.rows import crc_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +31,6 @@ class LakeFormat(ABC):
     def file_schema(self) -> pyarrow.Schema:
         """The columns of files: without the queue, which is the name of their folder, as the day is."""
         return TABLES[self.table].schema.remove(0)
-
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows of a queue into files whose names begin with `prefix`; yield what each has, as REPORT.
-
-        `checksum` is that of a body, whose sum it has.
-        """
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, self.file_schema, checksum)
 
     @abstractmethod
     def read(self, queue: str) -> list[str]:

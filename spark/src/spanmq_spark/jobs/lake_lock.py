@@ -100,14 +100,18 @@ def came_first(lake: Lake, queue: str) -> PipelineError:
 
 
 def check(
-    server: Client, lake: Lake, table: str, state: ManifestState | CatalogueState, *, is_dry_run: bool = False
+    server: Client,
+    lake: Lake,
+    queue: str,
+    table: str,
+    state: ManifestState | CatalogueState,
+    *,
+    is_dry_run: bool = False,
 ) -> None:
     """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
 
     Raises PipelineError for a lake whose exports are of another queue, or of the queue in another database.
     """
-    error = state.error
-    queue = error.queue or ""
     if not state.is_of_source:
         raise PipelineError(
             f"{lake.uri} holds another queue of the name {queue}",
@@ -117,10 +121,10 @@ def check(
         )
     if state.refused_at is not None:
         message = f"{lake.uri} has been refused since {state.refused_at}"
-        raise PositionUnknownError(message, hint=error.hint, queue=queue)
+        raise PositionUnknownError(message, hint=state.error.hint, queue=queue)
     if state.consistency is Consistency.CONSISTENT:
         return
     if not is_dry_run:
         # Retention keeps the archive from now on.
         server.admin.run(refuse_export(queue, lake.uri, table))
-    raise error
+    raise state.error

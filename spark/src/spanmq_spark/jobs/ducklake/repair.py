@@ -68,7 +68,7 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
         if not state.is_of_source:
-            check(server, lake, table, state, is_dry_run=is_dry_run)
+            check(server, lake, queue, table, state, is_dry_run=is_dry_run)
         if state.consistency is Consistency.CONSISTENT:
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)

@@ -195,7 +195,7 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRu
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        check(server, lake, table, state)
+        check(server, lake, queue, table, state)
         yield CatalogueRun(catalogue, state)
 
 
@@ -204,7 +204,7 @@ def look(dsn: str, lake: Lake, queue: str, table: str) -> CatalogueState:
     with rows.connected(dsn) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        check(server, lake, table, state, is_dry_run=True)
+        check(server, lake, queue, table, state, is_dry_run=True)
         return state
 
 

@@ -105,10 +105,10 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
         if is_repair:
             known_manifest_table(dsn, lake, table).reach()
         else:
-            check(server, lake, table, state_of(dsn, before))
+            check(server, lake, queue, table, state_of(dsn, before))
         exported = _settled(dsn, before)
         if not is_repair and exported != before:
-            check(server, lake, table, state_of(dsn, exported))
+            check(server, lake, queue, table, state_of(dsn, exported))
         yield ManifestRun(dsn, lake, exported)
 
 
@@ -116,7 +116,7 @@ def look(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has; raises what run_on() raises, and changes nothing."""
     exported = read_exported(lake, queue, table)
     with rows.connected(dsn) as server:
-        check(server, lake, table, state_of(dsn, exported), is_dry_run=True)
+        check(server, lake, queue, table, state_of(dsn, exported), is_dry_run=True)
     return exported
 
 

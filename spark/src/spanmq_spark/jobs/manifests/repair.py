@@ -203,11 +203,10 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
     restored = _write(dsn, lost, manifest)
     with rows.connected(dsn) as server:
         position = server.admin.run(calls.note_position(queue, lost.position))
-    kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
     sizes = lake.sizes(table)
     rest = [name for name in lake.sizes(folder_of(table, queue)) if manifest.token in name]
     # The table goes on from whatever it has.
-    manifest = replace(manifest, position=position, files=rest, lost=lost.ids, kept=kept, follows=None)
+    manifest = replace(manifest, position=position, files=rest, lost=lost.ids, follows=None)
     if lost.in_table is not _Table.WHOLE:
         manifest = replace(manifest, removed=lost.files, remade=True)
     elif kind == "parquet":

@@ -152,11 +152,15 @@ def _settled(dsn: str, exported: Exported) -> Exported:
 def _sweep(lake: Lake, draft: Manifest) -> None:
     """Delete the files of a run that has ended, unless they count; then those that they replace."""
     manifest = read_manifest(lake, draft.queue, draft.table, draft.number)
-    counts = manifest is not None and manifest.token == draft.token
-    files = {*manifest.files, *manifest.kept} if manifest is not None and counts else set()
     folder = folder_of(draft.table, draft.queue)
-    for name in (*lake.sizes(folder), *lake.sizes(f"{LOST}/{folder}")):
-        if name.rpartition("/")[2].startswith(draft.token) and name not in files:
+    names = list(lake.sizes(folder))
+    counting, removed = set[str](), list[str]()
+    if manifest is not None and manifest.token == draft.token:
+        counting, removed = set(manifest.files), manifest.removed
+    else:
+        names += lake.sizes(f"{LOST}/{folder}")
+    for name in names:
+        if name.rpartition("/")[2].startswith(draft.token) and name not in counting:
             lake.delete(name)
-    for name in manifest.removed if manifest is not None and counts else ():
+    for name in removed:
         lake.delete(name)

@@ -35,8 +35,7 @@ class Manifest:
     move of the database, `source` is the new one, and the other fields are empty. `token` identifies the run.
     `position` is the token under which the database noted what the lake then has, empty before the first export.
 
-    After a restore of the database, `lost` are the ids that no longer count, and `kept` the files that have those
-    rows which the database has not.
+    After a restore of the database, `lost` are the ids that no longer count.
 
     `follows` is the commit of the table that it goes on from, 0 for none; None: not known. With `remade` its commit
     makes the table anew, out of the files that manifests name.
@@ -55,7 +54,6 @@ class Manifest:
     token: str = ""
     position: str = ""
     lost: Ranges = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
     follows: int | None = None
     remade: bool = False
 
@@ -342,6 +340,8 @@ def _manifest(lake: Lake, name: str) -> Manifest | None:
     fields: dict[str, Any] = json.loads(data)
     if fields.pop("version") != VERSION:
         raise PipelineError(f"{name} in {lake.uri} is of another version of spanmq")
+    # Until 0.2.0.
+    fields.pop("kept", None)
     for key in ("ids", "lost"):
         fields[key] = [(first, last) for first, last in fields[key]]
     return Manifest(**fields)

@@ -141,7 +141,7 @@ def record(dsn: str, exported: Exported, *, is_whole: bool) -> None:
                 read_manifest(lake, queue, table, n) for n in range(note[1] + 1, exported.number + 1)
             ]
             changed = (changed_by(manifest) for manifest in manifests if manifest is not None)
-            blocks = sorted(set().union(*changed))
+            blocks = sorted(set[int]().union(*changed))
         if blocks is None or blocks:
             ids = exported.ids if blocks is None else exported.ids_in(blocks)
             newest = exported.number, exported.position or None

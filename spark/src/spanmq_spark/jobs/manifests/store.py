@@ -340,7 +340,7 @@ def _manifest(lake: Lake, name: str) -> Manifest | None:
     fields: dict[str, Any] = json.loads(data)
     if fields.pop("version") != VERSION:
         raise PipelineError(f"{name} in {lake.uri} is of another version of spanmq")
-    # Until 0.2.0.
+    # 0.1.0 wrote it.
     fields.pop("kept", None)
     for key in ("ids", "lost"):
         fields[key] = [(first, last) for first, last in fields[key]]

@@ -1,23 +1,17 @@
 """The lock of a lake: one run at a time writes a queue's table, in its format, and only while all records agree."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark import rows
 from spanmq_spark.calls import hold_export, refuse_export
 from spanmq_spark.jobs.lake import Lake
-
-if TYPE_CHECKING:
-    from spanmq_spark.jobs.ducklake.run import CatalogueState
-    from spanmq_spark.jobs.manifests.state import ManifestState
 
 # The folder of what exports note of themselves.
 FOLDER: Final = "_spanmq"
@@ -37,6 +31,19 @@ class Consistency(Enum):
     LAKE_BACK = "the lake lacks what the database, or the catalogue, has recorded"
     BOTH_BACK = "each lacks what the other one has"
     CATALOGUE_BACK = "the catalogue and the database have noted different exports"
+
+
+class State(Protocol):
+    """What is known of a queue's table; `error` says what is wrong, with a hint for exports."""
+
+    @property
+    def is_of_source(self) -> bool: ...
+    @property
+    def refused_at(self) -> Any: ...
+    @property
+    def consistency(self) -> Consistency: ...
+    @property
+    def error(self) -> PositionUnknownError: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def check(
     lake: Lake,
     queue: str,
     table: str,
-    state: ManifestState | CatalogueState,
+    state: State,
     *,
     is_dry_run: bool = False,
 ) -> None:

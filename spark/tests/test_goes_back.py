@@ -3,7 +3,8 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from spark.tests.without_spark import Session
 from spanmq.client import Client
 from spanmq.errors import PositionUnknownError
 from spanmq_spark.jobs import export as jobs
+from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.export import ExportReport, export
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
@@ -116,6 +118,43 @@ def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
     assert lost_of(tmp_path) == {"lost": 10}
 
 
+@pytest.mark.parametrize("kind", FORMATS[1:])
+def test_rows_that_an_engine_has_rewritten_are_kept_and_no_others(
+    dsn: str, spanmq_server: str, tmp_path: Path, kind: str
+) -> None:
+    archived(dsn, "before", 4)
+    run(dsn, tmp_path, kind)
+    went_back = copied(dsn, spanmq_server)
+    archived(dsn, "lost", 3)
+    run(dsn, tmp_path, kind)
+    if kind == "delta":
+        # One file of both exports.
+        assert compact(dsn, "orders", tmp_path).written == 1
+    else:
+        # A file in a folder of PyIceberg's own, without one of the rows.
+        with iceberg_catalogue(dsn) as catalogue:
+            catalogue.load_table((tmp_path.name, "archive")).delete("message_id = 5")
+    # A catalogue of another database does not go back.
+    stays = Catalogue(kind, dsn, tmp_path).copied()
+    went_back()
+    stays()
+    archived(dsn, "after", 2)
+    with pytest.raises(PositionUnknownError):
+        run(dsn, tmp_path, kind)
+    n = 3 if kind == "delta" else 2
+    assert repaired(dsn, tmp_path).only_in_lake == n
+    assert lost_of(tmp_path) == {"lost": n}
+    assert rows_of(tmp_path, dsn) == {"before": 4}
+    assert run(dsn, tmp_path, kind).exported == 2
+    assert rows_of(tmp_path, dsn) == {"before": 4, "after": 2}
+    if kind == "delta":
+        import deltalake
+
+        # Readers of older versions have their files.
+        table = deltalake.DeltaTable(f"{tmp_path}/archive", version=2)
+        assert table.to_pyarrow_table().num_rows == 7
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_lake_that_was_set_back_is_refused_and_what_is_gone_is_named(
     dsn: str, tmp_path: Path, kind: str
@@ -145,6 +184,31 @@ def test_lake_that_was_set_back_is_refused_and_what_is_gone_is_named(
     assert rows_of(lake, dsn) == {"one": 30, "two": 4, "three": 20}
     archived(dsn, "four", 1)
     assert run(dsn, lake, kind).exported == 1
+
+
+@pytest.mark.parametrize("kind", FORMATS[:2])
+def test_lake_that_was_set_back_goes_on_where_its_exports_are_forgotten(
+    dsn: str, tmp_path: Path, kind: str
+) -> None:
+    lake, backup = tmp_path / "lake", tmp_path / "backup"
+    archived(dsn, "one", 3)
+    run(dsn, lake, kind)
+    shutil.copytree(lake, backup)
+    archived(dsn, "two", 3)
+    run(dsn, lake, kind)
+    shutil.rmtree(lake)
+    shutil.copytree(backup, lake)
+    with pytest.raises(PositionUnknownError) as refused:
+        run(dsn, lake, kind)
+    assert "forget-export" in str(refused.value.hint)
+    with Client(dsn) as client:
+        assert client.admin.receivers.forget_export("orders", str(lake))
+    assert run(dsn, lake, kind).exported == 3
+    assert rows_of(lake, dsn) == {"one": 3, "two": 3}
+    # The database knows what the lake has of earlier exports, too.
+    retained(dsn)
+    with Client(dsn) as client:
+        assert client.inspect.archive("orders", 10) == []
 
 
 @pytest.mark.parametrize("kind", FORMATS[:2])
@@ -181,6 +245,14 @@ def test_table_that_lacks_the_last_export_takes_no_other_and_is_made_anew(
     assert (table.only_in_lake, table.only_in_database, table.exports) == (0, 3, 0)
     assert run(dsn, tmp_path, kind).exported == 3
     assert rows_of(tmp_path, dsn) == {"one": 3, "two": 3, "three": 3}
+
+
+@contextmanager
+def iceberg_catalogue(dsn: str) -> Iterator[Any]:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    url = dsn.replace("postgresql://", "postgresql+psycopg://", 1)
+    with catalogs.load_catalog("spanmq", type="sql", uri=url) as catalogue:
+        yield catalogue
 
 
 class Catalogue:

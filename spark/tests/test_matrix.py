@@ -64,14 +64,12 @@ REPAIR_STEPS = [
     f"{MANIFESTS}.run.write_draft",
     "spanmq_spark.rows.count_others",
     "spanmq_spark.calls.note_position",
-    "remove",
-    "remake",
     "commit",
     f"{MANIFESTS}.run.write_manifest",
     f"{MANIFESTS}.repair.write_manifest",
     f"{MANIFESTS}.run.write_exported",
     f"{MANIFESTS}.run.drop_draft",
-    f"{MANIFESTS}.repair.accept",
+    f"{MANIFESTS}.repair.record",
 ]
 # A DuckLake's export is one transaction, and so is its repair.
 DUCKLAKE = f"{JOBS}.ducklake"
@@ -86,7 +84,7 @@ DUCKLAKE_STEPS = [
     f"{DUCKLAKE}.run.CatalogueRun.note",
 ]
 DUCKLAKE_REPAIR_STEPS = [
-    f"{DUCKLAKE}.repair.write_gone",
+    f"{DUCKLAKE}.repair.report",
     f"{DUCKLAKE}.catalogue.Catalogue.create",
     f"{DUCKLAKE}.repair.note_newest",
     f"{DUCKLAKE}.catalogue.Catalogue.add",

@@ -13,9 +13,10 @@ from tests.cli.program import do
 from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq_spark import calls, rows
+from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.export import follow
 from spanmq_spark.jobs.lake import Lake, lake_at
-from spanmq_spark.jobs.lake_format import manifest_table, table_of
+from spanmq_spark.jobs.lake_format import BY_MANIFEST, FORMATS
 from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
 from spanmq_spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
@@ -25,13 +26,14 @@ ARCHIVE = TABLES["archive"]
 AT = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
 
 
-def written(lake: Lake, manifest: Manifest) -> list[LakeFile]:
+def written(dsn: str, lake: Lake, manifest: Manifest) -> list[LakeFile]:
     """Write two messages of two days."""
     row = {"queue": "orders", "attempt": 1, "body": '"ü"'}
     rows = [{**row, "message_id": n, "archived_at": AT.replace(day=29 + n)} for n in (1, 2)]
     batch = pyarrow.RecordBatch.from_pylist(rows, schema=ARCHIVE.schema)
-    found = table_of(manifest.format, None, lake, "archive").append("orders", manifest.token, iter([batch]))
-    return [LakeFile(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()]
+    schema = FORMATS[manifest.format](dsn, lake, "archive").file_schema
+    found = parquet.write(lake, ARCHIVE, "orders", manifest.token, iter([batch]), schema)
+    return [LakeFile(each["name"], each["rows"], each["size"]) for each in found]
 
 
 def begun(run: ManifestRun, kind: str) -> Manifest:
@@ -45,7 +47,7 @@ def committed(dsn: str, lake: Lake, manifest: Manifest, files: list[LakeFile]) -
         position = server.admin.run(calls.note_position("orders", manifest.position))
     names = [each.name for each in files]
     manifest = replace(manifest, ids=[(1, 2)], files=names, count=2, position=position)
-    manifest_table(manifest.format, None, lake, "archive").commit(manifest, files)
+    BY_MANIFEST[manifest.format](dsn, lake, "archive").commit(manifest, files)
     write_manifest(lake, manifest)
     return manifest
 
@@ -57,7 +59,7 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
     lake = lake_at(tmp_path / "lake")
     with run_on(database, lake, "orders", "archive") as first:
         manifest = begun(first, kind)
-        files = written(lake, manifest)
+        files = written(database, lake, manifest)
         assert [name.split("/")[2] for name in lake.sizes("archive")] == ["day=2026-01-30", "day=2026-01-31"]
         do(
             database,
@@ -68,14 +70,14 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
             assert lake.sizes("archive/queue=orders") == {}
             newer = begun(second, kind)
             # Its files would be there if it had gone on.
-            files = written(lake, manifest)
+            files = written(database, lake, manifest)
             with pytest.raises((PipelineError, FileExistsError)):
                 committed(database, lake, manifest, files)
-            newer = committed(database, lake, newer, written(lake, newer))
+            newer = committed(database, lake, newer, written(database, lake, newer))
             second.end(newer)
     assert files_of(lake, "orders") == newer.files
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(table_of(kind, None, lake, "archive").read(None)) == sorted(newer.files)
+    assert sorted(FORMATS[kind](database, lake, "archive").read("orders")) == sorted(newer.files)
 
 
 def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
@@ -87,7 +89,7 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     lake = lake_at(tmp_path)
     with run_on(database, lake, "orders", "archive") as first:
         manifest = begun(first, "delta")
-        files = written(lake, manifest)
+        files = written(database, lake, manifest)
         # Also killed within the writing of a file.
         half = tmp_path / "_spanmq" / "archive" / "manifest" / "orders" / "00000001.json.0f0f0f0f.draft"
         half.parent.mkdir(parents=True)
@@ -102,9 +104,11 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     # Delta has a commit of that number, without the files.
     with run_on(database, lake, "orders", "archive") as third:
         assert third.exported.ids == []
-        third.end(committed(database, lake, newer := begun(third, "delta"), written(lake, newer)))
+        third.end(committed(database, lake, newer := begun(third, "delta"), written(database, lake, newer)))
     assert read_exported(lake, "orders").ids == [(1, 2)]
-    assert sorted(table_of("delta", None, lake, "archive").read(None)) == sorted(files_of(lake, "orders"))
+    assert sorted(FORMATS["delta"](database, lake, "archive").read("orders")) == sorted(
+        files_of(lake, "orders")
+    )
     assert len(files_of(lake, "orders")) == 2
 
 
@@ -116,8 +120,8 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
     with run_on(database, lake, "orders", "archive") as run:
         manifest = begun(run, kind)
         # Of one that failed or was too slow, and of the one that Spark took.
-        written(lake, manifest)
-        run.end(committed(database, lake, manifest, files := written(lake, manifest)))
+        written(database, lake, manifest)
+        run.end(committed(database, lake, manifest, files := written(database, lake, manifest)))
     assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
 
 

@@ -42,8 +42,7 @@ UPPER = (
 BORDERS = {
     ("spanmq_lab", "spanmq"): (*("cli.parts", "client", "embedded", "errors", "model"),),
     ("spanmq_lab", "spanmq_spark"): (
-        *("spanmq_spark.cause", "spanmq_spark.jobs.backfill", "spanmq_spark.jobs.export"),
-        "spanmq_spark.session",
+        *("spanmq_spark.cause", "spanmq_spark.jobs.export", "spanmq_spark.session"),
     ),
     ("spanmq_service", "spanmq"): (
         *("cli.parts", "client", "client.calls", "client.door", "codec", "doors", "errors", "model"),

@@ -317,9 +317,9 @@ def export(spark: SparkSession, act: Act, kind: str = "delta") -> export_module.
             stop.at("committing")
         write_manifest(*given, **named)
 
-    def noting(*given: Any, **named: Any) -> store.Exported:
+    def noting(*given: Any, **named: Any) -> None:
         stop.at("named")
-        return note(*given, **named)
+        note(*given, **named)
 
     database = str(conninfo_to_dict(act.dsn)["dbname"])
     with (

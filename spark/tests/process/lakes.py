@@ -19,7 +19,7 @@ def archive(client: Client, quantity: int) -> None:
     client.archive("orders", [message.message_id for message in client.receive("orders", quantity)])
 
 
-def parquet_rows(lake: Path | str, queue: str | None = "orders", table: str = "archive") -> list[Row]:
+def parquet_rows(lake: Path | str, queue: str = "orders", table: str = "archive") -> list[Row]:
     """Read the files that the manifests name."""
     place = lake_at(lake)
     return [row for name in files_of(place, queue, table) for row in file_of(place, name).to_pylist()]

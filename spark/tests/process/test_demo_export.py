@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.errors import ExtraNotInstalledError
+from spanmq_lab.demo import QUEUE
 from spanmq_spark import session
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def demo(database: str, folder: Path, rows: int) -> Any:
 def test_flights_are_exported(spark: SparkSession, database: str, tmp_path: Path) -> None:
     done = demo(database, tmp_path, 1500)
     assert json.loads(done.stdout)["rows"] == 1500
-    flights = [json.loads(row["body"]) for row in parquet_rows(tmp_path / "lake", None)]
+    flights = [json.loads(row["body"]) for row in parquet_rows(tmp_path / "lake", QUEUE)]
     assert len(flights) == 1500
     assert flights[0].keys() >= {"carrier", "flight", "tailnum"}
     # A session that it found stays.

@@ -14,6 +14,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL
 
+from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.iceberg import IcebergFormat
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_table import TABLES
@@ -29,11 +30,10 @@ def commit(table: IcebergFormat, number: int) -> None:
     """Commit a message, whose id is the number."""
     manifest = Manifest(number, "orders", "here", [], [], 1, 0, format="iceberg", token=uuid.uuid4().hex[:12])
     row = {"queue": "orders", "message_id": number, "attempt": 1, "body": "1", "archived_at": AT}
-    batch = pyarrow.RecordBatch.from_pylist([row], schema=TABLES["archive"].schema)
-    found = table.append("orders", manifest.token, iter([batch]))
-    files = [
-        LakeFile(each["name"], each["rows"], each["size"]) for part in found for each in part.to_pylist()
-    ]
+    archive = TABLES["archive"]
+    batch = pyarrow.RecordBatch.from_pylist([row], schema=archive.schema)
+    found = parquet.write(table.lake, archive, "orders", manifest.token, iter([batch]), table.file_schema)
+    files = [LakeFile(each["name"], each["rows"], each["size"]) for each in found]
     table.commit(manifest, files)
 
 

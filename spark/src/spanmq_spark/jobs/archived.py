@@ -1,11 +1,10 @@
 """Archived messages as frames: out of a lake that exports wrote, or out of the database."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Final
 
 import pyarrow
 from pyarrow import compute
@@ -15,10 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.codec import dumps, loads
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq_spark.jobs import parquet
-from spanmq_spark.jobs.lake import Lake, lake_at
+from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq_spark.jobs.ranges import Ranges
 
 TASKS_MAX: Final = 1000
 # Where a message comes from that was sent again, as SQL's replay() writes it; and what is not its own any more.
@@ -80,12 +78,25 @@ class Archived:
             reader = spark.read.format("spanmq").option("dsn", dsn).option("queue", self.queue)
             return reader.option("table", "archive").option("columns", ",".join(columns)).load()
         lake = lake_at(self.lake)
-        files = known_table(dsn, lake, "archive")
-        names = files.read(self.queue)
+        table = known_table(dsn, lake, "archive")
+        names = table.read(self.queue)
         if not names:
             raise PipelineError(f"{lake.uri} holds no archive of queue {self.queue}", queue=self.queue)
-        deleted = files.deleted(self.queue)
-        return lake_frame(spark, lake, "archive", names, columns, self._sent_between(), deleted)
+        queue, condition, deleted = self.queue, self._sent_between(), dict(table.deleted(self.queue))
+        own = [name for name in columns if name != PARTITIONS[0]]
+
+        def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            for batch in batches:
+                files = [names[number] for number in batch.column("number").to_pylist()]
+                for rows in parquet.read(lake, files, own, condition, deleted):
+                    # A file does not have the queue, which is the name of its folder.
+                    arrays = {PARTITIONS[0]: pyarrow.repeat(queue, rows.num_rows)}
+                    arrays |= dict(zip(own, rows.columns, strict=True))
+                    yield pyarrow.record_batch([arrays[name] for name in columns], names=list(columns))
+
+        kinds = {column.name: column.kind.simpleString() for column in TABLES["archive"].columns}
+        numbers = spark.range(0, len(names), 1, min(len(names), TASKS_MAX)).withColumnRenamed("id", "number")
+        return numbers.mapInArrow(read, ", ".join(f"`{name}` {kinds[name]}" for name in columns))
 
     def _sent_between(self) -> compute.Expression | None:
         """Return the times as a condition for readers of Parquet, which skip what has none of them."""
@@ -96,42 +107,6 @@ class Archived:
         if self.until is not None:
             conditions.append(at < pyarrow.scalar(self.until))
         return conditions[0] & conditions[-1] if conditions else None
-
-
-def lake_frame(
-    spark: SparkSession,
-    lake: Lake,
-    table: str,
-    names: Sequence[str],
-    columns: Sequence[str],
-    condition: Any = None,
-    deleted: Mapping[str, Ranges] = parquet.NONE,
-) -> DataFrame:
-    """Return columns of these files, of the rows that meet Arrow's `condition`, but for those at `deleted` places."""
-    deleted = dict(deleted)
-    kinds = {
-        column.name: column.kind.simpleString() for column in TABLES[table].columns if column.name in columns
-    }
-    own = [name for name in kinds if name != PARTITIONS[0]]
-
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("number").to_pylist():
-                queue = _queue_of(names[number])
-                for rows in parquet.read(lake, [names[number]], own, condition, deleted):
-                    # A file does not have the queue, which is the name of its folder.
-                    arrays = {PARTITIONS[0]: pyarrow.repeat(queue, rows.num_rows)}
-                    arrays |= dict(zip(own, rows.columns, strict=True))
-                    yield pyarrow.record_batch([arrays[name] for name in kinds], names=list(kinds))
-
-    numbers = spark.range(0, len(names), 1, min(len(names), TASKS_MAX)).withColumnRenamed("id", "number")
-    return numbers.mapInArrow(read, ", ".join(f"`{name}` {kind}" for name, kind in kinds.items()))
-
-
-def _queue_of(name: str) -> str:
-    prefix = f"{PARTITIONS[0]}="
-    [folder] = [part for part in name.split("/") if part.startswith(prefix)]
-    return unquote(folder.removeprefix(prefix))
 
 
 def _sent_again(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:

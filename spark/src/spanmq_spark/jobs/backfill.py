@@ -1,7 +1,6 @@
 """backfill: any table or files that Spark reads, or archived messages, sent into a queue as a whole, once."""
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -19,8 +18,6 @@ from spanmq_spark.session import adopt
 
 __all__ = ["BackfillReport", "backfill"]
 
-# A message: body and headers as JSON text, and its group.
-Row = tuple[str, str | None, str | None]
 # The column by which the rows of a group are put in order; no message has it.
 PLACE: Final = "place"
 
@@ -150,17 +147,3 @@ def _messages(
 def _tasks_at_once(spark: SparkSession, frame: DataFrame) -> int:
     """Return the number of concurrent tasks, as far as the driver knows."""
     return max(1, min(frame.rdd.getNumPartitions(), spark.sparkContext.defaultParallelism))
-
-
-def fill(spark: SparkSession, dsn: str, queue: str, messages: Iterable[Row]) -> None:
-    """Send messages of a program, all or none. Those of one group get ascending ids in the order given.
-
-    Raises PipelineError with the cause of what failed.
-    """
-    rows = [(place, *message) for place, message in enumerate(messages)]
-    with clear_errors():
-        frame = spark.createDataFrame(rows, f"{PLACE} long, body string, headers string, `group` string")
-        # A task numbers its rows as they come: a group in one task, in order, keeps its order.
-        ordered = frame.repartition("group").sortWithinPartitions(PLACE).drop(PLACE)
-        writer = ordered.write.format("spanmq").option("dsn", dsn).option("queue", queue)
-        writer.mode("append").save()

@@ -38,18 +38,17 @@ def _restore_source(dsn: str, checkpoint: Path, queue: str, source: int, *, is_d
 
     offsets = [(n, offset) for n in _numbers(checkpoint, "commits") for offset in offsets_in(n)]
     newest, current = offsets[-1]
+    after = offsets_in(newest + 1)
     with rows.connected(dsn) as server:
         receivers = {receiver.receiver_id: receiver.label for receiver in server.admin.receivers.list(queue)}
-        tokens = [token for _, offset in offsets for token in _tokens(offset)]
+        tokens = [token for offset in [*dict(offsets).values(), *after] for token in _tokens(offset)]
         known = server.admin.run(calls.known_positions(queue, tokens))
     known_offsets = [
         (n, offset)
         for n, offset in offsets
         if known.issuperset(_tokens(offset)) and offset.get("receiver", "") in {*receivers, ""}
     ]
-    after = {token for offset in offsets_in(newest + 1) for token in _tokens(offset)}
-    with rows.connected(dsn) as server:
-        is_whole = after <= server.admin.run(calls.known_positions(queue, list(after)))
+    is_whole = all(known.issuperset(_tokens(offset)) for offset in after)
     if known_offsets and known_offsets[-1][0] == newest and is_whole:
         return 0
     if known_offsets:

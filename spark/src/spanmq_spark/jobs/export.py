@@ -19,14 +19,15 @@ from pyspark.sql import DataFrame, SparkSession
 from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq_spark import calls, rows
 from spanmq_spark.cause import clear_errors
+from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.ducklake import run as ducklake_run
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import (
     BY_MANIFEST,
+    FORMATS,
     check_compacts,
     check_format,
-    table_of,
 )
 from spanmq_spark.jobs.lake_lock import Seen, check_format_of
 from spanmq_spark.jobs.lake_table import LakeTable, table_named
@@ -105,7 +106,7 @@ class _Export:
     @property
     def files(self) -> LakeFormat:
         """The table of the lake, in its format."""
-        return table_of(self.format, self.options.dsn, self.lake, self.table.name)
+        return FORMATS[self.format](self.options.dsn, self.lake, self.table.name)
 
 
 @recorded("export", lambda arguments: arguments["to"])
@@ -155,7 +156,8 @@ def export(
                 seen = Seen(since, time.time() if is_whole else before.compared_at, is_whole)
                 ranges = _ranges(this, before)
                 count, files, checksum = _write(this, ranges, began_run, seen) if ranges else (0, 0, 0)
-                began_run.note(seen)
+                if not files:
+                    began_run.note(seen)
     return ExportReport(
         queue=queue,
         table=table,
@@ -290,7 +292,7 @@ def _written(
     Raises PipelineError if the files, read back, have not the rows that the server sent, by its own checksums.
     """
     tokens: list[str] = []
-    sent = there = (0, 0)
+    sent = (0, 0)
     columns = rows.checked(table.columns, has_crc=has_crc)
     schema = table.schema.append(pyarrow.field(rows.CHECK, pyarrow.int64()))
 
@@ -301,9 +303,9 @@ def _written(
             sent = sent[0] + batch.num_rows, sent[1] + sum(filter(None, batch.column(rows.CHECK).to_pylist()))
             yield batch
 
-    files = list(into.append(options.queue, prefix, read(), rows.crc_of if has_crc else rows.md5_of))
-    for report in (row for file in files for row in file.to_pylist()):
-        there = there[0] + report["rows"], there[1] + int(report["checksum"])
+    checksum = rows.crc_of if has_crc else rows.md5_of
+    files = parquet.write(into.lake, table, options.queue, prefix, read(), into.file_schema, checksum)
+    there = sum(file["rows"] for file in files), sum(int(file["checksum"]) for file in files)
     if sent != there:
         raise PipelineError(
             f"queue {options.queue}: {sent[0]} rows with checksum {sent[1]:x} were read, ids {extent.first} to"
@@ -312,7 +314,7 @@ def _written(
             queue=options.queue,
         )
     for file in files:
-        yield file.append_column("token", pyarrow.array(tokens))
+        yield pyarrow.RecordBatch.from_pylist([{**file, "token": tokens[0]}])
 
 
 def _write(this: _Export, ranges: list[rows.Range], run: ExportRun, seen: Seen) -> tuple[int, int, int]:

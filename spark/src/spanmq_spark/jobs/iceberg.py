@@ -7,8 +7,7 @@ in the database of the queues.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,13 +18,13 @@ from psycopg.conninfo import conninfo_to_dict
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq_spark.jobs.manifests.store import Committed, Manifest, files_of, write_draft
-from spanmq_spark.jobs.ranges import Ranges
+from spanmq_spark.jobs.manifests.store import Committed, Manifest
 from spanmq_spark.jobs.table_format import ManifestFormat
 
 if TYPE_CHECKING:
     import pyarrow
     from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 
@@ -67,22 +66,34 @@ class IcebergFormat(ManifestFormat):
         with self._catalog() as catalog:
             return _committed(self._table(catalog), manifest)
 
-    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
-        """Add files to the table, which is created if need be."""
-        with self._commit(manifest) as (_, transaction):
+    def commit(
+        self, manifest: Manifest, files: Sequence[parquet.LakeFile], removed: Collection[str] = ()
+    ) -> None:
+        """Add files to the table, which is created if need be, and take others away."""
+        with self._catalog() as catalog:
+            table = self._table(catalog)
+            committed = _committed(table, manifest)
+            committed.check(self.lake, manifest)
+            transaction: Any = self._created(catalog) if table is None else table.transaction()
+            if table is not None and removed:
+                with transaction.update_snapshot().overwrite() as snapshot:
+                    for name, file in self._files(table, manifest.queue).items():
+                        if name in removed:
+                            snapshot.delete_data_file(file)
             if files:
-                # Their names have the token of this run: no table can have them already.
+                # The table has none of them, for their names have the token of a run.
                 names = [self._path(file.name) for file in files]
                 transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
                 transaction.add_files(names, check_duplicate_files=False)
                 _forget_snapshots(transaction)
+            notes = committed.notes(manifest).items()
+            transaction.set_properties({name: str(version) for name, version in notes})
+            transaction.commit_transaction()
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
 
-    def read(self, queue: str | None) -> list[str]:
-        """Return the files that the table has now of a queue; without the database, those of the manifests."""
-        if queue is None or self.dsn is None:
-            return files_of(self.lake, queue, self.table)
+    def read(self, queue: str) -> list[str]:
+        """Return the files that the table has now of a queue."""
         with self._catalog() as catalog:
             table = self._table(catalog)
             if table is None:
@@ -90,35 +101,7 @@ class IcebergFormat(ManifestFormat):
                     f"the catalogue has no table {self._name}",
                     hint="It is in the database of the queues, or what PyIceberg's configuration has as spanmq.",
                 )
-            location = table.location()
-            tasks = list(table.scan(row_filter=_of(queue)).plan_files())
-        if any(task.delete_files for task in tasks):
-            raise PipelineError(
-                f"rows of the table {self._name} were deleted by files of their own",
-                hint="Run Iceberg's procedure rewrite_data_files, with delete-file-threshold 1, before.",
-            )
-        return [f"{self.table}/{task.file.file_path.removeprefix(location + '/')}" for task in tasks]
-
-    def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:  # noqa: ARG002
-        """Delete the rows by one commit."""
-        from pyiceberg import expressions
-
-        column = TABLES[self.table].id
-        low: Any = expressions.GreaterThanOrEqual
-        high: Any = expressions.LessThanOrEqual
-        with self._commit(manifest) as (is_new, transaction):
-            for a, b in ids if not is_new else ():
-                between = expressions.And(low(column, a), high(column, b))
-                _delete(transaction, expressions.And(_of(manifest.queue), between))
-        return manifest
-
-    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
-        """Delete the rows of the queue, and add those of the files, by one commit."""
-        with self._commit(manifest) as (is_new, transaction):
-            if not is_new:
-                _delete(transaction, _of(manifest.queue))
-            if files:
-                transaction.add_files([self._path(name) for name in files], check_duplicate_files=False)
+            return list(self._files(table, queue))
 
     def reach(self) -> None:
         """Register the newest metadata that the lake has, if it lacks that of the catalogue."""
@@ -144,7 +127,7 @@ class IcebergFormat(ManifestFormat):
                 return
             age = int(table.properties.get(AGE, POLICY[AGE]))
             folder = f"{self.table}/metadata"
-            old = self.lake.written_before(folder, datetime.now(UTC) - timedelta(milliseconds=age))
+            old = self.lake.sizes(folder, before=datetime.now(UTC) - timedelta(milliseconds=age))
             versions = [name for name in old if name.endswith(METADATA)]
             if not versions:
                 return
@@ -166,26 +149,21 @@ class IcebergFormat(ManifestFormat):
         uri = self.lake.uri
         return f"{uri if '://' in uri else Path(uri).as_uri()}/{self.table}"
 
+    def _files(self, table: Table, queue: str) -> dict[str, DataFile]:
+        """Return the files that the table has of a queue, by their names in the lake."""
+        tasks = list(table.scan(row_filter=_of(queue)).plan_files())
+        if any(task.delete_files for task in tasks):
+            raise PipelineError(
+                f"rows of the table {self._name} were deleted by files of their own",
+                hint="Run Iceberg's procedure rewrite_data_files, with delete-file-threshold 1, before.",
+            )
+        return {self._in_lake(task.file.file_path): task.file for task in tasks}
+
     def _path(self, name: str) -> str:
         return f"{self._location}/{name.removeprefix(f'{self.table}/')}"
 
     def _in_lake(self, name: str) -> str:
         return f"{self.table}{name.removeprefix(self._location)}"
-
-    @contextmanager
-    def _commit(self, manifest: Manifest) -> Iterator[tuple[bool, Any]]:
-        """Commit what a block does; yield whether the table is new, and the transaction, which then creates it."""
-        if manifest.has_rows:
-            write_draft(self.lake, manifest)
-        with self._catalog() as catalog:
-            table = self._table(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
-            transaction: Any = self._created(catalog) if table is None else table.transaction()
-            yield table is None, transaction
-            notes = committed.notes(manifest).items()
-            transaction.set_properties({name: str(version) for name, version in notes})
-            transaction.commit_transaction()
 
     def _created(self, catalog: Catalog) -> Any:
         """Begin a transaction that creates the table."""
@@ -225,7 +203,7 @@ class IcebergFormat(ManifestFormat):
             raise ExtraNotInstalledError("PyIceberg is not installed", extra="iceberg") from error
         settings: dict[str, Any] = {}
         if not Config().get_catalog_config(CATALOG):
-            query = {key: str(value) for key, value in conninfo_to_dict(self.dsn or "").items()}
+            query = {key: str(value) for key, value in conninfo_to_dict(self.dsn).items()}
             url = URL.create("postgresql+psycopg", query=query)
             settings = {"type": "sql", "uri": url.render_as_string(hide_password=False)}
         with load_catalog(CATALOG, **settings) as catalog:
@@ -244,13 +222,6 @@ def _of(queue: str) -> Any:
 
     equal_to: Any = expressions.EqualTo
     return equal_to(PARTITIONS[0], queue)
-
-
-def _delete(transaction: Any, condition: Any) -> None:
-    """Delete the rows that meet a condition, if there are any: PyIceberg warns where there are none."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Delete operation did not match any records")
-        transaction.delete(condition)
 
 
 def _forget_snapshots(transaction: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import tempfile
 import uuid
@@ -59,16 +60,12 @@ class FolderLake:
             (self._path / name).unlink()
             _sync((self._path / name).parent)
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the names, in order, and sizes of the files in a folder and those in it."""
-        paths = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
-        return {str(path.relative_to(self._path)): path.stat().st_size for path in sorted(paths)}
-
-    def written_before(self, prefix: str, time: datetime) -> list[str]:
-        """Return the names of the files in a folder that were last written before a time."""
-        seconds = time.timestamp()
-        paths = [path for path in (self._path / prefix).rglob("*") if path.is_file()]
-        return [str(path.relative_to(self._path)) for path in paths if path.stat().st_mtime < seconds]
+    def sizes(self, prefix: str, before: datetime | None = None) -> dict[str, int]:
+        """Return the names, in order, and sizes of the files in a folder and those in it; `before`: only older ones."""
+        seconds = before.timestamp() if before is not None else math.inf
+        paths = sorted(path for path in (self._path / prefix).rglob("*") if path.is_file())
+        files = ((str(path.relative_to(self._path)), path.stat()) for path in paths)
+        return {name: status.st_size for name, status in files if status.st_mtime < seconds}
 
     def beside(self, folder: str) -> set[str]:
         """Return the names of the files and folders that are in a folder itself; "" is the lake's."""
@@ -159,15 +156,11 @@ class StoreLake:
         with contextlib.suppress(FileNotFoundError):
             self._obstore.delete(self._store, name)
 
-    def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the names, in order, and sizes of the files in a folder and those in it."""
+    def sizes(self, prefix: str, before: datetime | None = None) -> dict[str, int]:
+        """Return the names, in order, and sizes of the files in a folder and those in it; `before`: only older ones."""
         files = [file for batch in self._obstore.list(self._store, prefix) for file in batch]
+        files = [file for file in files if before is None or file["last_modified"] < before]
         return {file["path"]: file["size"] for file in sorted(files, key=lambda file: file["path"])}
-
-    def written_before(self, prefix: str, time: datetime) -> list[str]:
-        """Return the names of the files in a folder that were last written before a time."""
-        files = [file for batch in self._obstore.list(self._store, prefix) for file in batch]
-        return [file["path"] for file in files if file["last_modified"] < time]
 
     def beside(self, folder: str) -> set[str]:
         """Return the names of the files and folders that are in a folder itself; "" is the lake's."""

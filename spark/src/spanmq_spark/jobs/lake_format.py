@@ -26,24 +26,14 @@ BY_MANIFEST: Final[Mapping[str, type[ManifestFormat]]] = {
 FORMATS: Final[Mapping[str, type[LakeFormat]]] = {**BY_MANIFEST, "ducklake": DuckLakeFormat}
 
 
-def table_of(kind: str, dsn: str | None, lake: Lake, table: str) -> LakeFormat:
-    """Open a table of a lake; its catalogue, where a format has one, may be in the database of `dsn`."""
-    return FORMATS[kind](dsn, lake, table)
-
-
-def manifest_table(kind: str, dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
-    """Open a table of a format that has manifests."""
-    return BY_MANIFEST[kind](dsn, lake, table)
-
-
-def known_table(dsn: str | None, lake: Lake, table: str) -> LakeFormat:
+def known_table(dsn: str, lake: Lake, table: str) -> LakeFormat:
     """Open a table of a lake in the format that it has."""
-    return table_of(format_of(lake, table) or "parquet", dsn, lake, table)
+    return FORMATS[format_of(lake, table) or "parquet"](dsn, lake, table)
 
 
-def known_manifest_table(dsn: str | None, lake: Lake, table: str) -> ManifestFormat:
+def known_manifest_table(dsn: str, lake: Lake, table: str) -> ManifestFormat:
     """Open a table of a lake in the format that it has, which has manifests."""
-    return manifest_table(format_of(lake, table) or "parquet", dsn, lake, table)
+    return BY_MANIFEST[format_of(lake, table) or "parquet"](dsn, lake, table)
 
 
 def check_format(name: str) -> None:

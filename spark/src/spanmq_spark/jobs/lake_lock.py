@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final, Protocol
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark import rows
-from spanmq_spark.calls import hold_export
+from spanmq_spark.calls import hold_export, refuse_export
 from spanmq_spark.jobs.lake import Lake
 
 # The folder of what exports note of themselves.
@@ -31,6 +31,19 @@ class Consistency(Enum):
     LAKE_BACK = "the lake lacks what the database, or the catalogue, has recorded"
     BOTH_BACK = "each lacks what the other one has"
     CATALOGUE_BACK = "the catalogue and the database have noted different exports"
+
+
+class State(Protocol):
+    """What is known of a queue's table; `error` says what is wrong, with a hint for exports."""
+
+    @property
+    def is_of_source(self) -> bool: ...
+    @property
+    def refused_at(self) -> Any: ...
+    @property
+    def consistency(self) -> Consistency: ...
+    @property
+    def error(self) -> PositionUnknownError: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +106,32 @@ def came_first(lake: Lake, queue: str) -> PipelineError:
     return PipelineError(f"another export of queue {queue} into {lake.uri} came first", queue=queue)
 
 
-def of_another_queue(lake: Lake, queue: str) -> PipelineError:
-    """Return the error of a lake whose exports are of another queue, or of the queue in another database."""
-    return PipelineError(
-        f"{lake.uri} holds another queue of the name {queue}",
-        hint="It is of another database, or was dropped and created again: use another folder. If its"
-        " database was moved with all it has: spanmq pipeline moved.",
-        queue=queue,
-    )
+def check(
+    server: Client,
+    lake: Lake,
+    queue: str,
+    table: str,
+    state: State,
+    *,
+    is_dry_run: bool = False,
+) -> None:
+    """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
 
-
-def refused(lake: Lake, queue: str, since: object, hint: str) -> PositionUnknownError:
-    """Return the error of a lake that was refused at a time, and still is."""
-    return PositionUnknownError(f"{lake.uri} has been refused since {since}", hint=hint, queue=queue)
+    Raises PipelineError for a lake whose exports are of another queue, or of the queue in another database.
+    """
+    if not state.is_of_source:
+        raise PipelineError(
+            f"{lake.uri} holds another queue of the name {queue}",
+            hint="It is of another database, or was dropped and created again: use another folder. If its"
+            " database was moved with all it has: spanmq pipeline moved.",
+            queue=queue,
+        )
+    if state.refused_at is not None:
+        message = f"{lake.uri} has been refused since {state.refused_at}"
+        raise PositionUnknownError(message, hint=state.error.hint, queue=queue)
+    if state.consistency is Consistency.CONSISTENT:
+        return
+    if not is_dry_run:
+        # Retention keeps the archive from now on.
+        server.admin.run(refuse_export(queue, lake.uri, table))
+    raise state.error

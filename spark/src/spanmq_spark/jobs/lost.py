@@ -6,7 +6,7 @@ from typing import Final
 
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_table import LOST, folder_of
-from spanmq_spark.jobs.ranges import Ranges
+from spanmq_spark.jobs.ranges import Ranges, size_of
 
 # The name of a file of the ids that are gone ends with it.
 GONE: Final = ".gone.json"
@@ -38,13 +38,29 @@ def folder_of_lost(table: str, queue: str, number: int) -> str:
     return f"{LOST}/{folder_of(table, queue)}/restore={number:08}"
 
 
-def write_gone(lake: Lake, folder: str, token: str, gone: Ranges) -> None:
-    """Write the ids that are gone into a file: whoever reads the report may be killed before that."""
-    if gone:
-        lake.put(f"{folder}/{token}{GONE}", json.dumps(gone).encode())
+def report(
+    lake: Lake,
+    into: str | None,
+    *,
+    table: str,
+    only_in_lake: int,
+    only_in_database: int,
+    exports: int,
+    gone: Ranges,
+) -> RestoredTable:
+    """Return what a repair has found; write the ids that are gone into a file whose name begins with `into`, if any.
 
-
-def first_of(ids: Ranges) -> str:
-    """Write the first ranges of ids for a report."""
-    shown = ", ".join(f"{a}-{b}" for a, b in ids[:RANGES_MAX])
-    return shown + (", …" if len(ids) > RANGES_MAX else "")
+    Whoever reads the report may be killed before that.
+    """
+    if into is not None and gone:
+        lake.put(f"{into}{GONE}", json.dumps(gone).encode())
+    shown = ", ".join(f"{a}-{b}" for a, b in gone[:RANGES_MAX])
+    return RestoredTable(
+        table=table,
+        only_in_lake=only_in_lake,
+        only_in_database=only_in_database,
+        exports=exports,
+        kept=f"{lake.uri}/{into.rpartition('/')[0]}" if into is not None and only_in_lake else "",
+        gone=size_of(gone),
+        gone_ids=shown + (", …" if len(gone) > RANGES_MAX else ""),
+    )

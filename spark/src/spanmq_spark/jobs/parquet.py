@@ -76,6 +76,37 @@ class FileWriter:
         self._batches, self._rows, self.bytes = [], 0, 0
 
 
+class FilesWriter:
+    """Writes files of a lake that have one schema; each begins with its first rows."""
+
+    def __init__(self, lake: Lake, schema: pyarrow.Schema, stack: ExitStack) -> None:
+        self._lake, self._schema, self._stack = lake, schema, stack
+        self._writers: dict[str, FileWriter] = {}
+
+    @classmethod
+    @contextmanager
+    def opened(cls, lake: Lake, schema: pyarrow.Schema) -> Iterator[Self]:
+        """Write files for a block; they are complete when that has ended without an error."""
+        with ExitStack() as stack:
+            yield cls(lake, schema, stack)
+
+    @property
+    def names(self) -> list[str]:
+        """The files so far."""
+        return list(self._writers)
+
+    def add(self, name: str, batch: pyarrow.RecordBatch) -> None:
+        """Write rows into a file; all files together hold no more than 64 MB."""
+        if not batch.num_rows:
+            return
+        writers = self._writers
+        if name not in writers:
+            writers[name] = self._stack.enter_context(FileWriter.opened(self._lake, name, self._schema))
+        writers[name].add(batch.select(self._schema.names).cast(self._schema))
+        if sum(writer.bytes for writer in writers.values()) > BYTES_MAX:
+            max(writers.values(), key=lambda writer: writer.bytes).flush()
+
+
 def write(
     lake: Lake,
     table: LakeTable,
@@ -84,25 +115,18 @@ def write(
     batches: Iterator[pyarrow.RecordBatch],
     schema: pyarrow.Schema,
     checksum: Checksum = crc_of,
-) -> Iterator[pyarrow.RecordBatch]:
-    """Write the columns of a schema into a file for each day, read them back, and yield what each has, as REPORT.
+) -> list[dict[str, Any]]:
+    """Write the columns of a schema into a file for each day, read them back, and return what each has, as REPORT.
 
     A second attempt writes other files: their names begin with `prefix`, which ends with what no other has.
     """
     attempt = uuid.uuid4().hex[:8]
-    writers: dict[str, FileWriter] = {}
-    with ExitStack() as stack:
+    with FilesWriter.opened(lake, schema) as files:
         for batch in batches:
             for day, part in _by_day(batch, table.at):
                 name = f"{folder_of(table.name, queue)}/{PARTITIONS[1]}={day}/{prefix}-{attempt}.parquet"
-                if name not in writers:
-                    writers[name] = stack.enter_context(FileWriter.opened(lake, name, schema))
-                days = pyarrow.repeat(day, part.num_rows)
-                writers[name].add(part.append_column(PARTITIONS[1], days).select(schema.names))
-            if sum(writer.bytes for writer in writers.values()) > BYTES_MAX:
-                max(writers.values(), key=lambda writer: writer.bytes).flush()
-    for name in writers:
-        yield pyarrow.RecordBatch.from_pylist([_read_back(lake, name, table.id, checksum)])
+                files.add(name, part.append_column(PARTITIONS[1], pyarrow.repeat(day, part.num_rows)))
+    return [_read_back(lake, name, table.id, checksum) for name in files.names]
 
 
 def _by_day(batch: pyarrow.RecordBatch, column: str) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
@@ -134,6 +158,27 @@ def _read_back(lake: Lake, name: str, id_name: str, checksum: Checksum) -> dict[
     pieces = list(zip(ordered.take(firsts).to_pylist(), ordered.take(lasts).to_pylist(), strict=True))
     report = {"name": name, "rows": rows, "size": size, "checksum": str(total), "ids": json.dumps(pieces)}
     return {**report, "nulls": nulls}
+
+
+def statistics(metadata: Any) -> Iterator[tuple[str, int | None, Any, Any]]:
+    """Yield what a file's footer has of each column: name, number of nulls, the least and the greatest number or time.
+
+    What is not known is None.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for place in range(metadata.num_columns):
+        name = metadata.schema.column(place).path
+        parts = [group.column(place).statistics for group in groups]
+        if not all(parts):
+            yield name, None, None, None
+            continue
+        nulls = sum(part.null_count for part in parts)
+        ends = [part for part in parts if part.has_min_max and not isinstance(part.min, str | bytes)]
+        # A group of nulls alone has no least value.
+        if ends and len(ends) == sum(part.num_values > 0 for part in parts):
+            yield name, nulls, min(part.min for part in ends), max(part.max for part in ends)
+        else:
+            yield name, nulls, None, None
 
 
 def read(

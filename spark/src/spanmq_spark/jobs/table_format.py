@@ -1,7 +1,7 @@
 """What a table of a lake does, whatever its format; each of these is a class of its own (lake_format.py)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,6 @@ from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_table import TABLES
 from spanmq_spark.jobs.manifests.store import Committed, Manifest
 from spanmq_spark.jobs.ranges import Ranges
-from spanmq_spark.rows import crc_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class LakeFormat(ABC):
     Its catalogue, where the format has one, may be in the database of `dsn`.
     """
 
-    dsn: str | None
+    dsn: str
     lake: Lake
     table: str
     # What joins small files where spanmq does not, as a sentence; empty where it does.
@@ -33,25 +32,11 @@ class LakeFormat(ABC):
         """The columns of files: without the queue, which is the name of their folder, as the day is."""
         return TABLES[self.table].schema.remove(0)
 
-    def append(
-        self,
-        queue: str,
-        prefix: str,
-        batches: Iterator[pyarrow.RecordBatch],
-        checksum: parquet.Checksum = crc_of,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Write rows of a queue into files whose names begin with `prefix`; yield what each has, as REPORT.
-
-        `checksum` is that of a body, whose sum it has.
-        """
-        table = TABLES[self.table]
-        return parquet.write(self.lake, table, queue, prefix, batches, self.file_schema, checksum)
-
     @abstractmethod
-    def read(self, queue: str | None) -> list[str]:
-        """Return the names in the lake of the files that have the rows of a queue, or of all."""
+    def read(self, queue: str) -> list[str]:
+        """Return the names in the lake of the files that have the rows of a queue."""
 
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:  # noqa: ARG002
+    def deleted(self, queue: str) -> Mapping[str, Ranges]:  # noqa: ARG002
         """Return the places of rows in these files that don't count."""
         return {}
 
@@ -66,20 +51,14 @@ class ManifestFormat(LakeFormat):
         """Return which commits of manifests of the same queue the table has."""
 
     @abstractmethod
-    def commit(self, manifest: Manifest, files: Sequence[parquet.LakeFile]) -> None:
-        """Make rows of files under the `commit` of a manifest; without files, only take that number.
+    def commit(
+        self, manifest: Manifest, files: Sequence[parquet.LakeFile], removed: Collection[str] = ()
+    ) -> None:
+        """Make rows of files, and none of those `removed`, under the `commit` of a manifest.
 
-        The table is created if need be. Raises PipelineError where another run has taken the number,
-        PositionUnknownError where the table lacks what the manifest follows.
+        Without files, only take that number. The table is created if need be. Raises PipelineError where another run
+        has taken the number, PositionUnknownError where the table lacks what the manifest follows.
         """
-
-    @abstractmethod
-    def remove(self, manifest: Manifest, files: Sequence[str], ids: Ranges) -> Manifest:
-        """Delete the rows with ids in these ranges, which are in these files; return what the manifest then is."""
-
-    @abstractmethod
-    def remake(self, manifest: Manifest, files: Sequence[str]) -> None:
-        """Have exactly the rows of these files as those of the manifest's queue, by its commit."""
 
     def reach(self) -> None:
         """If the lake lacks what the catalogue has of the table, have it as it was when the lake had it."""

@@ -49,14 +49,14 @@ PLACE: Final = "pos"
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """The record of the newest export of a queue's table in the catalogue."""
+    """The record of the newest export of a queue's table in the catalogue; number 0 without any."""
 
-    number: int
-    source: str
-    position: str
-    n: int
-    since: str
-    compared_at: float
+    number: int = 0
+    source: str = ""
+    position: str | None = None
+    n: int = 0
+    since: str = ""
+    compared_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +184,14 @@ class Catalogue:
                 hint=f"As the owner of the database: create schema {schema} authorization {user}.",
             ) from error
 
-    def noted(self, queue: str) -> Noted | None:
+    def noted(self, queue: str) -> Noted:
         """Return what the newest export of a queue has noted."""
         query = (
             "select number, source, position::text, n, since, compared_at from {catalogue}.spanmq_export"
             " where of_table = %(table)s::text and queue = %(queue)s::text"
         )
         records = self._rows(query, {"table": self.table.name, "queue": queue})
-        return Noted(*records[0]) if records else None
+        return Noted(*records[0]) if records else Noted()
 
     def note(self, queue: str, noted: Noted, follows: str | None) -> bool:
         """Note an export, or more of it; return False if the newest is not the one that it `follows`."""
@@ -218,8 +218,8 @@ class Catalogue:
         if n != len(files):
             raise PipelineError(f"the DuckLake in the schema {self.name} took {n} of {len(files)} files")
 
-    def files(self, queue: str | None) -> list[DataFile]:
-        """Return the files that the table has of a queue, or of all.
+    def files(self, queue: str) -> list[DataFile]:
+        """Return the files that the table has of a queue.
 
         Raises PipelineError if rows of the table are in the catalogue itself, or deleted in another way than by
         Parquet files of places.
@@ -237,8 +237,8 @@ class Catalogue:
                 )
         return files
 
-    def files_named(self, queue: str | None) -> list[DataFile]:
-        """Return the files that the table has of a queue, or of all, however its rows are deleted."""
+    def files_named(self, queue: str) -> list[DataFile]:
+        """Return the files that the table has of a queue, however its rows are deleted."""
         with self.server.connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(self._sql(_statement("files")), {"table": self.table.name, "queue": queue})
             return [self._file(row) for row in cursor.fetchall()]

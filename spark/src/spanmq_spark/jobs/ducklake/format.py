@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import pyarrow
 import pyarrow.parquet
 
-from spanmq.errors import PipelineError
 from spanmq_spark import rows
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.ducklake.catalogue import (
@@ -26,9 +25,6 @@ from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable
 from spanmq_spark.jobs.ranges import Ranges, union
 from spanmq_spark.jobs.table_format import LakeFormat
 
-# The bytes after a Parquet file's footer: its length and a magic number.
-TAIL_BYTES: Final = 8
-
 
 class DuckLakeFormat(LakeFormat):
     """A table of a DuckLake, partitioned by queue and day."""
@@ -41,15 +37,15 @@ class DuckLakeFormat(LakeFormat):
         """The columns of files, with the ids that the catalogue has of them."""
         return schema_of(TABLES[self.table])
 
-    def read(self, queue: str | None) -> list[str]:
-        """Return the files that the catalogue names; raises PipelineError without its database."""
-        with rows.connected(self._dsn) as server:
+    def read(self, queue: str) -> list[str]:
+        """Return the files that the catalogue names."""
+        with rows.connected(self.dsn) as server:
             return [file.name for file in self._catalogue(server).files(queue)]
 
-    def deleted(self, queue: str | None) -> Mapping[str, Ranges]:
+    def deleted(self, queue: str) -> Mapping[str, Ranges]:
         """Return the places of the rows in each file that were deleted by DuckDB."""
         places: dict[str, list[int]] = defaultdict(list)
-        with rows.connected(self._dsn) as server:
+        with rows.connected(self.dsn) as server:
             catalogue = self._catalogue(server)
             files = catalogue.files(queue)
             names = {file.id: file.name for file in files}
@@ -61,15 +57,6 @@ class DuckLakeFormat(LakeFormat):
                     places[file.name] += batch.column(0).to_pylist()
         return {name: union([], [(place, place) for place in numbers]) for name, numbers in places.items()}
 
-    @property
-    def _dsn(self) -> str:
-        if self.dsn is None:
-            raise PipelineError(
-                f"the catalogue of {self.lake.uri} is in the database of its queues, which is not known here",
-                hint="Use the archive in the database, or read the lake in DuckDB.",
-            )
-        return self.dsn
-
     def _catalogue(self, server: Any) -> Catalogue:
         return Catalogue(server, self.lake, TABLES[self.table])
 
@@ -80,10 +67,8 @@ def new_file(lake: Lake, table: LakeTable, queue: str, file: parquet.LakeFile) -
     day = path.split("/")[-2].removeprefix(f"{PARTITIONS[1]}=")
     with lake.reader(file.name) as opened:
         metadata = pyarrow.parquet.read_metadata(opened)
-        opened.seek(file.size - TAIL_BYTES)
-        footer = int.from_bytes(opened.read(4), "little")
     stats = tuple(_stats(metadata, table, {PARTITIONS[0]: queue, PARTITIONS[1]: day}, file.nulls))
-    return NewFile(path, file.rows, file.size, footer, (queue, day), stats)
+    return NewFile(path, file.rows, file.size, metadata.serialized_size, (queue, day), stats)
 
 
 def _stats(
@@ -91,28 +76,15 @@ def _stats(
 ) -> Iterator[ColumnStats]:
     """Yield what is known of each column: a reader that prunes as the specification says skips files without that."""
     ids = field_ids(table)
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    for place in range(metadata.num_columns):
-        name = metadata.schema.column(place).path
-        statistics = [group.column(place).statistics for group in groups]
+    for name, nulls, low, high in parquet.statistics(metadata):
         if name in values:
             yield ColumnStats(ids[name], 0, values[name], values[name])
-        elif not all(statistics):
-            yield ColumnStats(ids[name], body_nulls)
         else:
-            nulls = sum(group.null_count for group in statistics)
-            ends = [
-                group for group in statistics if group.has_min_max and not isinstance(group.min, str | bytes)
-            ]
-            # A group of nulls alone has no least value.
-            is_known = ends and len(ends) == sum(group.num_values > 0 for group in statistics)
-            low = _text(min(group.min for group in ends)) if is_known else None
-            high = _text(max(group.max for group in ends)) if is_known else None
-            yield ColumnStats(ids[name], nulls, low, high)
+            yield ColumnStats(ids[name], body_nulls if nulls is None else nulls, _text(low), _text(high))
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
     if isinstance(value, datetime):
         utc = value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return f"{utc:%Y}".zfill(4) + f"{utc:-%m-%d %H:%M:%S.%f}+00"
-    return str(value)
+    return None if value is None else str(value)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import pyarrow
@@ -18,15 +16,14 @@ from spanmq_spark.jobs.ducklake.run import (
     KIND,
     PREFIX,
     CatalogueState,
-    check,
     missing_files,
     note_newest,
     read_state,
 )
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import Consistency, alone, format_of
+from spanmq_spark.jobs.lake_lock import Consistency, alone, check, format_of
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
-from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
+from spanmq_spark.jobs.lost import RestoredTable, folder_of_lost, report
 from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq_spark.reader import extent_of
 
@@ -61,7 +58,7 @@ def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     """Return whether an export of a queue's table was noted."""
     with rows.connected(dsn) as server:
         state = read_state(Catalogue(server, lake, TABLES[table]), queue)
-        return bool(state.number or state.recorded)
+        return bool(state.noted.number or state.recorded)
 
 
 def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -> RestoredTable | None:
@@ -71,13 +68,13 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
         if not state.is_of_source:
-            check(catalogue, state, is_dry_run=is_dry_run)
+            check(server, lake, queue, table, state, is_dry_run=is_dry_run)
         if state.consistency is Consistency.CONSISTENT:
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)
             return None
         contents = _find(catalogue, state)
-        return _report(catalogue, contents) if is_dry_run else _replace(catalogue, contents)
+        return _write(catalogue, contents, None) if is_dry_run else _replace(catalogue, contents)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -88,12 +85,12 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        if state.noted is None or state.is_of_source:
+        if state.is_of_source:
             return False
         here = replace(state.noted, source=state.source)
-        if not state.is_recorded:
+        if state.consistency is Consistency.CATALOGUE_BACK:
             raise PositionUnknownError(
-                f"the catalogue of {lake.uri} has export {state.number} of queue {queue}, which this database has"
+                f"the catalogue of {lake.uri} has export {state.noted.number} of queue {queue}, which this database has"
                 " not noted",
                 hint="The queue was dropped and created again, or one of them was restored: use another folder.",
                 queue=queue,
@@ -110,7 +107,7 @@ def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
 
 
 def _accept(catalogue: Catalogue, state: CatalogueState) -> None:
-    newest = state.number, state.position
+    newest = state.noted.number, state.noted.position
     call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
     catalogue.server.admin.run(call)
 
@@ -139,68 +136,48 @@ def _ids(catalogue: Catalogue, names: list[str]) -> Ranges:
     return ids
 
 
-def _report(
-    catalogue: Catalogue, contents: _Contents, folder: str = "", kept: Ranges | None = None
-) -> RestoredTable:
-    state = contents.state
-    if kept is None:
-        kept = _keep(catalogue, contents, None)
-    gone = without(contents.lacking, kept)
+def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
+    """End the files that are missing, and note what the others have, by one transaction."""
+    state, server = contents.state, catalogue.server
+    number = max(state.noted.number, state.recorded or 0) + 1
+    folder = folder_of_lost(state.table, state.queue, number)
+    restored = _write(catalogue, contents, f"{folder}/{PREFIX}{uuid.uuid4().hex}")
+    known = server.admin.run(calls.known_positions(state.queue, [state.noted.position or ""]))
+    with server.connection.transaction():
+        catalogue.create()
+        noted = Noted(number, state.source, n=size_of(contents.ids))
+        note_newest(
+            catalogue, state, noted, (contents.ids, None), follows=state.noted.position if known else None
+        )
+        message = f"spanmq restored queue {state.queue}"
+        catalogue.add([], message, [file.id for file in contents.missing])
+    return restored
+
+
+def _write(catalogue: Catalogue, contents: _Contents, into: str | None) -> RestoredTable:
+    """Write the lacking rows that files without a name in the catalogue have, by day; without `into`, count them."""
+    state, lake, table = contents.state, catalogue.lake, catalogue.table
+    schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
+    kept: Ranges = []
+    with parquet.FilesWriter.opened(lake, schema) as files:
+        for name in contents.orphans if contents.lacking else ():
+            # A killed task may have left it half written.
+            with contextlib.suppress(pyarrow.ArrowInvalid):
+                for batch in parquet.read(lake, [name], schema.names):
+                    lacking = without(contents.lacking, kept)
+                    ids = batch.column(table.id).to_pylist()
+                    part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
+                    kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
+                    if into is not None:
+                        folder, _, token = into.rpartition("/")
+                        files.add(f"{folder}/{name.split('/')[-2]}/{token}.parquet", part)
     snapshots = {file.snapshot for file in contents.missing}
-    return RestoredTable(
+    return report(
+        lake,
+        into,
         table=state.table,
         only_in_lake=size_of(kept),
         only_in_database=contents.only_in_database,
-        exports=max(len(snapshots), abs((state.recorded or 0) - state.number)),
-        kept=f"{catalogue.lake.uri}/{folder}" if folder and kept else "",
-        gone=size_of(gone),
-        gone_ids=first_of(gone),
+        exports=max(len(snapshots), abs((state.recorded or 0) - state.noted.number)),
+        gone=without(contents.lacking, kept),
     )
-
-
-def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
-    """End the files that are missing, and note what the others have, by one transaction."""
-    state, lake, server = contents.state, catalogue.lake, catalogue.server
-    number = max(state.number, state.recorded or 0) + 1
-    folder = folder_of_lost(state.table, state.queue, number)
-    token = f"{PREFIX}{uuid.uuid4().hex}"
-    kept = _keep(catalogue, contents, f"{folder}/{{}}/{token}.parquet")
-    write_gone(lake, folder, token, without(contents.lacking, kept))
-    report = _report(catalogue, contents, folder, kept)
-    known = server.admin.run(calls.known_positions(state.queue, [state.position or ""]))
-    with server.connection.transaction():
-        catalogue.create()
-        noted = Noted(number, state.source, "", size_of(contents.ids), "", 0.0)
-        note_newest(catalogue, state, noted, (contents.ids, None), follows=state.position if known else None)
-        message = f"spanmq restored queue {state.queue}"
-        catalogue.add([], message, [file.id for file in contents.missing])
-    return report
-
-
-def _keep(catalogue: Catalogue, contents: _Contents, into: str | None) -> Ranges:
-    """Write the lacking rows that files without a name in the catalogue have, by day; return their ids."""
-    kept: Ranges = []
-    writers: dict[str, parquet.FileWriter] = {}
-    table = catalogue.table
-    schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
-    with ExitStack() as stack:
-        for name in contents.orphans if contents.lacking else ():
-            for batch in _whole(catalogue.lake, name, schema):
-                lacking = without(contents.lacking, kept)
-                ids = batch.column(table.id).to_pylist()
-                part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
-                kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
-                if into is None or not part.num_rows:
-                    continue
-                day = into.format(name.split("/")[-2])
-                if day not in writers:
-                    writers[day] = stack.enter_context(parquet.FileWriter.opened(catalogue.lake, day, schema))
-                writers[day].add(part)
-    return kept
-
-
-def _whole(lake: Lake, name: str, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the rows of a file; none of one that a killed task left half written."""
-    with contextlib.suppress(pyarrow.ArrowInvalid):
-        for batch in parquet.read(lake, [name], schema.names):
-            yield pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema)

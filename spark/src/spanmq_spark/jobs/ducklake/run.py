@@ -39,10 +39,8 @@ from spanmq_spark.jobs.lake_lock import (
     Seen,
     alone,
     came_first,
-    check_format_of,
+    check,
     note_format,
-    of_another_queue,
-    refused,
 )
 from spanmq_spark.jobs.lake_table import TABLES, folder_of
 from spanmq_spark.jobs.manifests.store import Manifest
@@ -52,24 +50,24 @@ from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, by_block, union, within
 KIND: Final = "ducklake"
 # The names of files of exports begin with it; those that DuckDB writes do not.
 PREFIX: Final = "spanmq-"
+_HINT: Final = "spanmq pipeline restored shows what is missing, and goes on. Or use another folder."
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueState:
     """The state of a queue's table.
 
-    `noted` is the newest export by the catalogue, and `recorded` the number of that by the database: the same one if
-    `is_recorded`. The lake has been refused since `refused_at`. `missing` are files that the catalogue names and the
-    lake lacks.
+    `noted` is the newest export by the catalogue, and `recorded` the number of that by the database. The lake has been
+    refused since `refused_at`. `missing` are files that the catalogue names and the lake lacks.
     """
 
+    lake: Lake
     queue: str
     table: str
     source: str
     consistency: Consistency
-    noted: Noted | None
+    noted: Noted
     recorded: int | None
-    is_recorded: bool
     refused_at: Any
     ids: Ranges
     files: tuple[DataFile, ...]
@@ -78,32 +76,34 @@ class CatalogueState:
     @property
     def is_of_source(self) -> bool:
         """Whether the catalogue is of this database and queue, or has no export yet."""
-        return self.noted is None or self.noted.source == self.source
-
-    @property
-    def number(self) -> int:
-        """The number of the newest export."""
-        return self.noted.number if self.noted is not None else 0
+        return self.noted.source in (self.source, "")
 
     @property
     def count(self) -> int:
         """The number of rows that were exported."""
-        return self.noted.n if self.noted is not None else 0
+        return self.noted.n
 
     @property
     def since(self) -> str:
         """Rows that were archived before this time are in the lake; empty: not known."""
-        return self.noted.since if self.noted is not None else ""
+        return self.noted.since
 
     @property
     def compared_at(self) -> float:
         """The seconds since 1970 at which all ids were compared with the database's."""
-        return self.noted.compared_at if self.noted is not None else 0.0
+        return self.noted.compared_at
 
     @property
-    def position(self) -> str | None:
-        """The position of the newest export."""
-        return self.noted.position if self.noted is not None else None
+    def error(self) -> PositionUnknownError:
+        """What is wrong, with a hint for exports."""
+        message = (
+            f"the catalogue of {self.lake.uri} has export {self.noted.number} of queue {self.queue} as its newest, and"
+            f" the database has noted {self.recorded or 0}"
+        )
+        if self.consistency is Consistency.LAKE_BACK:
+            lacking = self.missing[0].name
+            message = f"{self.lake.uri} lacks files of queue {self.queue} that its catalogue names, such as {lacking}"
+        return PositionUnknownError(message, hint=_HINT, queue=self.queue)
 
     def ids_in(self, blocks: Iterable[int]) -> Ranges:
         """Return the ids in some blocks of ids."""
@@ -123,7 +123,9 @@ class CatalogueRun:
         queue, table = self.exported.queue, self.exported.table
         note_format(self.catalogue.lake, table, format)
         token = f"{PREFIX}{uuid.uuid4().hex}"
-        return Manifest(self.exported.number + 1, queue, source, [], [], 0, 0, table, format, token=token)
+        return Manifest(
+            self.exported.noted.number + 1, queue, source, [], [], 0, 0, table, format, token=token
+        )
 
     def commit(
         self, manifest: Manifest, files: Sequence[LakeFile], witnesses: Sequence[str], seen: Seen
@@ -136,8 +138,8 @@ class CatalogueRun:
             blocks = sorted(by_block(manifest.ids))
             ids = union(before.ids_in(blocks), manifest.ids)
             count = before.count + manifest.count
-            noted = Noted(manifest.number, manifest.source, "", count, seen.since, seen.compared_at)
-            note_newest(catalogue, before, noted, (ids, blocks), witnesses, follows=before.position)
+            noted = Noted(manifest.number, manifest.source, None, count, seen.since, seen.compared_at)
+            note_newest(catalogue, before, noted, (ids, blocks), witnesses, follows=before.noted.position)
             catalogue.add(new, f"spanmq export {manifest.number} of queue {manifest.queue}")
         # Of attempts of tasks that did not count.
         for name in catalogue.lake.sizes(folder_of(manifest.table, manifest.queue)):
@@ -148,14 +150,13 @@ class CatalogueRun:
         """Do nothing: an export into a DuckLake has no draft."""
 
     def note(self, seen: Seen) -> None:
-        """Note what was seen; without any export, that retention waits for the lake."""
+        """Note what was seen where nothing is new; without any export, that retention waits for the lake."""
         queue, server = self.exported.queue, self.catalogue.server
         with server.connection.transaction():
-            noted = self.catalogue.noted(queue) if self.catalogue.exists() else None
-            if noted is not None:
-                self.catalogue.note(
-                    queue, replace(noted, since=seen.since, compared_at=seen.compared_at), noted.position
-                )
+            noted = self.catalogue.noted(queue) if self.catalogue.exists() else Noted()
+            if noted.number:
+                noted = replace(noted, since=seen.since, compared_at=seen.compared_at)
+                self.catalogue.note(queue, noted, noted.position)
             elif self.exported.recorded is None:
                 nothing: tuple[Ranges, list[int]] = [], []
                 call = calls.note_export(
@@ -184,18 +185,17 @@ def note_newest(
     position = server.admin.run(calls.note_position(queue, follows, witnesses))
     newest = noted.number, position
     server.admin.run(calls.note_export(queue, catalogue.lake.uri, catalogue.table.name, *ids, newest))
-    if not catalogue.note(queue, replace(noted, position=position), before.position):
+    if not catalogue.note(queue, replace(noted, position=position), before.noted.position):
         raise came_first(catalogue.lake, queue)
 
 
 @contextlib.contextmanager
 def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRun]:
     """Be the only run on a queue's table for a block; raises what `check` and run.alone() raise."""
-    check_format_of(lake, table, KIND)
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        check(catalogue, state)
+        check(server, lake, queue, table, state)
         yield CatalogueRun(catalogue, state)
 
 
@@ -204,7 +204,7 @@ def look(dsn: str, lake: Lake, queue: str, table: str) -> CatalogueState:
     with rows.connected(dsn) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
         state = read_state(catalogue, queue)
-        check(catalogue, state, is_dry_run=True)
+        check(server, lake, queue, table, state, is_dry_run=True)
         return state
 
 
@@ -212,42 +212,30 @@ def read_state(catalogue: Catalogue, queue: str) -> CatalogueState:
     """Return what is known of a queue's table."""
     server, lake, table = catalogue.server, catalogue.lake, catalogue.table.name
     is_there = catalogue.exists()
-    noted = catalogue.noted(queue) if is_there else None
+    noted = catalogue.noted(queue) if is_there else Noted()
     note = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
     _, number, token, refused_at = note or (lake.uri, None, None, None)
     files = tuple(catalogue.files_named(queue)) if is_there else ()
     missing = tuple(missing_files(lake, files))
-    source = rows.identity(server, queue)
+    newest = max((file.snapshot for file in files), default=0)
+    consistency = Consistency.CONSISTENT
+    if (noted.number, noted.position) != (number or 0, token):
+        consistency = Consistency.CATALOGUE_BACK
+    elif noted.number and any(file.snapshot == newest for file in missing):
+        consistency = Consistency.LAKE_BACK
     return CatalogueState(
+        lake=lake,
         queue=queue,
         table=table,
-        source=source,
-        consistency=_consistency(noted, (number or 0, token), files, missing),
+        source=rows.identity(server, queue),
+        consistency=consistency,
         noted=noted,
         recorded=number,
-        is_recorded=_newest(noted) == (number or 0, token),
         refused_at=refused_at,
         ids=server.admin.run(calls.exported_ids(queue, lake.uri, table)),
         files=files,
         missing=missing,
     )
-
-
-def _consistency(
-    noted: Noted | None,
-    recorded: tuple[int, str | None],
-    files: Sequence[DataFile],
-    missing: Sequence[DataFile],
-) -> Consistency:
-    if _newest(noted) != recorded:
-        return Consistency.CATALOGUE_BACK
-    newest = max((file.snapshot for file in files), default=0)
-    is_behind = noted is not None and any(file.snapshot == newest for file in missing)
-    return Consistency.LAKE_BACK if is_behind else Consistency.CONSISTENT
-
-
-def _newest(noted: Noted | None) -> tuple[int, str | None]:
-    return (0, None) if noted is None else (noted.number, noted.position)
 
 
 def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False) -> Iterator[DataFile]:
@@ -259,27 +247,3 @@ def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False
         folder, _, name = file.name.rpartition("/")
         if folder in names and name not in names[folder]:
             yield file
-
-
-def check(catalogue: Catalogue, state: CatalogueState, *, is_dry_run: bool = False) -> None:
-    """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
-
-    Raises PipelineError for a lake of another queue of the same name.
-    """
-    lake, queue = catalogue.lake, state.queue
-    hint = "spanmq pipeline restored shows what is missing, and goes on. Or use another folder."
-    if not state.is_of_source:
-        raise of_another_queue(lake, queue)
-    if state.refused_at is not None:
-        raise refused(lake, queue, state.refused_at, hint)
-    if state.consistency is Consistency.CONSISTENT:
-        return
-    if not is_dry_run:
-        catalogue.server.admin.run(calls.refuse_export(queue, lake.uri, state.table))
-    message = (
-        f"the catalogue of {lake.uri} has export {state.number} of queue {queue} as its newest, and the database has"
-        f" noted {state.recorded or 0}"
-    )
-    if state.consistency is Consistency.LAKE_BACK:
-        message = f"{lake.uri} lacks files of queue {queue} that its catalogue names, such as {state.missing[0].name}"
-    raise PositionUnknownError(message, hint=hint, queue=queue)

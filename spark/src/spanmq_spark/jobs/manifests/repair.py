@@ -5,12 +5,12 @@ that the database knows have written; the next export writes the rest. A manifes
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import md5
 
 import pyarrow
+from pyarrow import compute
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError
@@ -19,10 +19,10 @@ from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import known_manifest_table
 from spanmq_spark.jobs.lake_lock import Consistency, format_of
-from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, LakeTable, folder_of
-from spanmq_spark.jobs.lost import RestoredTable, first_of, folder_of_lost, write_gone
+from spanmq_spark.jobs.lake_table import TABLES, LakeTable, folder_of
+from spanmq_spark.jobs.lost import RestoredTable, folder_of_lost, report
 from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
-from spanmq_spark.jobs.manifests.state import ManifestState, accept, read_state, state_of
+from spanmq_spark.jobs.manifests.state import ManifestState, record, state_of
 from spanmq_spark.jobs.manifests.store import (
     Committed,
     Exported,
@@ -33,7 +33,7 @@ from spanmq_spark.jobs.manifests.store import (
     taking,
     write_manifest,
 )
-from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, within, without
+from spanmq_spark.jobs.ranges import Ranges, has, union, without
 from spanmq_spark.reader import extent_of
 
 
@@ -49,16 +49,16 @@ class _Table(Enum):
 class _Lost:
     """The `exports` of a table that the database does not know: their ids, and the files that may have their rows.
 
-    `last` is the number of the newest export that it knows, under the token `position`; `base` are the files of those
-    up to it. The table has used the numbers up to `taken`, and has `in_table`.
+    `position` is the token of the newest export that it knows. The table has used the numbers up to `taken`, has
+    `in_table` and the files `live`, and shall have those of `base`, but for lost rows.
     """
 
     state: ManifestState
     table: LakeTable
-    last: int
     position: str | None
     ids: Ranges
     files: list[str]
+    live: list[str]
     base: list[str]
     exports: int
     taken: int
@@ -67,7 +67,7 @@ class _Lost:
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return self.state.lake
+        return self.state.exported.lake
 
     @property
     def exported(self) -> Exported:
@@ -82,16 +82,16 @@ class _Lost:
 
 def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     """Return whether an export of a queue's table was noted."""
-    return not read_state(dsn, lake, queue, table).is_empty
+    return not state_of(dsn, read_exported(lake, queue, table)).is_empty
 
 
 def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -> RestoredTable | None:
     """Continue with what the database knows; return what differed, None where nothing did."""
     if is_dry_run:
-        lost = _find(dsn, read_state(dsn, lake, queue, table), is_dry_run=True)
+        lost = _find(dsn, state_of(dsn, read_exported(lake, queue, table)), is_dry_run=True)
         return None if lost.is_well else _write(dsn, lost, None)
     with run_on(dsn, lake, queue, table, is_repair=True) as run:
-        return _replace(dsn, _find(dsn, state_of(dsn, lake, run.exported)), run)
+        return _replace(dsn, _find(dsn, state_of(dsn, run.exported)), run)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -100,28 +100,29 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     Raises PositionUnknownError if one of both lacks what the other has.
     """
     with run_on(dsn, lake, queue, table, is_repair=True) as run:
-        state = state_of(dsn, lake, run.exported)
+        state = state_of(dsn, run.exported)
         if state.is_empty or (run.exported.source == state.source and state.refused_at is None):
             return False
         if state.consistency is not Consistency.CONSISTENT:
-            raise state.error("One was restored to an earlier time, or is another: spanmq pipeline restored.")
+            raise state.error
         if run.exported.source != state.source:
             run.count(run.begin(state.source, format_of(lake, table) or "parquet"))
-        accept(dsn, lake, run.exported)
+        record(dsn, run.exported, is_whole=True)
         return True
 
 
 def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
     """Find what a lake has since the newest export that the database knows, and what its table has."""
-    lake, exported = state.lake, state.exported
-    queue, table = exported.queue, exported.table
+    exported = state.exported
+    lake, queue, table = exported.lake, exported.queue, exported.table
     manifests = read_manifests(lake, queue, table)
+    with rows.connected(dsn) as server:
+        tokens = [manifest.position for manifest in manifests]
+        known = server.admin.run(calls.known_positions(queue, tokens))
+    newest = next((manifest for manifest in reversed(manifests) if manifest.position in known), None)
     last = exported.number
     if state.database_lacks:
-        with rows.connected(dsn) as server:
-            tokens = [manifest.position for manifest in manifests]
-            known = server.admin.run(calls.known_positions(queue, tokens))
-        last = max((manifest.number for manifest in manifests if manifest.position in known), default=0)
+        last = newest.number if newest is not None else 0
     in_lake = known_manifest_table(dsn, lake, table)
     with_rows = [manifest for manifest in manifests if manifest.has_rows]
     commits = Committed()
@@ -141,20 +142,26 @@ def _find(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
         in_table = _Table.BACK
     added = union([], [ids for manifest in manifests for ids in manifest.ids if manifest.number > last])
     ids = without(exported.ids, without(exported.ids, added))
-    sizes = lake.sizes(folder_of(table, queue))
+    # Engines that rewrite files put them elsewhere in the folder of the table.
+    sizes = lake.sizes(table)
     old = {name for manifest in manifests for name in manifest.files if manifest.number <= last}
     named = files_of(lake, queue, table)
-    live = in_lake.read(queue) if in_table is _Table.WHOLE and ids else named
-    base = [name for name in named if name in old]
+    is_read = in_table is _Table.OTHER or (in_table is _Table.WHOLE and ids)
+    live = in_lake.read(queue) if is_read and commits.newest else []
+    files = [
+        name for name in (live if in_table is _Table.WHOLE else named) if name not in old and name in sizes
+    ]
+    base = live
     if in_table is _Table.OTHER:
+        base = [name for name in named if name in old]
         _check_base(lake, manifests, base, sizes)
     return _Lost(
         state=state,
         table=TABLES[table],
-        last=last,
-        position=next((manifest.position for manifest in manifests if manifest.number == last), None),
+        position=newest.position if newest is not None else None,
         ids=ids,
-        files=[name for name in live if name not in old and name in sizes] if ids else [],
+        files=files if ids else [],
+        live=live,
         base=base,
         exports=sum(manifest.number > last and manifest.count > 0 for manifest in manifests),
         taken=commits.number,
@@ -184,7 +191,7 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
                 hint="The database was moved: spanmq pipeline moved.",
                 queue=queue,
             )
-        accept(dsn, lake, exported)
+        record(dsn, exported, is_whole=True)
         return None
     kind = format_of(lake, table) or "parquet"
     while exported.number < lost.taken:
@@ -193,80 +200,65 @@ def _replace(dsn: str, lost: _Lost, run: ManifestRun) -> RestoredTable | None:
         exported = exported.followed_by(manifest)
     run = replace(run, exported=exported)
     manifest = run.begin(source, kind)
-    report = _write(dsn, lost, manifest)
+    restored = _write(dsn, lost, manifest)
     with rows.connected(dsn) as server:
-        is_known = lost.position and server.admin.run(calls.known_positions(queue, [lost.position]))
-        position = server.admin.run(calls.note_position(queue, lost.position if is_known else None))
-    kept = [name for name in lake.sizes(_folder_of_lost(manifest)) if manifest.token in name]
+        position = server.admin.run(calls.note_position(queue, lost.position))
+    sizes = lake.sizes(table)
+    rest = [name for name in lake.sizes(folder_of(table, queue)) if manifest.token in name]
     # The table goes on from whatever it has.
-    manifest = replace(manifest, position=position, lost=lost.ids, kept=kept, follows=None)
-    in_lake = known_manifest_table(dsn, lake, table)
+    manifest = replace(manifest, position=position, files=rest, lost=lost.ids, follows=None)
     if lost.in_table is not _Table.WHOLE:
-        manifest = replace(manifest, removed=lost.files, remade=lost.in_table is _Table.OTHER)
-    if lost.in_table is _Table.OTHER:
-        in_lake.remake(manifest, lost.base)
-    elif lost.in_table is _Table.BACK:
-        in_lake.commit(manifest, [])
-    elif lost.ids:
-        manifest = in_lake.remove(manifest, lost.files, _spans(lost))
-    run.count(manifest)
+        manifest = replace(manifest, removed=lost.files, remade=True)
+    elif kind == "parquet":
+        manifest = replace(manifest, removed=lost.files)
+    shall_have = {*lost.base, *rest} - {*lost.files}
+    added = [parquet.LakeFile(name, 0, sizes[name]) for name in shall_have.difference(lost.live)]
+    run.count(manifest, added, {*lost.live} - shall_have)
     # Older rows than those since its last export may be missing.
-    accept(dsn, lake, replace(read_exported(lake, queue, table), since=""))
-    return report
-
-
-def _spans(lost: _Lost) -> Ranges:
-    """Return ranges that have the lost ids, and no others that the lake has: as few as possible."""
-    others = without(lost.exported.ids, lost.ids)
-    spans: Ranges = []
-    for first, last in lost.ids:
-        if spans and not within(others, spans[-1][1] + 1, first - 1):
-            spans[-1] = (spans[-1][0], last)
-        else:
-            spans.append((first, last))
-    return spans
+    record(dsn, replace(read_exported(lake, queue, table), since=""), is_whole=True)
+    return restored
 
 
 def _write(dsn: str, lost: _Lost, manifest: Manifest | None) -> RestoredTable:
-    """Write the lost rows that the database has not into files of their own; without a manifest, count them."""
-    table, queue = lost.table, lost.exported.queue
-    columns = [column.name for column in table.columns if column.name != PARTITIONS[0]]
-    schema = table.schema.remove(0)
+    """Write the lost rows that the database has not into files of their own; without a manifest, count them.
+
+    What else the files of the table have, goes into new files of it.
+    """
+    lake, table, queue = lost.lake, lost.table, lost.exported.queue
+    into = known_manifest_table(dsn, lake, table.name).file_schema
     only_in_lake = in_both = 0
-    names: dict[str, parquet.FileWriter] = {}
-    with rows.connected(dsn) as server, ExitStack() as stack:
+    with (
+        rows.connected(dsn) as server,
+        parquet.FilesWriter.opened(lake, table.schema.remove(0)) as kept,
+        parquet.FilesWriter.opened(lake, into) as rest,
+    ):
         for name in lost.files:
-            for batch in parquet.read(lost.lake, [name], columns):
-                part = batch.filter(
-                    pyarrow.array([has(lost.ids, id_) for id_ in batch.column(table.id).to_pylist()])
-                )
+            for batch in parquet.read(lake, [name], into.names):
+                ids = batch.column(table.id).to_pylist()
+                is_lost = pyarrow.array([has(lost.ids, id_) for id_ in ids], pyarrow.bool_())
+                part = batch.filter(is_lost)
                 is_there = _compare(server, lost, part)
                 in_both += sum(is_there)
-                only = part.filter(
-                    pyarrow.array([not is_present for is_present in is_there], pyarrow.bool_())
-                )
+                only = part.filter(compute.invert(pyarrow.array(is_there, pyarrow.bool_())))
                 only_in_lake += only.num_rows
-                if manifest is None or not only.num_rows:
+                if manifest is None:
                     continue
-                day = name.split("/")[-2]
-                into = f"{_folder_of_lost(manifest)}/{day}/{manifest.token}-{manifest.number:05}.parquet"
-                if into not in names:
-                    names[into] = stack.enter_context(parquet.FileWriter.opened(lost.lake, into, schema))
-                names[into].add(only)
+                file = f"{name.split('/')[-2]}/{manifest.token}-{manifest.number:05}.parquet"
+                kept.add(f"{_folder_of_lost(manifest)}/{file}", only)
+                if lost.in_table is _Table.WHOLE:
+                    others = batch.filter(compute.invert(is_lost))
+                    rest.add(f"{folder_of(table.name, queue)}/{file}", others)
         extent = extent_of(server, queue, table.name)
-        kept = without(lost.exported.ids, lost.ids)
-        others = rows.count_others(server, extent, kept)
+        in_database = rows.count_others(server, extent, without(lost.exported.ids, lost.ids))
         gone = _gone(server, extent, lost)
-    if manifest is not None:
-        write_gone(lost.lake, _folder_of_lost(manifest), manifest.token, gone)
-    return RestoredTable(
+    return report(
+        lake,
+        f"{_folder_of_lost(manifest)}/{manifest.token}" if manifest is not None else None,
         table=table.name,
         only_in_lake=only_in_lake,
-        only_in_database=others - in_both,
+        only_in_database=in_database - in_both,
         exports=lost.exports,
-        kept=f"{lost.lake.uri}/{_folder_of_lost(manifest)}" if manifest is not None and names else "",
-        gone=size_of(gone),
-        gone_ids=first_of(gone),
+        gone=gone,
     )
 
 
@@ -290,7 +282,7 @@ def _compare(server: Client, lost: _Lost, part: pyarrow.RecordBatch) -> list[boo
     at = next(column.expression for column in table.columns if column.name == table.at)
     there = rows.sums(server, extent, at, values[0])
     return [
-        there.get(id_) == (time, md5(body.encode()).hexdigest())
+        there.get(id_) == (time, None if body is None else md5(body.encode()).hexdigest())
         for id_, time, body in zip(*values, strict=True)
     ]
 

@@ -6,15 +6,15 @@ harm is by the numbers of manifests.
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_format import known_manifest_table, manifest_table
-from spanmq_spark.jobs.lake_lock import Seen, alone, note_format
+from spanmq_spark.jobs.lake_format import BY_MANIFEST, known_manifest_table
+from spanmq_spark.jobs.lake_lock import Seen, alone, check, note_format
 from spanmq_spark.jobs.lake_table import LOST, folder_of
-from spanmq_spark.jobs.manifests.state import check, read_state, record, state_of
+from spanmq_spark.jobs.manifests.state import record, state_of
 from spanmq_spark.jobs.manifests.store import (
     Exported,
     Manifest,
@@ -53,27 +53,29 @@ class ManifestRun:
         return manifest
 
     def commit(
-        self,
-        manifest: Manifest,
-        files: Sequence[LakeFile],
-        witnesses: Sequence[str],
-        seen: Seen,  # noqa: ARG002 - it is noted afterwards
+        self, manifest: Manifest, files: Sequence[LakeFile], witnesses: Sequence[str], seen: Seen
     ) -> None:
-        """Commit files, and write the manifest: in this order."""
+        """Commit files, write the manifest, and note what the lake has: in this order."""
         # It counts before the lake has it: a database that went back since then does not know it.
         with rows.connected(self.dsn) as server:
             call = calls.note_position(manifest.queue, manifest.position, witnesses)
             manifest = replace(manifest, position=server.admin.run(call))
-        manifest_table(manifest.format, self.dsn, self.lake, manifest.table).commit(manifest, files)
-        self.count(manifest)
+        self.count(manifest, files)
+        self.note(seen)
 
-    def count(self, manifest: Manifest) -> None:
-        """Write a manifest, delete what it replaces, and files of attempts that do not count; forget the draft."""
+    def count(
+        self, manifest: Manifest, files: Sequence[LakeFile] = (), removed: Collection[str] = ()
+    ) -> None:
+        """Commit what a manifest changes in the table, write it, and end."""
+        if manifest.has_rows:
+            write_draft(self.lake, manifest)
+            in_lake = BY_MANIFEST[manifest.format](self.dsn, self.lake, manifest.table)
+            in_lake.commit(manifest, files, removed)
         write_manifest(self.lake, manifest)
         self.end(manifest)
 
     def end(self, manifest: Manifest) -> None:
-        """End with a manifest that is written."""
+        """End with a manifest that is written: delete what it replaces, and files of attempts that do not count."""
         _sweep(self.lake, manifest)
         write_exported(self.exported.followed_by(manifest))
         drop_draft(self.lake, manifest)
@@ -83,7 +85,10 @@ class ManifestRun:
         drop_draft(self.lake, manifest)
 
     def note(self, seen: Seen) -> None:
-        """Record in the database what the lake has: from now on retention may delete that, and nothing else."""
+        """Record in the database what the lake has: from now on retention may delete that, and nothing else.
+
+        An export without new rows calls it, too.
+        """
         after = read_exported(self.lake, self.exported.queue, self.exported.table)
         after = replace(after, since=seen.since, compared_at=seen.compared_at)
         record(self.dsn, after, is_whole=seen.is_whole)
@@ -95,23 +100,24 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
 
     Raises PositionUnknownError if the database or the lake lacks what the other has, unless the run is to repair that.
     """
-    with alone(dsn, lake, queue, table):
+    with alone(dsn, lake, queue, table) as server:
         before = read_exported(lake, queue, table)
         if is_repair:
             known_manifest_table(dsn, lake, table).reach()
         else:
-            check(dsn, state_of(dsn, lake, before))
+            check(server, lake, queue, table, state_of(dsn, before))
         exported = _settled(dsn, before)
         if not is_repair and exported != before:
-            check(dsn, state_of(dsn, lake, exported))
+            check(server, lake, queue, table, state_of(dsn, exported))
         yield ManifestRun(dsn, lake, exported)
 
 
 def look(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
     """Return what a lake has; raises what run_on() raises, and changes nothing."""
-    state = read_state(dsn, lake, queue, table)
-    check(dsn, state, is_dry_run=True)
-    return state.exported
+    exported = read_exported(lake, queue, table)
+    with rows.connected(dsn) as server:
+        check(server, lake, queue, table, state_of(dsn, exported), is_dry_run=True)
+    return exported
 
 
 def _settled(dsn: str, exported: Exported) -> Exported:
@@ -121,7 +127,7 @@ def _settled(dsn: str, exported: Exported) -> Exported:
     sweep_halves(lake, queue, table, has_drafts=bool(drafts))
 
     def is_committed(draft: Manifest) -> bool:
-        of_table = manifest_table(draft.format, dsn, lake, table)
+        of_table = BY_MANIFEST[draft.format](dsn, lake, table)
         return draft.has_rows and of_table.committed(draft).rows == draft.commit
 
     # First one that Delta or Iceberg has: its manifest was not written yet.
@@ -131,7 +137,7 @@ def _settled(dsn: str, exported: Exported) -> Exported:
             if not is_committed(draft):
                 # It never was, and can't come back: its number is taken by nothing.
                 manifest = taking(draft.number, exported, draft.source, draft.format)
-                in_lake = manifest_table(draft.format, dsn, lake, table)
+                in_lake = BY_MANIFEST[draft.format](dsn, lake, table)
                 if not in_lake.committed(draft).has_taken(draft):
                     # The commit of another run with this number fails from now on.
                     in_lake.commit(manifest, [])
@@ -146,11 +152,15 @@ def _settled(dsn: str, exported: Exported) -> Exported:
 def _sweep(lake: Lake, draft: Manifest) -> None:
     """Delete the files of a run that has ended, unless they count; then those that they replace."""
     manifest = read_manifest(lake, draft.queue, draft.table, draft.number)
-    counts = manifest is not None and manifest.token == draft.token
-    files = {*manifest.files, *manifest.kept} if manifest is not None and counts else set()
     folder = folder_of(draft.table, draft.queue)
-    for name in (*lake.sizes(folder), *lake.sizes(f"{LOST}/{folder}")):
-        if name.rpartition("/")[2].startswith(draft.token) and name not in files:
+    names = list(lake.sizes(folder))
+    counting, removed = set[str](), list[str]()
+    if manifest is not None and manifest.token == draft.token:
+        counting, removed = set(manifest.files), manifest.removed
+    else:
+        names += lake.sizes(f"{LOST}/{folder}")
+    for name in names:
+        if name.rpartition("/")[2].startswith(draft.token) and name not in counting:
             lake.delete(name)
-    for name in manifest.removed if manifest is not None and counts else ():
+    for name in removed:
         lake.delete(name)

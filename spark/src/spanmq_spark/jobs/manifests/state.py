@@ -28,25 +28,20 @@ the database knows the lake's position.
     does not       an older one   BOTH_BACK       refuse; both of it
     has another identity          not of source   another folder, or `moved` if it is CONSISTENT otherwise
 
-A lake that is refused stays so, by a file and by a mark in the database, until one of these was called. The table, or
-its catalogue, is the fourth that may go back: each commit names the one that it follows, so the next one notices it
-(`Committed` in store.py), and `restored` makes the table anew.
+A lake that is refused stays so, by a mark in the database, until one of these was called, or forget-export. The
+table, or its catalogue, is the fourth that may go back: each commit names the one that it follows, so the next one
+notices it (`Committed` in store.py), and `restored` makes the table anew.
 """
 
-import json
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from spanmq.errors import PositionUnknownError
 from spanmq_spark import calls, rows
-from spanmq_spark.jobs.lake import Lake
-from spanmq_spark.jobs.lake_lock import FOLDER, Consistency, of_another_queue, refused
-from spanmq_spark.jobs.lake_table import escaped
+from spanmq_spark.jobs.lake_lock import Consistency
 from spanmq_spark.jobs.manifests.store import (
     Exported,
     changed_by,
-    read_exported,
     read_manifest,
     write_exported,
 )
@@ -68,16 +63,15 @@ class ManifestState:
     """What is known of a queue's table.
 
     `source` is the database's identity. It has recorded export `noted` of the lake under the name `noted_as`, or of the
-    one of which it is a copy. The lake has been refused since `refused_at`, a time as text.
+    one of which it is a copy. The lake has been refused since `refused_at`.
     """
 
-    lake: Lake
     exported: Exported
     source: str
     consistency: Consistency
     noted: int
     noted_as: str
-    refused_at: str | None
+    refused_at: Any
 
     @property
     def is_of_source(self) -> bool:
@@ -99,26 +93,23 @@ class ManifestState:
         """Whether the lake lacks what the database has recorded."""
         return self.consistency in (Consistency.LAKE_BACK, Consistency.BOTH_BACK)
 
-    def error(self, hint: str = "") -> PositionUnknownError:
-        """Return what is wrong, with this hint or the one for exports."""
-        exported, lake = self.exported, self.lake.uri
-        message = f"{lake} has messages of queue {exported.queue} that this database has lost"
-        if not self.database_lacks:
-            message = (
-                f"{lake} lacks exports of queue {exported.queue} that this database has noted: it has"
-                f" {exported.number} of {self.noted}, or others"
-            )
-        hint = hint or (_HINT if self.database_lacks else _HINT_OF_LAKE)
-        return PositionUnknownError(message, hint=hint, queue=exported.queue)
+    @property
+    def error(self) -> PositionUnknownError:
+        """What is wrong, with a hint for exports."""
+        exported, lake = self.exported, self.exported.lake.uri
+        if self.database_lacks:
+            message = f"{lake} has messages of queue {exported.queue} that this database has lost"
+            return PositionUnknownError(message, hint=_HINT, queue=exported.queue)
+        message = (
+            f"{lake} lacks exports of queue {exported.queue} that this database has noted: it has"
+            f" {exported.number} of {self.noted}, or others"
+        )
+        return PositionUnknownError(message, hint=_HINT_OF_LAKE, queue=exported.queue)
 
 
-def read_state(dsn: str, lake: Lake, queue: str, table: str) -> ManifestState:
-    """Return what is known of a queue's table."""
-    return state_of(dsn, lake, read_exported(lake, queue, table))
-
-
-def state_of(dsn: str, lake: Lake, exported: Exported) -> ManifestState:
+def state_of(dsn: str, exported: Exported) -> ManifestState:
     """Return how what a lake has stands to its database."""
+    lake = exported.lake
     queue, table, token = exported.queue, exported.table, exported.position
     with rows.connected(dsn) as server:
         source = rows.identity(server, queue)
@@ -136,55 +127,23 @@ def state_of(dsn: str, lake: Lake, exported: Exported) -> ManifestState:
         consistency = Consistency.BOTH_BACK if lake_lacks else Consistency.DATABASE_BACK
     else:
         consistency = Consistency.LAKE_BACK if lake_lacks else Consistency.CONSISTENT
-    data = lake.read(_refusal(exported))
-    refused = json.loads(data)["refused_at"] if data is not None else refused_at
-    text = None if refused is None else str(refused)
-    return ManifestState(lake, exported, source, consistency, noted, noted_as, text)
+    return ManifestState(exported, source, consistency, noted, noted_as, refused_at)
 
 
-def check(dsn: str, state: ManifestState, *, is_dry_run: bool = False) -> None:
-    """Raise PositionUnknownError, and refuse the lake from now on, unless it and the database have the same.
-
-    Raises PipelineError for a lake of another queue of the same name.
-    """
-    lake, exported = state.lake, state.exported
-    if state.refused_at is not None:
-        raise refused(lake, exported.queue, state.refused_at, _HINT_OF_LAKE if state.lake_lacks else _HINT)
-    if not state.is_of_source:
-        raise of_another_queue(lake, exported.queue)
-    if state.consistency is Consistency.CONSISTENT:
-        return
-    if not is_dry_run:
-        # Retention keeps the archive from now on.
-        with rows.connected(dsn) as server:
-            server.admin.run(calls.refuse_export(exported.queue, lake.uri, exported.table))
-        lake.put(_refusal(exported), json.dumps({"refused_at": datetime.now(UTC).isoformat()}).encode())
-    raise state.error()
-
-
-def accept(dsn: str, lake: Lake, exported: Exported) -> None:
-    """End the refusal of a lake; retention deletes what it has, and nothing else."""
-    record(dsn, exported, is_whole=True)
-    lake.delete(_refusal(exported))
-
-
-def record(dsn: str, exported: Exported, *, is_whole: bool) -> Exported:
+def record(dsn: str, exported: Exported, *, is_whole: bool) -> None:
     """Record in the database what the lake has, and its newest export: all, or what changed since the last time."""
-    blocks: list[int] | None = None
-    if not is_whole and exported.noted:
-        numbers = range(exported.noted + 1, exported.number + 1)
-        manifests = [read_manifest(exported.lake, exported.queue, exported.table, n) for n in numbers]
-        blocks = sorted(
-            {block for manifest in manifests if manifest is not None for block in changed_by(manifest)}
-        )
-    if blocks is None or blocks:
-        ids = exported.ids if blocks is None else exported.ids_in(blocks)
-        newest = exported.number, exported.position or None
-        call = calls.note_export(exported.queue, exported.lake.uri, exported.table, ids, blocks, newest)
-        with rows.connected(dsn) as server:
-            server.admin.run(call)
-    return write_exported(replace(exported, noted=exported.number))
-
-
-def _refusal(exported: Exported) -> str:
-    return f"{FOLDER}/{exported.table}/{escaped(exported.queue)}.refused"
+    lake, queue, table = exported.lake, exported.queue, exported.table
+    with rows.connected(dsn) as server:
+        note = server.admin.run(calls.noted_export(queue, lake.uri, table, ""))
+        blocks: list[int] | None = None
+        if note is not None and note[1] and not is_whole:
+            manifests = [
+                read_manifest(lake, queue, table, n) for n in range(note[1] + 1, exported.number + 1)
+            ]
+            changed = (changed_by(manifest) for manifest in manifests if manifest is not None)
+            blocks = sorted(set[int]().union(*changed))
+        if blocks is None or blocks:
+            ids = exported.ids if blocks is None else exported.ids_in(blocks)
+            newest = exported.number, exported.position or None
+            server.admin.run(calls.note_export(queue, lake.uri, table, ids, blocks, newest))
+    write_exported(exported)

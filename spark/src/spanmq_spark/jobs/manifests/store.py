@@ -35,8 +35,7 @@ class Manifest:
     move of the database, `source` is the new one, and the other fields are empty. `token` identifies the run.
     `position` is the token under which the database noted what the lake then has, empty before the first export.
 
-    After a restore of the database, `lost` are the ids that no longer count, and `kept` the files that have those
-    rows which the database has not.
+    After a restore of the database, `lost` are the ids that no longer count.
 
     `follows` is the commit of the table that it goes on from, 0 for none; None: not known. With `remade` its commit
     makes the table anew, out of the files that manifests name.
@@ -55,7 +54,6 @@ class Manifest:
     token: str = ""
     position: str = ""
     lost: Ranges = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
     follows: int | None = None
     remade: bool = False
 
@@ -84,10 +82,9 @@ class Manifest:
 class Exported:
     """What manifests up to `number` say together.
 
-    `count` rows are in the lake, with the commit `committed` of its table (None: not known). The database has noted
-    the ids of manifests up to `noted`. Rows that were archived before `since` (a time, as text) are in the lake; all
-    ids were compared with the database's at `compared_at` (seconds since 1970). `later` are manifests that the files of
-    ids do not have yet.
+    `count` rows are in the lake, with the commit `committed` of its table (None: not known). Rows that were archived
+    before `since` (a time, as text) are in the lake; all ids were compared with the database's at `compared_at`
+    (seconds since 1970). `later` are manifests that the files of ids do not have yet.
     """
 
     lake: Lake = field(repr=False, compare=False)
@@ -98,7 +95,6 @@ class Exported:
     position: str = ""
     count: int = 0
     committed: int | None = None
-    noted: int = 0
     since: str = ""
     compared_at: float = 0.0
     later: tuple[Manifest, ...] = field(default=(), compare=False)
@@ -147,7 +143,7 @@ def taking(number: int, after: Exported, source: str, format: str) -> Manifest: 
 
 
 # These are in the file of a summary; ids have files of their own.
-_STORED: Final = ("number", "source", "position", "count", "committed", "noted", "since", "compared_at")
+_STORED: Final = ("number", "source", "position", "count", "committed", "since", "compared_at")
 
 
 def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
@@ -155,8 +151,9 @@ def read_exported(lake: Lake, queue: str, table: str = "archive") -> Exported:
     exported = Exported(lake, queue, table, committed=0)
     data = lake.read(_summary(exported))
     if data is not None:
+        fields = {name: value for name, value in json.loads(data).items() if name in _STORED}
         # Releases before 0.2.0 did not store the commit.
-        exported = replace(exported, **{"committed": None, **json.loads(data)})
+        exported = replace(exported, **{"committed": None, **fields})
     # Those that came after: one, where an export was killed.
     while (manifest := read_manifest(lake, queue, table, exported.number + 1)) is not None:
         exported = exported.followed_by(manifest)
@@ -192,13 +189,10 @@ def _blocks_now(exported: Exported, blocks: set[int]) -> dict[int, Ranges]:
     return parts
 
 
-def read_manifests(lake: Lake, queue: str | None, table: str = "archive") -> list[Manifest]:
-    """Return all manifests of a queue, or of all queues, oldest first."""
-    prefix = f"{FOLDER}/{table}/manifest"
-    manifests = [
-        _manifest(lake, name)
-        for name in lake.sizes(prefix if queue is None else f"{prefix}/{escaped(queue)}")
-    ]
+def read_manifests(lake: Lake, queue: str, table: str = "archive") -> list[Manifest]:
+    """Return all manifests of a queue, oldest first."""
+    names = lake.sizes(f"{FOLDER}/{table}/manifest/{escaped(queue)}")
+    manifests = [_manifest(lake, name) for name in names]
     return [manifest for manifest in manifests if manifest is not None]
 
 
@@ -207,8 +201,8 @@ def read_manifest(lake: Lake, queue: str, table: str, number: int) -> Manifest |
     return _manifest(lake, _name(queue, table, number)) if number else None
 
 
-def files_of(lake: Lake, queue: str | None, table: str = "archive") -> list[str]:
-    """Return the files that count, of a queue or of all."""
+def files_of(lake: Lake, queue: str, table: str = "archive") -> list[str]:
+    """Return the files of a queue that count."""
     files: dict[str, None] = {}
     for manifest in read_manifests(lake, queue, table):
         for name in manifest.removed:
@@ -346,6 +340,8 @@ def _manifest(lake: Lake, name: str) -> Manifest | None:
     fields: dict[str, Any] = json.loads(data)
     if fields.pop("version") != VERSION:
         raise PipelineError(f"{name} in {lake.uri} is of another version of spanmq")
+    # 0.1.0 wrote it.
+    fields.pop("kept", None)
     for key in ("ids", "lost"):
         fields[key] = [(first, last) for first, last in fields[key]]
     return Manifest(**fields)

@@ -199,17 +199,9 @@ def grouped() -> list[Scene]:
         Scene(f"groups: {name}, {state}", programs, GROUPED, ORDERED, leased, may_deadlock=True)
         for name, programs in _pairs(GROUP_VERBS)
         for state, leased in STATES
-    ] + [LATE_FIRST]
+    ]
 
 
-# The first message of a group is committed while a claim takes the one behind it.
-LATE_FIRST = Scene(
-    "groups: send late and receive / send and receive, empty",
-    ([BEGIN, send("a"), COMMIT, receive()], [send("a"), receive()]),
-    (),
-    ORDERED,
-    may_deadlock=True,
-)
 STATES = (("visible", None), ("of an ended lease", -1.0))
 
 

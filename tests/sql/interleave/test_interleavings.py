@@ -45,11 +45,6 @@ def test_no_order_of_statements_breaks_a_promise(kind: str, search: Search) -> N
 
 # A fault: function, what is replaced in it by what, and a scene that has the sessions it takes.
 FAULTS = {
-    "the lock of a group is not taken": (
-        [("lock_slots", "for update skip locked", "")],
-        scenes.grouped,
-        "groups: send late and receive / send and receive, empty",
-    ),
     "a group is not looked at again under its lock": (
         [("take_first", "for round in 1 .. 2 loop", "for round in 1 .. 1 loop")],
         scenes.grouped,

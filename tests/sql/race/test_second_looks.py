@@ -126,6 +126,20 @@ def test_message_that_was_committed_late_is_not_passed_over(race: Race) -> None:
     assert race.main.column("select msg_id from spanmq.receive('jobs', 10)") == [*first, *second]
 
 
+def test_group_of_an_open_claim_is_locked_for_what_was_committed_late_too(race: Race) -> None:
+    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows("select pgmq.send('jobs', '0')")
+    race.main.rows("select pgmq.pop('jobs')")
+    sender, claimer = race.begun(), race.begun()
+    first = sender.column(SEND, 1, 1)
+    second = race.main.column(SEND, 1, 1)
+    assert claimer.column("select msg_id from spanmq.receive('jobs', 1)") == second
+    sender.commit()
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 10)") == []
+    claimer.rollback()
+    assert race.main.column("select msg_id from spanmq.receive('jobs', 10)") == [*first, *second]
+
+
 def test_lease_that_was_extended_meanwhile_blocks_what_is_before_it(race: Race) -> None:
     race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
     ids = race.main.column(SEND, 3, 3)

@@ -42,7 +42,7 @@ declare
     alone boolean := case when waits is not null then false end;
     most int := case when is_fair then (quantity::bigint + 3) / 4 when mode = 'fill' then quantity else 1 end;
     n_rows int := 32 + 2 * least(quantity, 1000);
-    n_places int := greatest(least(quantity, 1000) / 32, 1);
+    n_places int := least(quantity, 1000) / 32;
     most_places int;
     place bigint := spanmq_core.get_turn(this_queue);      -- on the ring
     is_odd boolean := place & 1 = 1;
@@ -85,7 +85,7 @@ begin
             -- without a group come at its end, unless they are among the oldest.
             most_places := case when ids = '{}' then 5000 else 500 end;
             continue when not there_is_more or n_places >= most_places;
-            n_places := least(n_places * 4, most_places);
+            n_places := least(greatest(n_places * 4, 1), most_places);
             hashes := array(select r.hash from spanmq_core.next_groups(this_queue, begun_at, n_places) r (hash));
             if cardinality(hashes) < n_places then
                 -- That was all.
@@ -348,16 +348,12 @@ language sql immutable as $$ select (hashint8extended(coalesce(hash, 0), this_qu
 -- slots; null for none. Never waits.
 create or replace function spanmq_core.lock_slots(this_queue int, hashes bigint[]) returns int[]
 language plpgsql as $$
-declare
-    slots int[];
 begin
-    with locked as materialized (
+    return nullif(array(
         select l.slot from spanmq_core.group_lock l
         where l.queue_id = this_queue
           and l.slot = any (array(select spanmq_core.slot_of(this_queue, h) from unnest(hashes) h))
-        for update skip locked)
-    select array_agg(l.slot) into slots from locked l;
-    return slots;
+        for update skip locked), '{}');
 end $$;
 
 -- The rows of a group (hash null: of the messages without one) that claims look at: all of later, and of state the

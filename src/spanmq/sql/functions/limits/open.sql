@@ -156,10 +156,11 @@ begin
     for step in
         -- The ring begins anew after the messages without a group.
         select coalesce(r.hash, -9223372036854775808) as place, coalesce(r.hash, 0) as group_hash,
-               policy.rate_limit_per_group is null
-               or spanmq_core.tokens_at(policy, b.full_ns, at_ns, room) > 0 as is_open
+               policy.rate_limit_per_group is null or spanmq_core.tokens_at(
+                   policy, (select b.full_ns from spanmq_core.bucket b
+                            where b.queue_id = this_queue and b.group_hash = coalesce(r.hash, 0)), at_ns, room) > 0
+                   as is_open
         from spanmq_core.next_groups(this_queue, turn, 500) r (hash)
-        left join spanmq_core.bucket b on b.queue_id = this_queue and b.group_hash = coalesce(r.hash, 0)
     loop
         turn := step.place;
         continue when not step.is_open or case

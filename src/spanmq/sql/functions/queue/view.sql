@@ -143,7 +143,12 @@ begin
             from spanmq_core.queue q
             where q.queue_id = this_queue and (q.bells = 0 or spanmq_core.is_foreseen(new.vt))
               and s.queue_id = this_queue and s.msg_id = old.msg_id and s.lease_id >= 0
-            returning s.vt > now() and s.msg_id >= spanmq_core.front_end(q.queue_id, q.is_plain) into is_far;
+            -- As front_end(), which costs a fifth of the update.
+            returning s.vt > now()
+                  and not (q.is_plain and exists (select from spanmq_core.lock l
+                                                  where l.queue_id = this_queue and l.what = 'groups'
+                                                    and l.xmax = '0'))
+                  and s.msg_id >= spanmq_core.front_end(q.queue_id, q.is_plain) into is_far;
         if is_far then
             perform spanmq_core.move_to_later(this_queue, array[old.msg_id]);
         end if;

@@ -43,16 +43,17 @@ begin
     loop
         execute
             format(E'create or replace function spanmq_core.%s language plpgsql as $body$\ndeclare\n'
-                   '    one pgmq.message_record;\nbegin\n    case lane\n%s        else %s execute format(%L, log_name) %s'
-                   ' using $1, $2, $3, $4, $5, $6;\n    end case;\n    %s\nend $body$', heading,
+                   '    one pgmq.message_record;\nbegin\n    case lane\n%s'
+                   '        else %s execute format(%L, log_name) %s using $1, $2, $3, $4, $5, $6;\n'
+                   '    end case;\n    %s\nend $body$', heading,
                    (select string_agg(format(E'        when %s then %s %s %s;\n', n, opening,
                                              format(statement, 'lane_' || n), target), '' order by n)
                     from generate_series(1, 16) n), opening, statement, target, ending);
     end loop;
     execute
         format(E'create or replace function spanmq_core.archive_by_lane(lane int, place regclass, ids bigint[],'
-               ' attempts int[], read_ats timestamptz[], vts timestamptz[]) returns boolean language plpgsql as $body$\n'
-               'begin\n    case lane\n%s    end case;\nend $body$',
+               ' attempts int[], read_ats timestamptz[], vts timestamptz[]) returns boolean language plpgsql as'
+               ' $body$\nbegin\n    case lane\n%s    end case;\nend $body$',
                (select string_agg(format(E'        when %s then return spanmq_core.archive_by_lane_%s(ids, attempts,'
                                          ' read_ats, vts, place);\n', n, n), '' order by n)
                 from generate_series(1, 16) n));

@@ -165,7 +165,8 @@ begin
         this.queue_id, spanmq_core.hide_until(this, msg_ids, until), until, true);
 end $$;
 
--- The same for one message in the usual case, else nothing: it is in state and stays there, and its segment is the newest.
+-- The same for one message in the usual case, else nothing: it is in state and stays there, and its segment is the one
+-- that the queue's row names.
 create or replace function spanmq_core.hide_one(queue_name text, id bigint, until timestamptz)
 returns pgmq.message_record
 language plpgsql as $$

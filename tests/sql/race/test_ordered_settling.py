@@ -177,7 +177,9 @@ def test_message_hidden_behind_those_of_other_groups_holds_those_behind_it(
 
 
 @pytest.mark.parametrize("hide", HIDES)
-def test_message_hidden_again_before_the_first_claim_of_groups_blocks_its_group(race: Race, hide: str) -> None:
+def test_message_hidden_again_before_the_first_claim_of_groups_blocks_its_group(
+    race: Race, hide: str
+) -> None:
     race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
     for _ in range(4):
         race.main.rows(MANY, '{"x-pgmq-group": "blue"}')

@@ -122,8 +122,6 @@ def test_w11_a_grouped_read_costs_the_same_whatever_waits(
             " from generate_series(1, %s) n))",
             [queue, n, n],
         )
-        # The first one of a queue makes its locks, and looks for hidden messages.
-        session.execute("select pgmq.read_grouped(%s, 100, 1)", [queue])
         return pages_touched(session, f"select * from pgmq.{read}('{queue}', 100, 1)")
 
     few, many = cost("small", 2000), cost("large", 10000)

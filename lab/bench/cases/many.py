@@ -115,7 +115,7 @@ def _all_queues(stage: Stage, _: Sequence[str]) -> None:
             statements = {METRICS_CASE: "select count(*) from pgmq.metrics_all()"}
             if contestant.ours:
                 # Each call looks into 1,000 queues: afterwards all are known to be quiet, for a minute.
-                for _ in range(ALL_QUEUES // 1000 + 2):
+                for _call in range(ALL_QUEUES // 1000 + 2):
                     database.maintain()
                 statements[MAINTAIN_CASE] = MAINTAIN
             for case, statement in statements.items():

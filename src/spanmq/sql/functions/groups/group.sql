@@ -91,9 +91,11 @@ begin
                 -- That was all.
                 n_places := 5000;
             end if;
-            if array_position(hashes, null) is not null and array_position(oldest.hashes || tried, null) is null then
-                ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
-                if ungrouped_from is null then
+            if array_position(hashes, null) is not null then
+                if array_position(oldest.hashes || tried, null) is null then
+                    ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+                end if;
+                if array_position(oldest.hashes || tried, null) is not null or ungrouped_from is null then
                     hashes := array_remove(hashes, null);
                 end if;
             end if;

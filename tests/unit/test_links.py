@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *ROOT.glob("*/CHANGELOG.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/README.md"), *ROOT.glob("[a-z]*/CHANGELOG.md")])
 CHANGELOGS = [page for page in PAGES if page.name == "CHANGELOG.md"]
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 

@@ -136,10 +136,16 @@ def client_of(connection: psycopg.Connection[Any]) -> Client:
     return Client(connection=connection)
 
 
-# Each is a process that imports all; test_matrix.py cuts exports off in this one.
+# Of an export with new rows; one without any takes only the step that is left out. Each is a process that imports all;
+# test_matrix.py cuts exports off in this one.
 KILLS = random.Random(int(os.environ.get("SPANMQ_TEST_SEED", "1"))).sample(
-    [(step, when) for step in DUCKLAKE_STEPS for when in ("before", "after")],
-    16 if os.environ.get("SPANMQ_TEST_DEEP") else 2,
+    [
+        (step, when)
+        for step in DUCKLAKE_STEPS
+        if not step.endswith("CatalogueRun.note")
+        for when in ("before", "after")
+    ],
+    14 if os.environ.get("SPANMQ_TEST_DEEP") else 2,
 )
 
 
@@ -152,7 +158,7 @@ def test_export_that_is_killed_is_whole_or_nothing(dsn: str, tmp_path: Path, ste
     archived(dsn, "two", 4)
     program = [sys.executable, "-m", "spark.tests.killed_export", dsn, str(lake), step, when]
     assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
-    is_committed = step.endswith("Run.note") or (step.endswith("Run.commit") and when == "after")
+    is_committed = step.endswith("Run.commit") and when == "after"
     assert counted(dsn, lake) == ({"one": 5, "two": 4} if is_committed else {"one": 5})
     archived(dsn, "three", 3)
     assert run(dsn, lake, "ducklake").exported == (3 if is_committed else 7)

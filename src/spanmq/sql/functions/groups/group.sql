@@ -255,7 +255,7 @@ end $$;
 -- Takes the first messages of these groups that may be delivered: up to `quantity`, and no group more than `most`, with
 -- what this claim has of it (`taken`). alone: false for those before the first message that must be delivered alone,
 -- true for that one if it is the first, null for all. Returns their ids, with the hashes of their groups; how many of
--- the groups were needed, from the first on; and the number of locks. Locks the groups from which it takes to the end
+-- the groups were needed, from the first on; and how many it has locked. Locks the groups from which it takes to the end
 -- of the transaction; passes over those that others have locked.
 create or replace function spanmq_core.take_first(
     this_queue int, groups bigint[], most int, quantity int, taken bigint[], mode text, bound spanmq_core.bound,
@@ -309,7 +309,8 @@ begin
         end if;
         -- Groups may share a row.
         slots := spanmq_core.lock_slots(this_queue, hashes);
-        n_locked := coalesce(cardinality(slots), 0);
+        n_locked := (select count(distinct coalesce(h, 0)) from unnest(hashes) h
+                     where spanmq_core.slot_of(this_queue, h) = any (slots));
         locked := taken || spanmq_core.lock_visible(this_queue, array(
             select w.id from unnest(ids, hashes) w (id, hash)
             where spanmq_core.slot_of(this_queue, w.hash) = any (slots)), at_);

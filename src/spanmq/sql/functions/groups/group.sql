@@ -255,8 +255,8 @@ end $$;
 -- Takes the first messages of these groups that may be delivered: up to `quantity`, and no group more than `most`, with
 -- what this claim has of it (`taken`). alone: false for those before the first message that must be delivered alone,
 -- true for that one if it is the first, null for all. Returns their ids, with the hashes of their groups; how many of
--- the groups were needed, from the first on; and how many it has locked. Locks the groups from which it takes to the end
--- of the transaction; passes over those that others have locked.
+-- the groups were needed, from the first on; and how many it has locked. Locks the groups from which it takes to the
+-- end of the transaction; passes over those that others have locked.
 create or replace function spanmq_core.take_first(
     this_queue int, groups bigint[], most int, quantity int, taken bigint[], mode text, bound spanmq_core.bound,
     ungrouped_from bigint, at_ timestamptz, policy spanmq_core.policy, alone boolean, out ids bigint[],

@@ -9,7 +9,7 @@
 -- change of that row.
 
 -- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes, and once
--- more to be put together with log_name where there is no lane. In a statement $1, $2 and so on are the function's parameters.
+-- more to be put together with log_name where there is no lane. In a statement $1 is the function's first parameter.
 -- append_by_lane() returns the id, because a call with a result can be used in an assignment, which costs half of a
 -- `perform`.
 do $do$

@@ -88,7 +88,9 @@ class Database:
         )
 
     def maintain(self) -> int:
-        """Do all the housekeeping there is, and return how many steps it took."""
+        """Do all the housekeeping there is, and return how many steps it took; PGMQ has none."""
+        if not self.ours:
+            return 0
         with self.connect() as connection:
             return _maintain(connection)
 

@@ -62,7 +62,7 @@ class Stage:
             for contestant in self.contestants[first:] + self.contestants[:first]:
                 yield number + 1, contestant, self.databases[contestant.database]
 
-    def everywhere(self, act: Callable[[Database], None]) -> None:
+    def everywhere(self, act: Callable[[Database], object]) -> None:
         """Do the same in all databases at the same time."""
         with ThreadPoolExecutor(len(self.databases)) as pool:
             for done in [pool.submit(act, database) for database in self.databases.values()]:

@@ -103,8 +103,7 @@ def used(player: Player) -> None:
     """Have a queue and a session that have been in use, as most are: plans are made, caches are warm."""
     player.run(f"call bench.fill('{QUEUE}', 1100, 100)")
     player.run(f"select pgmq.purge_queue('{QUEUE}')")
-    if player.database.ours:
-        player.database.maintain()
+    player.database.maintain()
     for _ in range(10):
         _one_cycle(1, player)
     for size in (100, 100):

@@ -35,7 +35,8 @@ def _invisible(manner: str, at_once: int, delay: int, *after: str) -> Experiment
             f"fill('{QUEUE}', {visible}, 1)",
         )
         with stage.backlog(case, *fillings):
-            stage.everywhere(_keep_house)
+            # As beside a load all the time: what is leased in front is set aside, 50,000 at a time.
+            stage.everywhere(Database.maintain)
             statements = {
                 contestant.name: f"select {', '.join(contestant.columns)} from {contestant.receive(1)}"
                 for contestant in stage.contestants
@@ -43,9 +44,3 @@ def _invisible(manner: str, at_once: int, delay: int, *after: str) -> Experiment
             stage.latency(case, statements, rows=1)
 
     return Experiment((case,), run)
-
-
-def _keep_house(database: Database) -> None:
-    """Maintain it, as is done beside a load all the time: what is leased in front is set aside, 50,000 at a time."""
-    if database.ours:
-        database.maintain()

@@ -56,7 +56,7 @@ declare
     took record;
     ids bigint[] := '{}';
     ids_hashes bigint[] := '{}';       -- of the groups of these
-    n_locked int := 0;                 -- groups whose locks it has, about: at most 500
+    n_locked int := 0;                 -- groups whose locks it has: at most 500
 begin
     perform spanmq_core.check_isolation('a grouped read',
                                         'It needs a snapshot that was taken after the lock of the group.')

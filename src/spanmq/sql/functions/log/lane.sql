@@ -8,8 +8,8 @@
 -- lane shows one log until no session can have read a row that names it: until every snapshot is younger than the
 -- change of that row.
 
--- The functions that reach a log by its lane, made here: each has the same statement for each of the lanes, and once
--- more to be put together with log_name where there is no lane. In a statement $1 is the function's first parameter.
+-- The functions that reach a log by its lane, made here. Each has the same statement for each of the lanes. For a log
+-- without a lane it executes the statement with log_name. $1 in a statement is the first parameter of the function.
 -- append_by_lane() returns the id, because a call with a result can be used in an assignment, which costs half of a
 -- `perform`.
 do $do$

@@ -44,6 +44,26 @@ def test_story_is_told_over_all_deaths(jobs: Connection) -> None:
     assert one(jobs, "select spanmq.state('jobs', %s)", id_) == "completed"
 
 
+def test_message_that_has_failed_without_end_can_die(jobs: Connection) -> None:
+    """With all failures, its history could be larger than a value may be: no receive would get past it."""
+    id_ = one(jobs, "select pgmq.send('jobs', '1')")
+    one(jobs, "select spanmq.set_policy('jobs', '{\"max_attempts\": 0}')")
+    jobs.execute(
+        "do $$ begin for i in 1 .. 502 loop"
+        " perform n from spanmq.receive('jobs') r"
+        " cross join lateral spanmq.nack('jobs', r.lease_id, array[r.msg_id], i::text, 'TRANSIENT', 0) n;"
+        " end loop; end $$"
+    )
+    assert settle(jobs, "reject", error="the last") == "dead"
+    letter = jobs.execute(
+        "select jsonb_array_length(history), history -> 0 ->> 'error', history -> -1 ->> 'error',"
+        " attempts, first_failed_at < (history -> 0 ->> 'failed_at')::timestamptz"
+        " from spanmq.dead_letters('jobs')"
+    ).fetchone()
+    assert letter == (500, "3", "502", 503, True)
+    assert jobs.execute("select count(*) from spanmq.failures('jobs', %s)", [id_]).fetchone() == (501,)
+
+
 def test_rules_and_category_policies_decide_what_a_nack_does(jobs: Connection) -> None:
     jobs.execute("select pgmq.send_batch('jobs', array['1', '2', '3', '4']::jsonb[])")
     assert settle(jobs, "nack", error="invalid date") == "dead"

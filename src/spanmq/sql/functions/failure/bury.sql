@@ -32,16 +32,22 @@ begin
         left join lateral (select s.group_key, s.priority from spanmq_core.unsettled s
                            where s.queue_id = this.queue_id and s.msg_id = m.msg_id offset 0) u on true
         left join (
-            -- By blocks: looking each message up would read every failure of its block for each of its neighbours.
-            select e.id, min(f.failed_at) as first_failed_at,
-                   jsonb_agg(to_jsonb(f) - '{queue_id,lo,n,ids}'::text[] order by f.failed_at, f.attempt) as history
-            from (select distinct id / 256 as block from unnest(bury.ids) id) b
-            join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= b.block * 256
-            and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
-            cross join lateral unnest(spanmq_core.ids_of(f)) r
-            cross join lateral generate_series(lower(r), upper(r) - 1) e (id)
-            where e.id in (select unnest(bury.ids))
-            group by e.id) h on h.id = m.msg_id
+            -- The newest 500: one that failed without end has more than a value can hold.
+            select k.id, min(k.failed_at) as first_failed_at,
+                   jsonb_agg(to_jsonb(k) - '{id,place}'::text[] order by k.failed_at, k.attempt)
+                       filter (where k.place <= 500) as history
+            from (
+                -- By blocks: looking each message up would read every failure of its block for each of its neighbours.
+                select e.id, f.attempt, f.failed_at, f.outcome, f.category, f.error, f.error_class, f.traceback,
+                       f.worker, f.retry_at,
+                       row_number() over (partition by e.id order by f.failed_at desc, f.attempt desc) as place
+                from (select distinct id / 256 as block from unnest(bury.ids) id) b
+                join spanmq_core.failure f on f.queue_id = this.queue_id and f.lo >= b.block * 256
+                and f.lo < b.block * 256 + 256 and f.outcome <> 'cancelled'
+                cross join lateral unnest(spanmq_core.ids_of(f)) r
+                cross join lateral generate_series(lower(r), upper(r) - 1) e (id)
+                where e.id in (select unnest(bury.ids))) k
+            group by k.id) h on h.id = m.msg_id
         order by m.msg_id;
     get diagnostics n = row_count;
     if n < cardinality(ids) then

@@ -63,3 +63,42 @@ def test_read_uncommitted_is_read_committed(race: Race) -> None:
     session.rows("select spanmq.create_subscription('copy', 'jobs')")
     session.rows("select * from spanmq.maintain()")
     session.commit()
+
+
+SETTLEMENTS = ("ack(%s)", "nack(%s)", "reject(%s)", "release(%s)", "hold(%s, 60)")
+
+
+@pytest.mark.parametrize("isolation", OLD)
+@pytest.mark.parametrize("is_sent_before", [True, False])
+def test_settlement_of_a_lease_that_the_snapshot_does_not_show_fails(
+    race: Race, isolation: str, is_sent_before: bool
+) -> None:
+    """Stale would say that the lease no longer holds the message."""
+    if is_sent_before:
+        race.send(1, new_block=False)
+    old = race.open()
+    old.begin(isolation)
+    old.rows("select count(*) from pgmq.q_jobs")
+    if not is_sent_before:
+        race.send(1, new_block=False)
+    [(lease, id_)] = race.main.rows("select lease_id, msg_id from spanmq.receive('jobs')")
+    for settlement in SETTLEMENTS:
+        call = settlement % f"'jobs', {lease}, '{{{id_}}}'"
+        assert sqlstate_of(old.connection, f"select * from spanmq.{call}") == "40001"
+    old.rollback()
+    assert old.rows("select * from spanmq.ack('jobs', %s, %s)", lease, [id_]) == [(id_, "acked")]
+
+
+@pytest.mark.parametrize("isolation", OLD)
+def test_what_an_old_snapshot_shows_to_be_settled_is_stale(race: Race, isolation: str) -> None:
+    race.send(2, new_block=False)
+    [(former, taken)] = race.main.rows("select lease_id, msg_id from spanmq.receive('jobs', 1, 0)")
+    race.main.rows("select spanmq.receive('jobs', 1, 60)")
+    old = race.open()
+    old.begin(isolation)
+    [(lease, id_)] = old.rows("select lease_id, msg_id from spanmq.receive('jobs')")
+    ack = "select * from spanmq.ack('jobs', %s, %s)"
+    assert old.rows(ack, lease, [id_, id_]) == [(id_, "acked")]
+    assert old.rows(ack, lease, [id_]) == [(id_, "stale")]
+    assert old.rows(ack, former, [taken]) == [(taken, "stale")]
+    old.commit()

@@ -87,6 +87,32 @@ begin
         from (select distinct id from unnest(msg_ids) id where id is not null) a order by a.id;
 end $$;
 
+-- For settlements in a transaction whose snapshot is older than they are: raises 40001 if the lease may hold one of
+-- these messages, of which it has not found all. A message that the snapshot has was changed since, or the lease began
+-- after the transaction and the snapshot has no message of this id.
+create or replace function spanmq_core.check_unfound(this_queue int, msg_ids bigint[], lease bigint) returns void
+language plpgsql as $$
+declare
+    is_unseen boolean;
+begin
+    begin
+        -- The locks go with the rollback of this block, and no lock is waited for: others settle these messages.
+        perform from spanmq_core.state s where s.queue_id = this_queue and s.msg_id = any (msg_ids)
+            for key share skip locked;
+        perform from spanmq_core.later l where l.queue_id = this_queue and l.msg_id = any (msg_ids)
+            for key share skip locked;
+        raise exception using errcode = 'MQ000';
+    exception when sqlstate 'MQ000' then null;
+    end;
+    execute format('select exists (select from unnest($1) id where id is not null and not exists'
+                   ' (select from spanmq_core.log_%s l where l.msg_id = id))', this_queue)
+        into is_unseen using msg_ids;
+    if is_unseen and lease >> 20 > extract(epoch from now()) * 1000 then
+        raise exception 'could not serialize access: the lease is younger than the snapshot of this transaction'
+            using errcode = '40001', hint = 'Run the transaction again, or settle in READ COMMITTED.';
+    end if;
+end $$;
+
 -- Returns messages to the queue with a failure. They are visible again after retry_in seconds, or after the backoff of
 -- their category or queue. A message becomes a dead letter if its attempts are used up, or if its category is not
 -- tried again (PERMANENT and BUSINESS, unless set otherwise). Returns one row for each distinct id, ascending:
@@ -147,6 +173,8 @@ begin
         end if;
         perform spanmq_core.bury(this, dead, at_, reason, null::bigint), spanmq_core.end_batches_of(this, dead);
     end if;
+    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
+        where cardinality(held.ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, dead, 'retrying');
 end $$;
 
@@ -177,6 +205,8 @@ begin
         perform spanmq_core.bury(this, held.ids, clock_timestamp(), reason, null::bigint),
             spanmq_core.end_batches_of(this, held.ids);
     end if;
+    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
+        where cardinality(held.ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'dead');
 end $$;
 
@@ -195,6 +225,8 @@ begin
     if held.ids <> '{}' then
         perform spanmq_core.show(this, held.ids || held.behind, true);
     end if;
+    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
+        where cardinality(held.ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'released');
 end $$;
 
@@ -268,5 +300,7 @@ begin
                 returning s.msg_id)
         select ids || array_agg(l.msg_id) into ids from longer l;
     end if;
+    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
+        where cardinality(ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
     return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'held');
 end $$;

@@ -64,6 +64,7 @@ NO_MESSAGES = {
     "(9223372036854775807, 0, now(), '1')": "MQ002",
     "(1000000000, 0, now(), '1')": "MQ004",
     "(5, -1, now(), '1')": "MQ002",
+    "(5, 2147483647, now(), '1')": "MQ002",
     "(5, 0, 'infinity', '1')": "MQ002",
 }
 
@@ -173,3 +174,12 @@ def test_one_id_is_inserted_by_one_of_two_sessions(race: Race, end: str) -> None
     else:
         assert under_way.rows() == [(last,)]
     assert race.main.column("select msg_id from pgmq.q_jobs") == [last]
+
+
+def test_message_that_was_cancelled_and_acked_can_be_restored(empty: Connection) -> None:
+    one(empty, "select pgmq.send('jobs', '1')")
+    lease = one(empty, "select lease_id from spanmq.receive('jobs')")
+    assert rows(empty, "select * from spanmq.cancel('jobs', '{1}')") == [(1, "cancelling")]
+    assert rows(empty, "select * from spanmq.ack('jobs', %s, '{1}')", lease) == [(1, "acked")]
+    empty.execute(f"{INSERT} (1, 0, now(), '1')".encode())
+    assert column(empty, "select msg_id from spanmq.receive('jobs')") == [1]

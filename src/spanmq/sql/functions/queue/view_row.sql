@@ -74,6 +74,9 @@ begin
             'Insert it without msg_id, or as it was sent; then update it.', '23505');
         perform spanmq_core.write_again(this, array[message.msg_id], array[message.enqueued_at], array[message.message],
                                         array[message.headers]);
+        -- What was cancelled is the message that was settled before this is noticed.
+        delete from spanmq_core.expiry e
+            where e.queue_id = this.queue_id and e.msg_id = message.msg_id and e.is_cancelled;
         -- A row of the log keeps its time.
         message.enqueued_at := spanmq_core.enqueued_at(this.queue_id, message.msg_id);
     end if;
@@ -140,8 +143,9 @@ end $$;
 create or replace function spanmq_core.check_row(message pgmq.message_record) returns void
 language plpgsql immutable as $$
 begin
-    perform spanmq_core.raise_if((message.read_ct >= 0) is not true,
-            format('read_ct cannot be NULL or negative, got: %s', message.read_ct), 'Pass 0 or more.'),
+    -- Claims count on from it.
+    perform spanmq_core.raise_if((message.read_ct between 0 and 1000000000) is not true,
+            format('read_ct must be 0 to 1000000000, got: %L', message.read_ct), 'It counts the reads.'),
         spanmq_core.raise_if(not isfinite(message.vt) or not isfinite(message.enqueued_at)
                              or not isfinite(message.last_read_at),
             'times of a message cannot be infinite', 'Pass a time.');

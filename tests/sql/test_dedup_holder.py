@@ -187,3 +187,15 @@ def test_ids_are_apart_by_queue_and_from_those_that_stand_for_a_time(orders: Que
     orders.rows(again % ("'invoices'", ", dedup_until => 'settled'"))
     orders.rows(again % ("'orders'", ""))
     assert pending(orders) == [1, 1, 2]
+
+
+def test_message_that_is_hidden_for_good_keeps_its_id_and_stops_no_maintenance(orders: Queue) -> None:
+    assert send(orders, "a") == [1]
+    orders.rows("select pgmq.set_vt('orders', 1, timestamptz '294276-12-31 23:59:59+00')")
+    orders.rows("update spanmq_core.dedup_holder set look_at = now()")
+    maintain(orders)
+    assert orders.rows("select trouble from spanmq_core.upkeep where trouble is not null") == []
+    assert orders.value(
+        "select look_at between now() and now() + interval '2 days' from spanmq_core.dedup_holder"
+    )
+    assert send(orders, "a") == [1]

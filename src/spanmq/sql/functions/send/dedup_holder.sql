@@ -199,7 +199,7 @@ declare
 begin
     -- An entry that has changed meanwhile has another look_at.
     update spanmq_core.dedup_holder d
-        set look_at = (select least(greatest(s.vt, at_) + interval '1 hour', at_ + interval '1 day')
+        set look_at = (select least(greatest(s.vt, at_), at_ + interval '23 hours') + interval '1 hour'
                        from spanmq_core.unsettled s where s.queue_id = this_queue and s.msg_id = d.msg_id)
         where d.ctid = any (array(select e.ctid from spanmq_core.dedup_holder e
                                   where e.queue_id + 0 = this_queue and e.look_at <= at_

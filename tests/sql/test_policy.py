@@ -85,3 +85,23 @@ def test_largest_numbers_of_a_policy_break_no_call(orders: Queue, settings: str)
     assert received == ids[:1]
     assert orders.settle("nack", lease, received) == {ids[0]: "retrying"}
     orders.receive(1)
+
+
+def test_smallest_numbers_of_a_policy_break_no_call(orders: Queue) -> None:
+    orders.policy(
+        '{"priority_aging": 1e-300, "backoff_base": 1e-320, "backoff_factor": 1e308, "backoff_max": 1e308}'
+    )
+    ids = orders.rows("select spanmq.send_messages('orders', array['1', '2']::jsonb[], priority => 5)")
+    for _ in range(4):
+        lease, received = orders.receive(2)
+        assert received == [row[0] for row in ids]
+        assert set(orders.settle("nack", lease, received).values()) == {"retrying"}
+        orders.show(received)
+
+
+def test_log_may_be_kept_for_longer_than_there_are_times(orders: Queue) -> None:
+    orders.policy('{"keep": "170000000 years"}')
+    orders.value("select setval('pgmq.q_orders_msg_id_seq', 20000)")
+    orders.send(1)
+    orders.rows("select spanmq.maintain(100)")
+    assert orders.rows("select trouble from spanmq_core.upkeep where trouble is not null") == []

@@ -143,7 +143,7 @@ REFUSED = {
         set_policy('orders', '{"rate_cost": ?}') <- "$..a"
         set_policy('orders', '{"rate_limit_per_group": ?}') <- 0
         set_policy('orders', '{"rate_burst_per_group": ?}') <- 0.5
-        set_policy('orders', '{"group_shares": ?}') <- [] | {"a": 0} | {"a": "1"}
+        set_policy('orders', '{"group_shares": ?}') <- [] | {"a": 0} | {"a": "1"} | {"a": 1e-400}
         set_category_policy('orders', 'TRANSIENT', ?) <- '[]' | '{"tries": 1}' | '{"queue_id": 1}'
         set_category_policy('orders', 'TRANSIENT', ?) <- '{"category": "BUSINESS"}' | '{"retries": "often"}'
         set_category_policy('orders', 'TRANSIENT', ?) <- '{"max_attempts": 0}' | '{"max_attempts": 1.5}'

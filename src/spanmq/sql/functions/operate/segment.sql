@@ -54,7 +54,7 @@ begin
         if step = 1 and not this.is_partitioned and size < size_max
            and (select s.created_at from spanmq_core.segment s where s.queue_id = this.queue_id and s.hi < drawn
                 order by s.queue_id desc, s.lo desc limit 1)
-               > clock_timestamp() - least_age then
+               > spanmq_core.before(clock_timestamp(), least_age) then
             size := size * 2;
             -- Unless another transaction has locked the row: then with the next segment.
             perform from spanmq_core.queue q where q.queue_id = this.queue_id for no key update skip locked;

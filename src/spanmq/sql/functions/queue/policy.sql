@@ -48,7 +48,7 @@ language sql immutable as $$
         when setting in ('backoff_base', 'backoff_max') then 'a number of seconds, 0 or more'
         when setting = 'redrive_delay' then 'a number of seconds from 0 to 3000000000'
         when setting in ('backoff_factor', 'rate_burst', 'rate_burst_per_group') then 'a number, 1 or more'
-        when setting = 'group_shares' then 'an object with weights of groups above 0, such as {"vip": 3}'
+        when setting = 'group_shares' then 'an object with weights of groups, 0.000001 to 1000000, such as {"vip": 3}'
         when setting in ('group_by', 'rate_cost') then '"header:NAME" or a path such as "$.customer.id"'
         when setting in ('rate_limit', 'rate_limit_per_group') then 'a number of messages a second above 0'
         when setting in ('max_in_flight', 'max_in_flight_per_group',
@@ -121,6 +121,11 @@ begin
         end if;
         bad := 'archive_on_ack';
         this.archive_on_ack := coalesce((settings->>bad)::boolean, this.archive_on_ack);
+        bad := 'group_shares';
+        -- Places are divided by weights.
+        if jsonb_path_exists(policy.group_shares, '$.* ? (@ < 0.000001)') then
+            raise check_violation using constraint = 'policy_group_shares_check';
+        end if;
         delete from spanmq_core.policy p where p.queue_id = this.queue_id;
         insert into spanmq_core.policy select policy.*;
     exception

@@ -233,7 +233,7 @@ begin
                      where h.queue_id + 0 = this_queue and h.vt >= bound.due_from and h.vt <= at_
                        and (h.alone = 0 or waits is null)
                      order by h.queue_id + 0, h.vt, h.msg_id + 0 limit 1000)) u) c
-        order by coalesce(c.priority, 0) + extract(epoch from at_ - c.since) / aging desc, c.msg_id);
+        order by coalesce(c.priority, 0) + extract(epoch from at_ - c.since) / greatest(aging, 1e-9) desc, c.msg_id);
 end $$;
 
 -- Takes the first of them.

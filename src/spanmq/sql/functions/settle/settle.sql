@@ -124,9 +124,9 @@ create or replace function spanmq_core.backoff(
 language sql immutable as $$
     select least(3e9, case
         when base <= 0 then 0
-        -- In logarithms, for the power may be larger than any number.
-        when ln(base) + greatest(attempts - 1, 0) * ln(factor) >= ln(greatest(most, 1e-9)) then most
-        else base * power(factor, greatest(attempts - 1, 0)) end)
+        -- In logarithms, for the power may be larger than any number; and so it may behind a base that is next to 0.
+        when ln(base) + greatest(attempts - 1, 0) * ln(factor) >= ln(least(greatest(most, 1e-9), 3e9)) then most
+        else base * power(factor, least(greatest(attempts - 1, 0), 690 / greatest(ln(factor), 1e-9))) end)
 $$;
 
 -- A number from 0 to 1, for a seed the same for a block of ids with equal attempts; 1 without a seed.

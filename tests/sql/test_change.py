@@ -140,6 +140,28 @@ def test_record_of_a_dropped_queue_is_kept_and_old_changes_are_deleted(
     assert told(client.inspect.changes("gone")) == [("drop_queue", "gone")]
 
 
+def test_later_queue_of_the_name_does_not_show_what_was_done_to_the_former(
+    client: Client, jobs: Connection
+) -> None:
+    """Whoever may create queues takes a name, and may not have been allowed to look into the former queue."""
+    jobs.execute(f"create role {ROLE}; select spanmq.grant_create('{ROLE}')".encode())
+    client.queues.create("gone")
+    client.queues.pause("gone")
+    client.queues.drop("gone")
+    # As another transaction sees it.
+    jobs.execute("update spanmq_core.change set changed_at = changed_at - interval '1 minute'")
+    jobs.execute(f"set local role {ROLE}".encode())
+    client.queues.create("gone")
+    assert [change.action for change in client.inspect.changes("gone")] == ["create"]
+    jobs.execute("reset role")
+    assert [change.action for change in client.inspect.changes()][:4] == [
+        "create",
+        "drop_queue",
+        "pause",
+        "create",
+    ]
+
+
 def test_actor_is_of_the_call_and_may_be_set_in_sql(client: Client, jobs: Connection) -> None:
     # Commands that other tests ran in this process have set it, too.
     before = ACTOR.set(None)

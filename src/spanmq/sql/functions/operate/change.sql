@@ -57,14 +57,19 @@ create or replace function spanmq.note_change(
 ) returns void
 language sql immutable as $$ select null::pg_catalog.void $$;
 
--- The changes that were recorded of a queue, or all (queue null; only for a role that may look into all), the newest
--- first, at most qty; the next page is before the last change_id. They are kept for 90 days, also those of a queue that
--- was dropped. Raises 42P01 for a queue that does not exist and has none.
+-- The changes that were recorded of a queue since it was created, or all (queue null; only for a role that may look
+-- into all), the newest first, at most qty; the next page is before the last change_id. They are kept for 90 days, also
+-- those of a queue that was dropped, which its name shows until another queue has it. Raises 42P01 for a queue that does not
+-- exist and has none.
 create or replace function spanmq_call.list_changes(queue text default null, before bigint default null,
                                                     qty integer default 100)
 returns table (change_id bigint, changed_at timestamptz, role text, actor text, action text, queue_name text,
                details jsonb)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    -- Whoever may look into this queue may not have been allowed to look into an earlier one of its name.
+    since timestamptz := (select q.created_at from spanmq_core.queue q
+                          where q.folded_name = lower(list_changes.queue collate "C"));
 begin
     perform spanmq_core.check_quantity(qty);
     if queue is not null
@@ -76,6 +81,6 @@ begin
         select c.change_id, c.changed_at, c.role::text, c.actor, c.action, c.queue_name, c.details
         from spanmq_core.change c
         where (list_changes.queue is null or lower(c.queue_name collate "C") = lower(list_changes.queue collate "C"))
-        and (before is null or c.change_id < before)
+        and (since is null or c.changed_at >= since) and (before is null or c.change_id < before)
         order by c.change_id desc limit qty;
 end $$;

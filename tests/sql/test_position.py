@@ -55,6 +55,14 @@ def test_position_ahead_of_the_server_is_refused(orders: Connection) -> None:
     refuses(orders, {**here, "seen": f"{newest}:{newest + 10**12}:"})
 
 
+def test_position_of_another_database_of_the_server_is_refused(orders: Connection) -> None:
+    """A dump that is restored on the same server has the tokens, but other transactions have written its rows."""
+    here = noted(orders)
+    refuses(orders, {**here, "database": "1"})
+    former = {name: value for name, value in here.items() if name != "database"}
+    assert one(orders, HERE, json.dumps(former))["database"] == here["database"]
+
+
 @given(st.data())
 def test_lost_tokens_stay_unknown_after_new_ones(lend: Callable[[], Connection], data: st.DataObject) -> None:
     # What a rollback undoes is as what a database lost that went back in time.

@@ -10,10 +10,10 @@ ROLE = "spanmq_test_caller"
 # Each function of pgmq and spanmq by the verb that it needs. On a queue, or on all.
 ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "send": """
-        send send_batch send_topic send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish
-        bulk_close bulk_published published_epochs schedule unschedule pause_schedule run_schedule resume_schedule
-        plan_schedule create_batch add_to_batch note_task_shapes wait_for_signal signal
+        send send_batch send_topic send_messages copy_begin copy_publish bulk_published published_epochs
+        schedule unschedule pause_schedule run_schedule resume_schedule plan_schedule create_batch add_to_batch note_task_shapes wait_for_signal signal
     """,
+    "bulk": "bulk_reserve bulk_seal bulk_publish bulk_close",
     "look": """
         metrics create_fifo_index peek peek_archive storage archive_position archive_ranges archive_piece
         list_category_policies classify list_category_rules dead_letters count_dead_letters

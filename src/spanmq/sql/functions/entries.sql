@@ -12,11 +12,15 @@ language sql stable as $$
             send send_batch
         '),
         ('send', 'spanmq', '
-            send_messages copy_begin copy_publish bulk_reserve bulk_seal bulk_publish bulk_close bulk_published
-            published_epochs +schedule +unschedule:queue_of_schedule +pause_schedule:queue_of_schedule
+            send_messages copy_begin copy_publish bulk_published published_epochs
+            +schedule +unschedule:queue_of_schedule +pause_schedule:queue_of_schedule
             +run_schedule:queue_of_schedule +resume_schedule:queue_of_schedule
             plan_schedule:queue_of_schedule upcoming_schedules create_batch add_to_batch note_task_shapes
             wait_for_signal signal
+        '),
+        -- With these a role could end the writes of others, or take their epochs.
+        ('bulk', 'spanmq', '
+            bulk_reserve bulk_seal bulk_publish bulk_close
         '),
         ('look', 'pgmq', '
             metrics create_fifo_index

@@ -51,7 +51,7 @@ def test_lease_is_extended_while_the_extension_of_another_waits(client: Client, 
     client.send("events", 1)
     client.send("orders", 1)
     done = threading.Event()
-    waiting = waiting_for_a_lock("extend")
+    waiting = waiting_for_a_lock("hold")
     with (
         psycopg.connect(database, autocommit=True) as observer,
         psycopg.connect(database) as other,

@@ -376,6 +376,19 @@ def test_a_lease_is_extended_when_a_third_of_it_is_over_and_once_at_a_time() -> 
     assert extension.seconds == pytest.approx(45.0 - 25.1)
 
 
+def test_lease_that_lasts_to_its_longest_is_not_extended_again() -> None:
+    play = Play(lease_max=40.0)
+    play.receive("a")
+    [job] = play.begin()
+    play.later(10.1)
+    [extension] = play.of(Extend)
+    play.put(ExtensionEnded(job.lease, 1, play.now, extension.seconds))
+    assert play.later(20) == []
+    assert play.of(Extend) == []
+    play.later(9.9)
+    assert play.of(LeaseLost) != []
+
+
 def test_an_extension_that_failed_is_tried_again() -> None:
     play = Play()
     play.receive("a")

@@ -127,7 +127,7 @@ def job(group: str | None, lease: Lease) -> Job:
 
 def test_jobs_of_a_group_go_one_after_the_other() -> None:
     limiter = ConcurrencyLimiter()
-    lease = Lease("orders", 1, 4, 0.0, 30.0)
+    lease = Lease("orders", 1, range(4), 0.0, 30.0)
     first, second, other, free = (job(group, lease) for group in ("a", "a", "b", None))
     assert [limiter.add(each) for each in (first, second, other, free)] == [True, False, True, True]
     assert limiter.done(first, succeeded=True) == (second, [])
@@ -137,7 +137,7 @@ def test_jobs_of_a_group_go_one_after_the_other() -> None:
 
 def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
     limiter = ConcurrencyLimiter()
-    lease, later = Lease("orders", 1, 2, 0.0, 30.0), Lease("orders", 2, 1, 0.0, 30.0)
+    lease, later = Lease("orders", 1, range(2), 0.0, 30.0), Lease("orders", 2, range(1), 0.0, 30.0)
     first, second, third = job("a", lease), job("a", lease), job("a", later)
     assert [limiter.add(each) for each in (first, second, third)] == [True, False, False]
     assert limiter.done(first, succeeded=False) == (third, [second])
@@ -147,7 +147,7 @@ def test_failure_drops_what_the_same_lease_holds_of_the_group() -> None:
 
 def test_jobs_of_a_kind_go_up_to_its_limit_and_one_that_never_began_frees_no_place() -> None:
     limiter = ConcurrencyLimiter(lambda each: ("kind", 2))
-    lease, other = Lease("orders", 1, 4, 0.0, 30.0), Lease("mail", 2, 1, 0.0, 30.0)
+    lease, other = Lease("orders", 1, range(4), 0.0, 30.0), Lease("mail", 2, range(1), 0.0, 30.0)
     first, second, third, fourth = (job(None, lease) for _ in range(4))
     last = job(None, other)
     jobs = (first, second, third, fourth, last)

@@ -153,7 +153,7 @@ def test_message_whose_handler_was_not_called_is_released_after_a_pause(
                 for is_async in (True, False):
                     handler = look_at(handler_of(print, is_async=is_async), takes_batches=False)
                     performer = Performer(handler, {"orders": session}, {})
-                    job = Job(messages, Lease("orders", 1, 1, 0.0, 30.0), None)
+                    job = Job(messages, Lease("orders", 1, [1], 0.0, 30.0), None)
                     with pytest.raises(UndoneError) as undone:
                         await performer.perform(job) if is_async else performer.call(job)
                     verdicts.append(performer.judge(undone.value, job))

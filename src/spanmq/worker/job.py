@@ -1,7 +1,7 @@
 """What a worker holds: messages under a lease, a job for each call of the handler, and slots that run the jobs."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,6 +25,7 @@ class Lease:
         "is_lost",
         "jobs",
         "lease_id",
+        "message_ids",
         "queue",
         "received_at",
         "seconds",
@@ -36,17 +37,19 @@ class Lease:
         self,
         queue: str,
         lease_id: int,
-        count: int,
+        message_ids: Sequence[int],
         received_at: float,
         seconds: float,
         inbox: Inbox | None = None,
     ) -> None:
         self.queue = queue
         self.lease_id = lease_id
+        # Those of the receive, settled or not.
+        self.message_ids = message_ids
         self.received_at = received_at
         self.seconds = seconds
         self.ends_at = received_at + seconds
-        self.undecided = self.unsettled = count
+        self.undecided = self.unsettled = len(message_ids)
         self.is_lost = False
         self.inbox = inbox
         self.jobs: list[Job] = []

@@ -57,6 +57,16 @@ def test_w1_maintenance_goes_on_until_no_read_passes_messages_in_work(database: 
         assert pages_touched(session, "select * from pgmq.read('orders', 100, 1)") < FEW
 
 
+def test_holding_messages_reads_nothing_of_the_backlog_behind_them(database: str) -> None:
+    """By this call workers extend leases: extend() looks for its lease in the whole queue."""
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute("select pgmq.create('orders')")
+        send(session, "orders", 5000)
+        lease = one(session, "select lease_id from spanmq.receive('orders')")
+        hold = f"select * from spanmq.hold('orders', {lease}, array[1], 60)"
+        assert pages_touched(session, hold) < FEW
+
+
 def test_w2_a_batch_writes_four_rows_a_message(system: System, session: Connection) -> None:
     session.execute("select pgmq.create('orders')")
     with session.transaction():

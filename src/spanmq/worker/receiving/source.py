@@ -94,7 +94,8 @@ class Source:
     def hold(self, messages: Sequence[Message], begun_at: float, inbox: Inbox | None) -> Lease:
         """Return the lease of messages whose receive began at a time of this process's clock."""
         lease_id = messages[0].lease_id or 0
-        lease = Lease(self.queue, lease_id, len(messages), begun_at, _seconds_of(messages[0]), inbox)
+        ids = [message.message_id for message in messages]
+        lease = Lease(self.queue, lease_id, ids, begun_at, _seconds_of(messages[0]), inbox)
         self._leases = {other for other in self._leases if other.unsettled > 0} | {lease}
         return lease
 

@@ -54,7 +54,7 @@ class Leases:
             if now < lease.ends_at - lease.seconds * (1 - SHARE):
                 continue
             seconds = min(lease.seconds, lease.received_at + self._longest - now)
-            if seconds > 0:
+            if seconds > 0 and now + seconds > lease.ends_at:  # a shorter one would shorten it
                 self._extending.add(lease)
                 extensions.append(Extend(lease, seconds))
             elif now >= lease.ends_at:

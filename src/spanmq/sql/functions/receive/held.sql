@@ -113,7 +113,22 @@ begin
                 union all
                 select l.msg_id from spanmq_core.later l
                 where g.group_hash is null and l.queue_id + 0 = this.queue_id and l.vt >= bound.due_from
-                  and l.group_hash is null and l.lease_id + 0 > 0 and l.msg_id > g.first_id offset 0) f);
+                  and l.group_hash is null and l.lease_id + 0 > 0 and l.msg_id > g.first_id
+                union all
+                -- A claim in place may have been under way as the queue became an ordered one: see rows_of().
+                select s.msg_id
+                from (select * from spanmq_core.state s
+                      where s.queue_id + 0 = this.queue_id and s.group_hash = g.group_hash
+                        and s.group_hash is not null and s.msg_id > g.first_id
+                      order by s.queue_id + 0, s.group_hash, s.msg_id limit 100) s
+                where s.lease_id > 0
+                union all
+                select s.msg_id
+                from (select * from spanmq_core.state s
+                      where g.group_hash is null and s.queue_id = this.queue_id
+                        and s.msg_id > greatest(g.first_id, bound.from_id - 1)
+                      order by s.queue_id, s.msg_id limit 100) s
+                where s.group_hash is null and s.lease_id > 0 offset 0) f);
         ids := spanmq_core.lock_ids(this.queue_id, msg_ids, lease, behind);
         -- Under the locks: what another session has claimed of a group meanwhile has taken the rest from the lease.
         select coalesce(array_agg(w.msg_id) filter (where w.is_named), '{}'),

@@ -14,8 +14,9 @@ language plpgsql as $$
 declare
     mine bigint[] := array(
         select s.msg_id from spanmq_core.state s
-        where s.queue_id = this_queue and s.msg_id = any (msg_ids)
-          and (s.lease_id = fence or fence is null and s.lease_id >= 0)
+        where s.queue_id = this_queue and s.msg_id = any (msg_ids || behind)
+          and (s.lease_id = fence or fence is null and s.lease_id >= 0
+               or s.lease_id > 0 and s.msg_id = any (behind))
         order by s.queue_id, s.msg_id for update);
 begin
     if cardinality(mine) = cardinality(msg_ids) and behind = '{}' then

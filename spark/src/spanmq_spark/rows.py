@@ -39,7 +39,7 @@ class Piece(NamedTuple):
     attempt: int
     bitmap: str | None = None
 
-    def count(self) -> int:
+    def size(self) -> int:
         """Return how many ids it has."""
         return self.last - self.first + 1 if self.bitmap is None else self.bitmap.count("1")
 

@@ -385,13 +385,13 @@ def pack(pieces: Sequence[rows.Piece], options: Options, table: str) -> list[Ran
             # One with a bitmap is small.
             last = piece.last if piece.bitmap else min(piece.last, first + room - 1)
             packed[-1].append(piece._replace(first=first, last=last))
-            room -= packed[-1][-1].count()
+            room -= packed[-1][-1].size()
             first = last + 1
     return [RangePartition([_range(pieces, options, table)]) for pieces in packed if pieces]
 
 
 def _count(pieces: Sequence[rows.Piece]) -> int:
-    return sum(piece.count() for piece in pieces)
+    return sum(piece.size() for piece in pieces)
 
 
 def _range(pieces: list[rows.Piece], options: Options, table: str) -> rows.Range:

@@ -75,11 +75,15 @@ class Target:
 
 
 class Bench:
-    """The cases; each gives the seconds that it took."""
+    """The cases. Each leaves in `seconds` and `processor_seconds` what it took, without what it prepared.
+
+    Processor time is that of this process, Spark and the server, if that runs here.
+    """
 
     def __init__(self, spark: Any, dsn: str, rows: int, folder: Path, jdbc: str | None = None) -> None:
         self.spark, self.dsn, self.rows, self.folder, self.url = spark, dsn, rows, folder, jdbc
         self.number = 0
+        self.seconds = self.processor_seconds = 0.0
         self.archived = f"archived_{rows}"
 
     def prepare(self) -> None:
@@ -92,33 +96,40 @@ class Bench:
         )
         self.execute(f"vacuum analyze pgmq.a_{self.archived}")
 
-    def bodies(self) -> float:
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Measure what is done within."""
+        server = processor.server_of(self.dsn)
+        pids = [os.getpid()] + ([] if server is None else [server])
+        used, began = processor.seconds_of_all(*pids), time.monotonic()
+        yield
+        self.seconds = time.monotonic() - began
+        self.processor_seconds = processor.seconds_of_all(*pids) - used
+
+    def bodies(self) -> None:
         """Copy the bodies of the archive to Parquet files, which the writing cases read."""
-        began = time.monotonic()
-        frame = self.read(self.archived, "archive").select("body")
-        frame.write.mode("overwrite").parquet(str(self.folder / "bodies"))
-        return time.monotonic() - began
+        with self.timed():
+            frame = self.read(self.archived, "archive").select("body")
+            frame.write.mode("overwrite").parquet(str(self.folder / "bodies"))
 
-    def few_tasks(self) -> float:
+    def few_tasks(self) -> None:
         """Copy a million messages of the archive to Parquet by four tasks."""
-        return self.tasks(4)
+        self.tasks(4)
 
-    def many_tasks(self) -> float:
+    def many_tasks(self) -> None:
         """Copy the same by 32 tasks."""
-        return self.tasks(32)
+        self.tasks(32)
 
-    def tasks(self, count: int) -> float:
+    def tasks(self, count: int) -> None:
         """Copy a million messages of the archive to Parquet by so many tasks."""
-        began = time.monotonic()
-        reader = self.source(self.spark.read, self.archived).option("table", "archive")
-        frame = reader.options(endingOffsets=1_000_001, minPartitions=count).load()
-        frame.write.mode("overwrite").parquet(str(self.folder / "tasks"))
-        return time.monotonic() - began
+        with self.timed():
+            reader = self.source(self.spark.read, self.archived).option("table", "archive")
+            frame = reader.options(endingOffsets=1_000_001, minPartitions=count).load()
+            frame.write.mode("overwrite").parquet(str(self.folder / "tasks"))
 
-    def control(self) -> float:
+    def control(self) -> None:
         """Copy the archive to one Parquet file, with ADBC and Arrow alone."""
-        began = time.monotonic()
-        with dbapi.connect(self.dsn) as connection, connection.cursor() as cursor:
+        with self.timed(), dbapi.connect(self.dsn) as connection, connection.cursor() as cursor:
             cursor.execute(
                 f"select '{self.archived}'::text as queue, msg_id, read_ct, enqueued_at, last_read_at,"
                 " archived_at, headers->>'x-pgmq-group' as group_key, message::text as body"
@@ -128,46 +139,41 @@ class Bench:
             with pyarrow.parquet.ParquetWriter(self.folder / "control.parquet", reader.schema) as writer:
                 for batch in reader:
                     writer.write_batch(batch)
-        return time.monotonic() - began
 
-    def archive(self) -> float:
+    def archive(self) -> None:
         """Copy the archive to Parquet by the source."""
-        began = time.monotonic()
-        self.read(self.archived, "archive").write.mode("overwrite").parquet(str(self.folder / "archive"))
-        return time.monotonic() - began
+        with self.timed():
+            self.read(self.archived, "archive").write.mode("overwrite").parquet(str(self.folder / "archive"))
 
-    def count(self) -> float:
+    def count(self) -> None:
         """Count the messages of the archive by the source; PySpark tells it not which columns are needed."""
-        began = time.monotonic()
-        source = self.source(self.spark.read, self.archived).option("table", "archive")
-        self.must_count(source.option("columns", "message_id").load())
-        return time.monotonic() - began
+        with self.timed():
+            source = self.source(self.spark.read, self.archived).option("table", "archive")
+            self.must_count(source.option("columns", "message_id").load())
 
-    def jdbc_count(self) -> float:
+    def jdbc_count(self) -> None:
         """Count them by Spark's own JDBC source, with as many parts."""
-        began = time.monotonic()
-        self.must_count(self.jdbc_frame())
-        return time.monotonic() - began
+        with self.timed():
+            self.must_count(self.jdbc_frame())
 
     def must_count(self, frame: Any) -> None:
         """Raise unless a frame has as many rows."""
         if (count := frame.count()) != self.rows:
             raise RuntimeError(f"of {self.rows} messages {count} were counted")
 
-    def export(self) -> float:
+    def export(self) -> None:
         """Export the archive into a lake: read it, write files, read them back, and compare."""
         self.number += 1
-        began = time.monotonic()
-        done = export(self.spark, self.dsn, self.archived, self.folder / f"lake_{self.number}")
-        if done.exported != self.rows:
-            raise RuntimeError(f"of {self.rows} messages {done.exported} were exported")
-        return time.monotonic() - began
+        with self.timed():
+            done = export(self.spark, self.dsn, self.archived, self.folder / f"lake_{self.number}")
+            if done.exported != self.rows:
+                raise RuntimeError(f"of {self.rows} messages {done.exported} were exported")
 
-    def holes(self) -> float:
+    def holes(self) -> None:
         """Drain as many, of a queue of which every second message is gone."""
-        return self.stream(every=2)
+        self.stream(every=2)
 
-    def stream(self, every: int = 1) -> float:
+    def stream(self, every: int = 1) -> None:
         """Drain a backlog of as many into Parquet by a stream; only each `every`th message is left of it."""
         queue = self.fill(self.rows * every)
         # In calls of a few: what one call takes grows faster than its messages.
@@ -175,32 +181,32 @@ class Bench:
             last = min(first + FEW - 1, self.rows * every)
             gone = f"array(select id from generate_series({first}, {last}) id where id % {every} <> 0)"
             self.execute(f"select count(*) from pgmq.delete('{queue}', {gone})")
+        # What the preparation leaves to autovacuum and the checkpointer is not the stream's.
+        self.execute("vacuum analyze spanmq_core.state")
+        self.execute("checkpoint")
         folder = self.folder / queue
-        began = time.monotonic()
-        frame = self.source(self.spark.readStream, queue).load()
-        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
-        writer.trigger(availableNow=True).start(str(folder / "lake")).awaitTermination()
-        seconds = time.monotonic() - began
+        with self.timed():
+            frame = self.source(self.spark.readStream, queue).load()
+            writer = frame.writeStream.format("parquet").option(
+                "checkpointLocation", str(folder / "checkpoint")
+            )
+            writer.trigger(availableNow=True).start(str(folder / "lake")).awaitTermination()
         self.must_be_empty(queue)
-        return seconds
 
-    def send(self) -> float:
+    def send(self) -> None:
         """Send what a Parquet folder holds, as a whole."""
         self.number += 1
         queue = f"sent_{self.rows}_{self.number}"
         self.execute(f"select pgmq.create('{queue}')")
-        began = time.monotonic()
-        writer = self.spark.read.parquet(str(self.folder / "bodies")).write.format("spanmq")
-        writer.option("dsn", self.dsn).option("queue", queue).mode("append").save()
-        seconds = time.monotonic() - began
+        with self.timed():
+            writer = self.spark.read.parquet(str(self.folder / "bodies")).write.format("spanmq")
+            writer.option("dsn", self.dsn).option("queue", queue).mode("append").save()
         self.execute(f"select pgmq.drop_queue('{queue}')")
-        return seconds
 
-    def jdbc_read(self) -> float:
+    def jdbc_read(self) -> None:
         """Copy the archive to Parquet by Spark's own JDBC source."""
-        began = time.monotonic()
-        self.jdbc_frame().write.mode("overwrite").parquet(str(self.folder / "jdbc"))
-        return time.monotonic() - began
+        with self.timed():
+            self.jdbc_frame().write.mode("overwrite").parquet(str(self.folder / "jdbc"))
 
     def jdbc_frame(self) -> Any:
         """Return the archive as JDBC reads it, in four parts."""
@@ -214,29 +220,27 @@ class Bench:
             self.jdbc(self.spark.read, query).options(**options, numPartitions="4", fetchsize="10000").load()
         )
 
-    def jdbc_write(self) -> float:
+    def jdbc_write(self) -> None:
         """Append the Parquet folder to a plain table of a queue's columns by JDBC."""
         frame = self.for_table()
-        began = time.monotonic()
-        options = {"stringtype": "unspecified", "batchsize": "10000"}
-        self.jdbc(frame.write, "plain").options(**options).mode("append").save()
-        return time.monotonic() - began
+        with self.timed():
+            options = {"stringtype": "unspecified", "batchsize": "10000"}
+            self.jdbc(frame.write, "plain").options(**options).mode("append").save()
 
-    def sink_append(self) -> float:
+    def sink_append(self) -> None:
         """Append it to the same table by the sink into a table, which can't double it."""
-        return self.sink("append")
+        self.sink("append")
 
-    def sink_upsert(self) -> float:
+    def sink_upsert(self) -> None:
         """Upsert it into the same table, which is empty."""
-        return self.sink("upsert")
+        self.sink("upsert")
 
-    def sink(self, mode: str) -> float:
+    def sink(self, mode: str) -> None:
         """Write the Parquet folder into the table by the sink."""
         frame = self.for_table()
-        began = time.monotonic()
-        writer = frame.write.format("spanmq").option("dsn", self.dsn).option("table", "public.plain")
-        writer.option("mode", mode).mode("append").save()
-        return time.monotonic() - began
+        with self.timed():
+            writer = frame.write.format("spanmq").option("dsn", self.dsn).option("table", "public.plain")
+            writer.option("mode", mode).mode("append").save()
 
     def for_table(self) -> Any:
         """Make the table, and return the Parquet folder as its rows."""
@@ -308,12 +312,6 @@ class Bench:
         source = reader.format("jdbc").option("driver", "org.postgresql.Driver")
         return source.option("url", self.url).option("dbtable", table)
 
-    def processor_seconds(self) -> float:
-        """Return the processor time until now of this process, Spark and the server, if that runs here."""
-        server = processor.server_of(self.dsn)
-        pids = [os.getpid()] + ([] if server is None else [server])
-        return processor.seconds_of_all(*pids)
-
     def execute(self, statement: str) -> None:
         """Run one statement."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
@@ -366,7 +364,7 @@ def measure(bench: Bench, few: Bench, rounds: int, chosen: str = "") -> list[Tar
     Both in seconds and in seconds of processor time, of Spark and the server together. Of the cases those that contain
     `chosen`, a regular expression.
     """
-    cases: dict[str, Callable[[], float]] = {
+    cases: dict[str, Callable[[], None]] = {
         "archive, ADBC control": bench.control,
         "archive to Parquet": bench.archive,
         "the same, a tenth": few.archive,
@@ -393,9 +391,10 @@ def measure(bench: Bench, few: Bench, rounds: int, chosen: str = "") -> list[Tar
     processor_seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
-            before = bench.processor_seconds()
-            seconds[name].append(case())
-            processor_seconds[name].append(bench.processor_seconds() - before)
+            case()
+            owner = few if name.endswith("a tenth") else bench
+            seconds[name].append(owner.seconds)
+            processor_seconds[name].append(owner.processor_seconds)
     targets = ratios({name: statistics.median(times) for name, times in seconds.items()}, "seconds")
     used = {name: statistics.median(times) for name, times in processor_seconds.items()}
     targets += ratios(used, "of processor time")
@@ -501,7 +500,10 @@ def main() -> int:
         many = Bench(spark, dsn, options.rows, folder / "many", url % name if url else None)
         few.prepare()
         many.prepare()
-        first, second = few.bodies(), few.bodies()
+        few.bodies()
+        first = few.seconds
+        few.bodies()
+        second = few.seconds
         many.bodies()
         targets = [] if options.cases else whole(few, many, dsn)
         targets += measure(many, few, options.rounds, options.cases)

@@ -47,10 +47,22 @@ class Reader:
         [(batch, self.tokens[batch], self.n)] = rows(self.connection, call, *given)
         return int(batch)
 
-    def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[Any, ...]]:
+    def ranges(self, after: int, batch: int, *, fail: bool = True) -> list[tuple[int, int, int]]:
+        """Return the ids as ranges of one attempt without gaps, of whatever pieces there are."""
         call = "select * from spanmq.receiver_ranges('orders', %s, %s, %s, %s, %s, %s)"
         given = (self.receiver, self.incarnation, after, batch, fail, self.token(batch))
-        return rows(self.connection, call, *given)
+        joined: list[tuple[int, int, int]] = []
+        for id_, attempt in sorted(
+            (id_, attempt)
+            for first, last, attempt, bitmap in rows(self.connection, call, *given)
+            for id_ in range(first, last + 1)
+            if bitmap is None or bitmap[id_ & 1023] == "1"
+        ):
+            if joined and joined[-1][1:] == (id_ - 1, attempt):
+                joined[-1] = (joined[-1][0], id_, attempt)
+            else:
+                joined.append((id_, id_, attempt))
+        return joined
 
 
 @pytest.fixture
@@ -270,6 +282,32 @@ def test_gaps_and_attempts_stay_with_their_messages(client: Client, connection: 
     reader = Reader(connection)
     assert reader.claim(0) == 1
     assert reader.ranges(0, 1) == [(1, 2, 2), (3, 3, 1), (5, 6, 1)]
+
+
+def test_batch_of_scattered_messages_has_a_piece_for_each_thousand_ids(
+    client: Client, connection: Connection
+) -> None:
+    ids = client.send_batch("orders", range(5000))
+    client.delete("orders", ids[::2])
+    reader = Reader(connection)
+    reader.claim(0, 5000)
+    assert reader.ranges(0, 1) == [(id_, id_, 1) for id_ in ids[1::2]]
+    assert (
+        one(
+            connection,
+            "select spanmq.reject_from_receiver('orders', %s, %s)",
+            str(reader.receiver),
+            ids[1:9:2],
+        )
+        == 4
+    )
+    again = Reader(connection, reader.receiver)
+    assert again.ranges(0, 1) == [(id_, id_, 1) for id_ in ids[9::2]]
+    pieces = (
+        f"spanmq.receiver_ranges('orders', '{reader.receiver}', {again.incarnation}, 0, 1,"
+        f" batch_token => '{again.token(1)}')"
+    )
+    assert one(connection, f"select count(*) from {pieces}") == len({id_ >> 10 for id_ in ids})
 
 
 def test_receiver_of_another_queue_is_refused(client: Client, connection: Connection) -> None:

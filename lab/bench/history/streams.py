@@ -111,9 +111,12 @@ class Ranges:
 
     def end(self, result: Any) -> None:
         """Write which messages the claim has."""
-        runs = () if self._is_empty else result
+        pieces = () if self._is_empty else result
         self._claiming.got = [
-            (message_id, self._lease) for low, high, *_ in runs for message_id in range(low, high + 1)
+            (message_id, self._lease)
+            for low, high, _, bitmap in pieces
+            for message_id in range(low, high + 1)
+            if bitmap is None or bitmap[message_id & 1023] == "1"
         ]
         self._claiming.end()
 

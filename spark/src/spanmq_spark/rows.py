@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow
 from psycopg.sql import Identifier
@@ -22,24 +22,33 @@ from spanmq_spark.sealed import opened
 
 # Rows that a partition should have. They stream, so memory does not matter; a task costs a tenth of a second.
 ROWS_PER_PARTITION: Final = 250_000
-# Runs no further apart are one search in the index, which costs as much as to read past what is between.
-GAP: Final = 256
 # The number of a queue's segments that are searched to name those of an error.
 SEGMENTS_MAX: Final = 1_000
 # The name of its sessions in the server.
 NAME: Final = "spanmq spark"
 
 
-# The first id, the last id, and the attempt of their messages.
-AttemptRange = tuple[int, int, int]
+class Piece(NamedTuple):
+    """A piece of a batch, as `spanmq.receiver_ranges` returns it: ids first to last, received for the attempt-th time.
+
+    With a bitmap, a text of 0 and 1 for a block of 1,024 ids, only those of them that have a 1.
+    """
+
+    first: int
+    last: int
+    attempt: int
+    bitmap: str | None = None
+
+    def size(self) -> int:
+        """Return how many ids it has."""
+        return self.last - self.first + 1 if self.bitmap is None else self.bitmap.count("1")
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Ids first to last of one queue, in `table` (quoted). `expected` rows, where that is known.
 
-    With `runs` only these ids, each run with its attempt. If `is_call`, the table is a function of the queue
-    and both ids.
+    With `pieces` only these ids. If `is_call`, the table is a function of the queue and both ids.
     """
 
     queue: str
@@ -51,7 +60,7 @@ class Range:
     attempt: int | None = None
     expected: int | None = None
     is_call: bool = False
-    runs: tuple[AttemptRange, ...] = ()
+    pieces: tuple[Piece, ...] = ()
     # Whether the columns use `t.body_text`, the body as text: the server makes it once for all of them.
     has_text: bool = False
 
@@ -306,13 +315,13 @@ def _query(columns: Sequence[Column], ids: Range) -> str:
     if ids.has_text:
         # `offset 0` keeps the planner from putting the expression into each place that uses it.
         source = f"(select t.*, t.message::text as body_text from {source} where {between} offset 0) t"
-    if ids.runs:
+    if ids.pieces:
         attempt = "u.attempt"
-        # With `offset 0` each stretch is looked up in the index: a log has no statistics, and without it the planner
-        # may compare each row with each stretch.
+        # With `offset 0` each piece is looked up in the index: a log has no statistics, and without it the planner
+        # may compare each row with each piece.
         source = (
-            f"{_stretches(ids.runs)} cross join lateral (select * from {source} where t.msg_id between u.lo and u.hi"
-            " and (u.bits is null or get_bit(u.bits, t.msg_id - u.lo) = 1) offset 0) t"
+            f"{_table(ids.pieces)} cross join lateral (select * from {source} where t.msg_id between u.lo and u.hi"
+            " and (u.bitmap is null or get_bit(u.bitmap, (t.msg_id & 1023)::int) = 1) offset 0) t"
         )
     selected = ", ".join(
         f'{column.expression.format(queue=queue, attempt=attempt)} as "{column.name}"' for column in columns
@@ -325,34 +334,11 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _stretches(runs: Sequence[AttemptRange]) -> str:
-    """Write runs as a table in SQL: near ones of one attempt are a row, a single range of the index."""
-    stretches: list[list[AttemptRange]] = []
-    newest: dict[int, list[AttemptRange]] = {}
-    for run in sorted(runs):
-        stretch = newest.get(run[2])
-        if stretch is not None and run[0] - stretch[-1][1] <= GAP:
-            stretch.append(run)
-        else:
-            newest[run[2]] = [run]
-            stretches.append(newest[run[2]])
-    columns = (
-        ("bigint", [str(stretch[0][0]) for stretch in stretches]),
-        ("bigint", [str(stretch[-1][1]) for stretch in stretches]),
-        ("int", [str(stretch[0][2]) for stretch in stretches]),
-        ("bytea", [_bits(stretch) for stretch in stretches]),
+def _table(pieces: Sequence[Piece]) -> str:
+    """Write pieces as a table in SQL."""
+    columns = zip(("bigint", "bigint", "int", "bit(1024)"), zip(*pieces, strict=True), strict=True)
+    arrays = ", ".join(
+        f"'{{{','.join('null' if value is None else str(value) for value in values)}}}'::{kind}[]"
+        for kind, values in columns
     )
-    arrays = ", ".join(f"'{{{','.join(values)}}}'::{kind}[]" for kind, values in columns)
-    return f"unnest({arrays}) u (lo, hi, attempt, bits)"
-
-
-def _bits(runs: Sequence[AttemptRange]) -> str:
-    """Write which ids of a stretch are meant, as PostgreSQL counts bits; null for all of them."""
-    if len(runs) == 1:
-        return "null"
-    first = runs[0][0]
-    bits = bytearray((runs[-1][1] - first) // 8 + 1)
-    for lo, hi, _ in runs:
-        for place in range(lo - first, hi - first + 1):
-            bits[place >> 3] |= 1 << (place & 7)
-    return f'"\\\\x{bits.hex()}"'
+    return f"unnest({arrays}) u (lo, hi, attempt, bitmap)"

@@ -290,16 +290,16 @@ class StreamReader(Stream):
             *argument.optional(argument.uuid, "batch_token", end["token"]),
             argument.boolean("fail_on_loss", self._options.fail_on_data_loss),
         )
-        read = calls.columns("first_id", "last_id", "attempt")
-        runs = self._call("receiver_ranges", read, *arguments)
+        read = calls.columns("first_id", "last_id", "attempt", "bitmap")
+        pieces = [rows.Piece(*row) for row in self._call("receiver_ranges", read, *arguments)]
         with self._server() as server:
             # Without the right to read the log: the view, which has what is not settled yet.
             [(_, log)] = self._call("receiver_log", LOG)
             table = log or rows.view(server, self._options.queue)
-        if self._is_bounded and self._may_claim_ahead and self._quantity == _count(runs):
+        if self._is_bounded and self._may_claim_ahead and self._quantity == _count(pieces):
             self._claim_ahead(end, self._quantity)
         # As the queue's name is written, which the option's need not be.
-        return pack(runs, replace(self._options, queue=end["queue"]), table)
+        return pack(pieces, replace(self._options, queue=end["queue"]), table)
 
     def begin(self, *, is_late: bool = False) -> Offset:  # noqa: ARG002 - all that waits is read in any case
         """Make the receiver, and hold nothing yet."""
@@ -370,32 +370,33 @@ def _warn(notice: psycopg.errors.Diagnostic) -> None:
         warnings.warn(text, stacklevel=2)
 
 
-def pack(runs: Sequence[rows.AttemptRange], options: Options, table: str) -> list[RangePartition]:
-    """Put runs into partitions of about as many rows each: small ones together, large ones cut."""
-    total = _count(runs)
+def pack(pieces: Sequence[rows.Piece], options: Options, table: str) -> list[RangePartition]:
+    """Put pieces into partitions of about as many rows each: small ones together, large ones cut."""
+    total = _count(pieces)
     count = max(options.min_partitions, -(-total // rows.ROWS_PER_PARTITION))
     room = size = max(1, -(-total // count))
-    packed: list[list[rows.AttemptRange]] = [[]]
-    for lowest, last, attempt in runs:
-        first = lowest
-        while first <= last:
-            if room == 0:
+    packed: list[list[rows.Piece]] = [[]]
+    for piece in pieces:
+        first = piece.first
+        while first <= piece.last:
+            if room <= 0:
                 packed.append([])
                 room = size
-            n = min(last - first + 1, room)
-            packed[-1].append((first, first + n - 1, attempt))
-            room -= n
-            first += n
-    return [RangePartition([_range(runs, options, table)]) for runs in packed if runs]
+            # One with a bitmap is small.
+            last = piece.last if piece.bitmap else min(piece.last, first + room - 1)
+            packed[-1].append(piece._replace(first=first, last=last))
+            room -= packed[-1][-1].size()
+            first = last + 1
+    return [RangePartition([_range(pieces, options, table)]) for pieces in packed if pieces]
 
 
-def _count(runs: Sequence[rows.AttemptRange]) -> int:
-    return sum(last - first + 1 for first, last, _ in runs)
+def _count(pieces: Sequence[rows.Piece]) -> int:
+    return sum(piece.size() for piece in pieces)
 
 
-def _range(runs: list[rows.AttemptRange], options: Options, table: str) -> rows.Range:
-    first, last = min(lo for lo, _, _ in runs), max(hi for _, hi, _ in runs)
-    expected = _count(runs)
-    if len(runs) == 1:
-        return rows.Range(options.queue, table, first, last, attempt=runs[0][2], expected=expected)
-    return rows.Range(options.queue, table, first, last, expected=expected, runs=tuple(runs))
+def _range(pieces: list[rows.Piece], options: Options, table: str) -> rows.Range:
+    first, last = min(piece.first for piece in pieces), max(piece.last for piece in pieces)
+    expected = _count(pieces)
+    if len(pieces) == 1 and not pieces[0].bitmap:
+        return rows.Range(options.queue, table, first, last, attempt=pieces[0].attempt, expected=expected)
+    return rows.Range(options.queue, table, first, last, expected=expected, pieces=tuple(pieces))

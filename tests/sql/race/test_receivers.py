@@ -28,9 +28,10 @@ CLAIM = (
     " settled_token => spanmq_core.token_of_batch(receiver, settled))"
 )
 RANGES = (
-    "with given (receiver, incarnation) as (values (%s::uuid, %s::bigint)) select first_id, last_id"
+    "with given (receiver, incarnation) as (values (%s::uuid, %s::bigint)) select id"
     " from given, spanmq.receiver_ranges('jobs', receiver, incarnation, 0, 1,"
-    " batch_token => spanmq_core.token_of_batch(receiver, 1))"
+    " batch_token => spanmq_core.token_of_batch(receiver, 1)), generate_series(first_id, last_id) id"
+    " where bitmap is null or substr(bitmap, (id & 1023)::int + 1, 1) = '1'"
 )
 
 
@@ -97,7 +98,7 @@ def test_stream_that_claims_what_a_waiting_call_is_about(race: Race) -> None:
     receiver, incarnation = claimed(race, reader)
     holder.commit()
     assert [row[0] for row in hiding.rows()] == ids[2:3]
-    assert reader.rows(RANGES, receiver, incarnation) == [(ids[0], ids[1]), (ids[3], ids[19])]
+    assert reader.column(RANGES, receiver, incarnation) == ids[:2] + ids[3:]
     assert race.main.column("select msg_id from pgmq.read('jobs', 30, 1000)") == ids[2:3]
 
 

@@ -117,5 +117,8 @@ begin
     end if;
 end $$;
 
+-- Of piece i of a batch of a stream, which ids it has (functions/pipeline/receiver.sql); null: los[i] to his[i].
+alter table spanmq_core.receiver_batch add column bitmaps bit(1024)[];
+
 -- No row of state of this queue is below from_id, nor will be; no row of later has a vt before due_from.
 alter table spanmq_core.bound rename column fresh_from to from_id;

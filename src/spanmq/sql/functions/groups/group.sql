@@ -300,7 +300,8 @@ begin
                                  then spanmq_core.tokens_of(policy, w.hash) end) end]) u (id)
                   where (mode = 'free' or g.stop_id is null or u.id < g.stop_id)
                     and (take_first.alone is not true or u.id = g.alone_id)
-                    and (round = 1 or u.id = any (locked)) and u.id <> all (taken)
+                    and (round = 1 or u.id in (select unnest(locked)))
+                    and u.id not in (select unnest(taken))
                   order by w.place limit quantity) c;
         exit when round = 2 or ids = '{}';
         if cardinality(ids) = quantity then
@@ -310,10 +311,10 @@ begin
         -- Groups may share a row.
         slots := spanmq_core.lock_slots(this_queue, hashes);
         n_locked := (select count(distinct coalesce(h, 0)) from unnest(hashes) h
-                     where spanmq_core.slot_of(this_queue, h) = any (slots));
+                     where spanmq_core.slot_of(this_queue, h) in (select unnest(slots)));
         locked := taken || spanmq_core.lock_visible(this_queue, array(
             select w.id from unnest(ids, hashes) w (id, hash)
-            where spanmq_core.slot_of(this_queue, w.hash) = any (slots)), at_);
+            where spanmq_core.slot_of(this_queue, w.hash) in (select unnest(slots))), at_);
     end loop;
 end $$;
 

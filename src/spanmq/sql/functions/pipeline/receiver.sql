@@ -204,20 +204,20 @@ begin
     held := spanmq_core.claim_batch(this, case when max_bytes is null then qty else least(qty, probe) end, lease, until,
                                     at_);
     if max_bytes is not null then
-        size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
+        size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, held.bitmaps, max_bytes);
         if held.n = probe and size.bytes < max_bytes then
             more := spanmq_core.claim_batch(
                 this, least(qty - probe, (max_bytes - size.bytes) / greatest(size.bytes / probe, 1))::int, lease, until,
                 at_);
-            held := spanmq_core.list_batch(this.queue_id, lease, held.los || more.los, held.his || more.his);
-            size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, max_bytes);
+            held := spanmq_core.list_batch(this.queue_id, lease, least(held.lo, more.lo), greatest(held.hi, more.hi));
+            size := spanmq_core.size_of_batch(this.queue_id, held.los, held.his, held.bitmaps, max_bytes);
         end if;
         last_id := least(last_id, case when size.bytes > max_bytes then size.last_id end);
     end if;
-    if held.his[cardinality(held.his)] > last_id then
+    if held.hi > last_id then
         taken := held.n;
-        perform spanmq_core.free_batch(this.queue_id, lease, held.los, held.his, last_id);
-        held := spanmq_core.list_batch(this.queue_id, lease, held.los, held.his);
+        perform spanmq_core.free_batch(this.queue_id, lease, held.lo, held.hi, last_id);
+        held := spanmq_core.list_batch(this.queue_id, lease, held.lo, held.hi);
         policy := spanmq_core.policy_of(this.queue_id);
         if policy.rate_limit is not null then
             perform spanmq_core.take_tokens(this.queue_id, (held.n - taken)::int, policy.rate_limit, policy.rate_burst);
@@ -227,24 +227,24 @@ begin
         update spanmq_core.receiver r set batch = r.batch + 1
             where r.receiver_id = receiver returning r.batch into batch;
         insert into spanmq_core.receiver_batch (receiver_id, batch, queue_id, lease_id, n, lo, hi, los, his, attempts,
-                                                follows)
-            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.los[1],
-                    held.his[cardinality(held.his)],
-                    held.los, held.his, held.attempts, settled_token)
+                                                bitmaps, follows)
+            values (receiver, receiver_claim.batch, this.queue_id, lease, held.n, held.lo, held.hi, held.los, held.his,
+                    held.attempts, held.bitmaps, settled_token)
             returning receiver_batch.token, receiver_batch.n into token, n;
     end if;
     return next;
 end $$;
 
--- The messages of the batches after `after` up to `batch`, as ranges of ids. Every call returns the same ranges.
--- Raises MQ051 for a reader that is not the newest, and for a batch that was released by hand; MQ054 for a receiver
--- that the queue does not have; with fail_on_loss MQ053 for a batch that is gone or was purged; MQ055 if the database
--- does not know the last batch with this token.
+-- The messages of the batches after `after` up to `batch`, in pieces. Every call returns the same pieces. A piece has
+-- the ids from first_id to last_id. With a bitmap, a text of 0 and 1 for the 1,024 ids of msg_id >> 10, it has only
+-- those that have a 1. Raises MQ051 for a reader that is not the newest, and for a batch that was released by hand;
+-- MQ054 for a receiver that the queue does not have; with fail_on_loss MQ053 for a batch that is gone or was purged;
+-- MQ055 if the database does not know the last batch with this token.
 create or replace function spanmq_call.receiver_ranges(
     queue text, receiver uuid, incarnation bigint, after bigint, batch bigint, fail_on_loss boolean default true,
     batch_token uuid default null
 )
-returns table (first_id bigint, last_id bigint, attempt integer)
+returns table (first_id bigint, last_id bigint, attempt integer, bitmap text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -274,8 +274,8 @@ begin
                 hint = 'With the option failOnDataLoss=false the stream continues without them.';
     end if;
     return query
-        select u.lo, u.hi, u.attempts from spanmq_core.receiver_batch b,
-        unnest(b.los, b.his, b.attempts) u (lo, hi, attempts)
+        select u.lo, u.hi, u.attempts, u.bitmap::text from spanmq_core.receiver_batch b,
+        unnest(b.los, b.his, b.attempts, b.bitmaps) u (lo, hi, attempts, bitmap)
         where b.receiver_id = receiver and b.batch > after and b.batch <= receiver_ranges.batch
         and b.state in ('claimed', 'settled')
         order by b.batch, u.lo;
@@ -381,7 +381,7 @@ begin
         select * from spanmq_core.receiver_batch b where b.receiver_id = reader.receiver_id and b.state = 'claimed'
         order by b.batch for update
     loop
-        perform spanmq_core.free_batch(this.queue_id, batch.lease_id, batch.los, batch.his, 0);
+        perform spanmq_core.free_batch(this.queue_id, batch.lease_id, batch.lo, batch.hi, 0);
         update spanmq_core.receiver_batch b set state = 'released' where b.receiver_id = reader.receiver_id
             and b.batch = batch.batch;
         released := released + batch.n;

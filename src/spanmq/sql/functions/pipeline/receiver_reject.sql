@@ -26,10 +26,10 @@ begin
         ids := spanmq_core.lock_ids(this.queue_id, msg_ids, batch.lease_id, '{}'::bigint[]);
         continue when ids = '{}';
         rejected := rejected + spanmq_core.bury(this, ids, clock_timestamp(), reason, batch.lease_id);
-        select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id, batch.los, batch.his);
+        select * into held from spanmq_core.list_batch(this.queue_id, batch.lease_id, batch.lo, batch.hi);
         -- One that is empty now stays, with its number: the checkpoint may have its offset.
         update spanmq_core.receiver_batch b
-            set n = held.n, los = held.los, his = held.his, attempts = held.attempts
+            set n = held.n, los = held.los, his = held.his, attempts = held.attempts, bitmaps = held.bitmaps
             where b.receiver_id = reader.receiver_id and b.batch = batch.batch;
     end loop;
     if rejected > 0 then

@@ -148,8 +148,8 @@ begin
                                   false);
 end $$;
 
--- What a batch holds: n messages, from lo to hi, and the pieces of it, ascending, as receiver_ranges() returns them. lo,
--- hi: the ids between which the messages are that were left in state.
+-- What a batch holds: n messages, from lo to hi, and its pieces, ascending, as receiver_ranges() returns them. lo, hi:
+-- the ids between which the messages are that were left in state.
 create or replace function spanmq_core.list_batch(
     this_queue int, lease bigint, inout lo bigint, inout hi bigint, out n bigint, out los bigint[], out his bigint[],
     out attempts int[], out bitmaps bit[]

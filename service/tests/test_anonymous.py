@@ -66,6 +66,15 @@ def statuses(connections: list[socket.socket], count: int) -> list[bytes]:
     return lines
 
 
+def send_slowly(stack: ExitStack, running: Running, heads: list[str], refused: int) -> list[socket.socket]:
+    """Send the head of each request and nothing of its body; wait until so many are refused: the budget is full."""
+    connections = [stack.enter_context(running.dial()) for _ in heads]
+    for connection, head in zip(connections, heads, strict=True):
+        connection.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode())
+    assert all(b" 503 " in line for line in statuses(connections, refused))
+    return connections
+
+
 def amazon(access_key_id: str) -> str:
     now = datetime.now(UTC)
     credential = f"{access_key_id}/{now:%Y%m%d}/us-east-1/sqs/aws4_request"
@@ -81,29 +90,23 @@ def amazon(access_key_id: str) -> str:
 )
 def test_slow_sign_ins_leave_token_holders_their_turn(guarded: Running, secret: str, header: str) -> None:
     with ExitStack() as stack, guarded.client(secret) as innocent:
-        slow = [stack.enter_context(guarded.dial()) for _ in range(6)]
-        for connection in slow:
-            connection.sendall(f"{FORM}{header}Content-Length: 1000\r\n\r\n".encode())
-        # As many as no budget holds; the others say nothing more.
-        assert all(b" 503 " in line for line in statuses(slow, 2))
+        send_slowly(stack, guarded, [FORM + header] * 6, 2)
         assert innocent.get("/v1/queues").status_code == 200
 
 
 def test_address_with_slow_sign_ins_leaves_others_their_own(guarded: Running) -> None:
     with ExitStack() as stack, guarded.client() as other:
-        slow = [stack.enter_context(guarded.dial()) for _ in range(7)]
-        for connection in slow[:-1]:
-            connection.sendall(f"{FORM}X-Forwarded-For: 192.0.2.1\r\nContent-Length: 1000\r\n\r\n".encode())
-        assert all(b" 503 " in line for line in statuses(slow[:-1], 2))
-        slow[-1].sendall(f"{FORM}X-Forwarded-For: 192.0.2.2\r\nContent-Length: 2\r\n\r\n".encode())
+        last = stack.enter_context(guarded.dial())
+        send_slowly(stack, guarded, [f"{FORM}X-Forwarded-For: 192.0.2.1\r\n"] * 6, 2)
+        last.sendall(f"{FORM}X-Forwarded-For: 192.0.2.2\r\nContent-Length: 2\r\n\r\n".encode())
         form = {"token": "spanmq_wrong"}
         for address in ("192.0.2.1", "192.0.2.3"):
             # Not of our page: that is said of it, when it was read.
             forged = other.post("/sign-in", data=form, headers={"X-Forwarded-For": address})
             assert forged.status_code == 403
         # What others did ended nothing of this address.
-        slow[-1].sendall(b"a=")
-        assert b" 403 " in statuses(slow[-1:], 1)[0]
+        last.sendall(b"a=")
+        assert b" 403 " in statuses([last], 1)[0]
 
 
 def test_slow_bodies_under_an_access_key_leave_others_their_turn(
@@ -112,11 +115,8 @@ def test_slow_bodies_under_an_access_key_leave_others_their_turn(
     with Client(service_database) as client:
         known, other = (client.admin.keys.create(verbs=["look"]) for _ in range(2))
     with ExitStack() as stack, guarded.client(secret) as innocent:
-        slow = [stack.enter_context(guarded.dial()) for _ in range(6)]
-        for connection in slow:
-            connection.sendall(f"{amazon(known.access_key_id)}Content-Length: 1000\r\n\r\n".encode())
         # Four wait for their bodies: as many as the budget holds.
-        assert all(b" 503 " in line for line in statuses(slow, 2))
+        send_slowly(stack, guarded, [amazon(known.access_key_id)] * 6, 2)
         # Until their key has been looked up, they count as arriving.
         wait_until(lambda: innocent.get("/v1/queues").status_code == 200)
         for each in (known, other):
@@ -129,11 +129,8 @@ def test_slow_bodies_without_credentials_leave_sqs_its_turn(guarded: Running, se
     with Client(service_database) as client:
         known = client.admin.keys.create(verbs=["look"])
     with ExitStack() as stack:
-        slow = [stack.enter_context(guarded.dial()) for _ in range(12)]
-        for number, connection in enumerate(slow):
-            head = f"{FORM}X-Forwarded-For: 192.0.2.{number % 2}\r\nContent-Length: 1000\r\n\r\n"
-            connection.sendall(head.encode())
-        assert all(b" 503 " in line for line in statuses(slow, 8))
+        heads = [f"{FORM}X-Forwarded-For: 192.0.2.{number % 2}\r\n" for number in range(12)]
+        send_slowly(stack, guarded, heads, 8)
         client_of(guarded.address, known).list_queues()
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from service.tests.running import Running
 
 from spanmq.worker.measures import Measures
 
@@ -29,9 +29,8 @@ def names_of(families: Iterable[Metric]) -> set[str]:
     }
 
 
-def test_dashboard_shows_every_metric_and_no_other(shared: Running) -> None:
-    with shared.client() as client:
-        text = client.get("/metrics").text
+def test_dashboard_shows_every_metric_and_no_other(http: httpx.Client) -> None:
+    text = http.get("/metrics").text
     exported = names_of(text_string_to_metric_families(text)) | names_of(Measures().registry.collect())
     queries = [target["expr"] for panel in PANELS for target in panel["targets"]]
     shown = set(re.findall(r"\bspanmq_\w+", " ".join(queries)))

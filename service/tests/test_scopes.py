@@ -1,6 +1,7 @@
 """Every scope of a token tried against every route."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -24,22 +25,26 @@ def guarded(service_database: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def tokens(guarded: Running, service_database: str) -> dict[tuple[str, str], str]:
-    """A token for each verb, and for what: the queue `mine`, or all."""
-    return {
-        (verb, queues): token(service_database, f"{verb} {queues}", queues=queues, verbs=verb)
-        for verb in VERBS
-        for queues in ("mine", "*")
-    }
-
-
-@pytest.fixture(scope="module")
 def asking(guarded: Running) -> Iterator[httpx.Client]:
+    """A client without a token."""
     with guarded.client() as client:
         yield client
 
 
-def ask(client: httpx.Client, route: Route, queue: str, secret: str | None) -> int:
+@pytest.fixture(scope="module")
+def holders(guarded: Running, service_database: str) -> Iterator[dict[tuple[str, str], httpx.Client]]:
+    """A client with a token for each verb, and for what: the queue `mine`, or all."""
+    with ExitStack() as opened:
+        yield {
+            (verb, queues): opened.enter_context(
+                guarded.client(token(service_database, f"{verb} {queues}", queues=queues, verbs=verb))
+            )
+            for verb in VERBS
+            for queues in ("mine", "*")
+        }
+
+
+def ask(client: httpx.Client, route: Route, queue: str, secret: str | None = None) -> int:
     headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
     # A body that no route takes: who may act is told so, and nothing is done.
     body = "[]" if route.method in ("POST", "PUT", "PATCH") else None
@@ -66,15 +71,15 @@ def test_scope_of_a_path_is_that_of_its_queue() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=IDS)
 def test_route_takes_its_own_scope_only(
-    route: Route, asking: httpx.Client, tokens: dict[tuple[str, str], str]
+    route: Route, asking: httpx.Client, holders: dict[tuple[str, str], httpx.Client]
 ) -> None:
     scope = route.scope
     if scope is None:
-        assert ask(asking, route, "mine", None) == 200
+        assert ask(asking, route, "mine") == 200
         return
     for secret in (None, "spanmq_unknown", "other"):
         assert ask(asking, route, "mine", secret) == 401
-    for (verb, queues), secret in tokens.items():
+    for (verb, queues), holder in holders.items():
         for queue in ("mine", "missing"):
             is_allowed = verb == scope.verb and (
                 queues == "*"
@@ -84,30 +89,26 @@ def test_route_takes_its_own_scope_only(
             # Nothing is dropped or sent on the way to that answer, so only routes that look are let through.
             if is_allowed and route.method == "DELETE":
                 continue
-            status = ask(asking, route, queue, secret)
+            status = ask(holder, route, queue)
             assert (status not in (401, 403)) == is_allowed, (verb, queues, queue, status)
 
 
 def test_settling_takes_the_scope_of_the_receipts_queue(
-    asking: httpx.Client, service_database: str, tokens: dict[tuple[str, str], str]
+    service_database: str, holders: dict[tuple[str, str], httpx.Client]
 ) -> None:
     do(service_database, "select pgmq.send('theirs', '1')")
-
-    def post(path: str, queues: str, given: object) -> httpx.Response:
-        return asking.post(path, json=given, headers={"Authorization": f"Bearer {tokens['receive', queues]}"})
-
-    [message] = post("/v1/queues/theirs/receive", "*", {}).json()["messages"]
-    for how in ("ack", "nack", "reject", "release", "extend", "hold", "close-bucket"):
-        given = {
-            "receipts": [message["receipt"]],
-            **({"seconds": 1} if how in ("extend", "hold", "close-bucket") else {}),
-        }
-        assert post(f"/v1/{how}", "mine", given).status_code == 403
-    assert post("/v1/ack", "*", {"receipts": [message["receipt"]]}).json()["results"][0]["outcome"] == "acked"
+    mine, everybody = (holders["receive", queues] for queues in ("mine", "*"))
+    [message] = everybody.post("/v1/queues/theirs/receive", json={}).json()["messages"]
+    given = {"receipts": [message["receipt"]]}
+    for how in ("ack", "nack", "reject", "release"):
+        assert mine.post(f"/v1/{how}", json=given).status_code == 403
+    for how in ("extend", "hold", "close-bucket"):
+        assert mine.post(f"/v1/{how}", json=given | {"seconds": 1}).status_code == 403
+    assert everybody.post("/v1/ack", json=given).json()["results"][0]["outcome"] == "acked"
 
 
 def test_lists_show_what_the_token_may_look_at(
-    asking: httpx.Client, service_database: str, tokens: dict[tuple[str, str], str]
+    service_database: str, holders: dict[tuple[str, str], httpx.Client]
 ) -> None:
     with Client(service_database) as client:
         client.send_batch("theirs", [1, 2])
@@ -119,8 +120,7 @@ def test_lists_show_what_the_token_may_look_at(
     for route in ROUTES:
         if route.scope is not None and route.scope.of == "filtered":
             for queues in ("mine", "*"):
-                headers = {"Authorization": f"Bearer {tokens['look', queues]}"}
-                done = asking.get(route.path, headers=headers)
+                done = holders["look", queues].get(route.path)
                 assert done.status_code == 200
                 if "theirs" in done.text:
                     shown.add((route.path, queues))
@@ -131,28 +131,25 @@ def test_lists_show_what_the_token_may_look_at(
 
 
 def test_schedule_takes_the_scope_of_its_queue_now_and_then(
-    asking: httpx.Client, tokens: dict[tuple[str, str], str]
+    holders: dict[tuple[str, str], httpx.Client],
 ) -> None:
-    def put(queues: str, queue: str) -> int:
-        given = {"queue": queue, "cron": "0 0 1 1 *", "body": 1}
-        headers = {"Authorization": f"Bearer {tokens['manage', queues]}"}
-        return asking.put("/v1/schedules/yearly", json=given, headers=headers).status_code
+    mine, everybody = (holders["manage", queues] for queues in ("mine", "*"))
 
-    mine = {"Authorization": f"Bearer {tokens['manage', 'mine']}"}
-    assert put("mine", "theirs") == 403
-    assert put("*", "theirs") == 200
-    assert put("mine", "mine") == 403  # it would be taken away
+    def put(client: httpx.Client, queue: str) -> httpx.Response:
+        return client.put("/v1/schedules/yearly", json={"queue": queue, "cron": "0 0 1 1 *", "body": 1})
+
+    assert put(mine, "theirs").status_code == 403
+    assert put(everybody, "theirs").status_code == 200
+    taken = put(mine, "mine")
+    assert (taken.status_code, "theirs" in taken.text) == (403, False)
     # To it a schedule of a queue that it may not touch is like one that does not exist.
     for act in ("pause", "resume"):
-        hidden, none = (asking.post(f"/v1/schedules/{n}/{act}", headers=mine) for n in ("yearly", "none"))
+        hidden, none = (mine.post(f"/v1/schedules/{name}/{act}") for name in ("yearly", "none"))
         assert (hidden.status_code, none.status_code) == (404, 404)
         assert hidden.text.replace("yearly", "none") == none.text
-    hidden, none = (asking.delete(f"/v1/schedules/{n}", headers=mine) for n in ("yearly", "none"))
+    hidden, none = (mine.delete(f"/v1/schedules/{name}") for name in ("yearly", "none"))
     assert hidden.json() == none.json() == {"existed": False}
-    given = {"queue": "mine", "cron": "0 0 1 1 *", "body": 1}
-    assert "theirs" not in asking.put("/v1/schedules/yearly", json=given, headers=mine).text
-    everything = {"Authorization": f"Bearer {tokens['manage', '*']}"}
-    assert asking.delete("/v1/schedules/yearly", headers=everything).json() == {"existed": True}
+    assert everybody.delete("/v1/schedules/yearly").json() == {"existed": True}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Streams over a list of queues or a pattern."""
 
 import json
+import threading
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 from spark.tests.conftest import Streams
 from spark.tests.protocol import SEAMS, Stream
+from tests.patience import WAIT_SECONDS, wait_until
 from typer.testing import CliRunner
 
 from spanmq.cli.app import app
@@ -18,6 +21,7 @@ from spanmq.errors import (
     QueueNotFoundError,
     ReceiverInUseError,
 )
+from spanmq_spark import stream as stream_module
 from spanmq_spark.jobs.repairs import moved
 
 QUEUES = ("orders", "orders_eu", "orders_us")
@@ -242,3 +246,36 @@ def test_what_is_wrong_is_refused(queues: Client, stream: Streams) -> None:
     with pytest.raises(ReceiverInUseError, match="receiver lake of queue orders_us belongs to another"):
         stream("two", queue="orders*", receiver="lake").run()
     assert [each.queue for each in queues.admin.receivers.list()] == ["orders_us"]
+
+
+@pytest.mark.parametrize("queue", ["orders", "orders,others"])
+def test_message_wakes_an_idle_stream(
+    client: Client,
+    observer: psycopg.Connection[Any],
+    stream: Streams,
+    monkeypatch: pytest.MonkeyPatch,
+    queue: str,
+) -> None:
+    client.queues.create("others")
+    # A poll comes after the end of the test.
+    monkeypatch.setattr(stream_module, "WAIT_SECONDS", 10 * WAIT_SECONDS)
+    driver = stream(queue=queue).start()
+    assert driver.step() == 0
+    sizes: list[int | None] = []
+    for n in (1, 2):
+        thread = threading.Thread(target=lambda: sizes.append(driver.step()), daemon=True)
+        thread.start()
+        until_listening(observer)
+        client.send_batch("orders", range(n))
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+    assert sizes == [1, 2]
+
+
+def until_listening(observer: psycopg.Connection[Any]) -> None:
+    """Return when a process has announced that it waits: what is sent from now on wakes it."""
+    query = (
+        "select count(*) from spanmq_core.listener"
+        " where pg_sequence_last_value(('spanmq_core.bell_' || bell)::regclass) > 0"
+    )
+    wait_until(lambda: observer.execute(query).fetchone() == (1,))

@@ -57,11 +57,11 @@ def test_message_is_cancelled_from_its_page_after_a_preview(keeper: Person, fill
 
 
 @pytest.mark.parametrize("typed", ["", "Orders", "orders2", "invoices"])
-def test_purge_wants_the_name_of_the_queue(keeper: Person, filled: str, typed: str) -> None:
-    refused = keeper.post("/queue/purge?queue=orders", confirmation=typed)
+def test_purge_wants_the_name_of_the_queue(keeper_once: Person, keeper_database: str, typed: str) -> None:
+    refused = keeper_once.post("/queue/purge?queue=orders", confirmation=typed)
     assert refused.status_code == 422
     assert "nothing was removed" in refused.text
-    assert rows(filled, "select (pgmq.metrics('orders')).queue_length") == [(40,)]
+    assert rows(keeper_database, "select (pgmq.metrics('orders')).queue_length") == [(40,)]
 
 
 def test_purge_removes_all_and_says_how_many(keeper: Person, filled: str) -> None:

@@ -81,13 +81,6 @@ def test_acts_on_selected_messages_say_before_how_many_they_change(keeper: Perso
     assert rows(states, "select msg_id from spanmq.dead_letters('empty')") == [(1,)]
 
 
-@pytest.mark.parametrize(
-    "query", ["act=none&id=1", "act=cancel", "act=cancel&id=x", "act=cancel" + "&id=1" * 101]
-)
-def test_selection_that_is_none_is_refused(keeper_once: Person, query: str) -> None:
-    assert keeper_once.get(f"{SELECTED}?queue=orders&{query}").status_code == 400
-
-
 def test_selected_dead_letters_are_redriven(keeper: Person, filled: str) -> None:
     letters = [each for (each,) in rows(filled, "select dead_letter_id from spanmq.dead_letters('invoices')")]
     assert len(letters) == 2

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from service.tests.dashboard import scene
@@ -215,12 +216,21 @@ def test_assets_are_kept_for_ever_under_their_version(visitor: Person) -> None:
         ("/message", {"queue": "orders"}, 400),
         ("/message", {"queue": "orders", "id": "one"}, 400),
         ("/chart", {"of": "none"}, 400),
+        ("/queue/messages/selected", {"queue": "orders", "act": "none", "id": "1"}, 400),
+        ("/queue/messages/selected", {"queue": "orders", "act": "cancel", "id": "x"}, 400),
+        ("/queue/messages/selected", {"queue": "orders", "act": "cancel", "id": ["1"] * 101}, 400),
+        ("/queue/dead-letters/repair", {"queue": "invoices", "id": "250"}, 404),
+        ("/queue/dead-letters/repair", {"queue": "invoices"}, 404),
+        ("/queue/dead-letters/repair", {"queue": "none", "id": "1"}, 404),
+        ("/workers", {"order": "none"}, 400),
         ("/nope", {}, 404),
         ("/queue/nope", {"queue": "orders"}, 404),
     ],
 )
-def test_bad_address_is_told_on_a_page(looker: Person, path: str, query: dict[str, str], status: int) -> None:
-    response = looker.get(path, **query)
+def test_bad_address_is_told_on_a_page(
+    keeper_once: Person, path: str, query: dict[str, Any], status: int
+) -> None:
+    response = keeper_once.get(path, **query)
     assert response.status_code == status
     assert "<h1>" in response.text
 

@@ -62,11 +62,6 @@ def test_sealed_body_that_was_not_touched_is_not_sealed_again(filled: str, tmp_p
     assert rows(filled, "select message::text from pgmq.q_empty where msg_id = 1") == [(sealed,)]
 
 
-def test_letter_that_is_not_there_is_told(keeper_once: Person) -> None:
-    for query in ("queue=invoices&id=250", "queue=invoices", "queue=none&id=1"):
-        assert keeper_once.get(f"/queue/dead-letters/repair?{query}").status_code == 404
-
-
 def test_body_that_is_too_long_for_a_form_is_refused(keeper: Person, filled: str) -> None:
     rows(filled, "select pgmq.send('empty', to_jsonb(repeat('x', 200000)))")
     rows(filled, "select spanmq.reject('empty', lease_id, array[msg_id]) from spanmq.receive('empty')")

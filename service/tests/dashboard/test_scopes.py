@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from service.tests.dashboard import scene
 from service.tests.dashboard.conftest import FORM_TOKEN, Person, person
 from service.tests.running import Running
 
@@ -117,15 +116,22 @@ def test_list_and_charts_show_what_the_token_may_look_at(
     assert visitor.get("/figures", span="6h").text != mine
 
 
-def test_buttons_are_those_of_what_the_token_may_do(looker: Person, keeper: Person) -> None:
-    for words in ("Pause", "Purge", "Drop…", "Send…"):
-        assert words not in looker.get("/queue", queue="orders").text
-        assert words in keeper.get("/queue", queue="orders").text
-
-
-def test_name_of_any_queue_fits_into_its_address(looker: Person) -> None:
-    for name in ("Reports 2030", scene.HOSTILE_QUEUE):
-        assert looker.get("/queue", queue=name).status_code == 200
+@pytest.mark.parametrize(
+    ("path", "shown", "acts"),
+    [
+        ("/queue", "orders", ("Pause", "Purge", "Drop…", "Send…")),
+        ("/queue/dead-letters", "no such customer", ("Redrive", "Discard")),
+        ("/queue/policy", "max_attempts", ('<button class="main">',)),
+    ],
+)
+def test_buttons_are_those_of_what_the_token_may_do(
+    looker: Person, keeper_once: Person, path: str, shown: str, acts: tuple[str, ...]
+) -> None:
+    may_look, may_act = (each.get(path, queue="orders").text for each in (looker, keeper_once))
+    assert shown in may_look
+    for words in acts:
+        assert words not in may_look
+        assert words in may_act
 
 
 # The pages of an act on what a choice finds.

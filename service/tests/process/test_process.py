@@ -1,10 +1,11 @@
-"""The process of the service: as many connections as it promises, and a log that holds up nothing."""
+"""The process of the service: the connections that it promises, a log that holds up nothing, and its end."""
 
 import json
 import resource
 import signal
 import socket
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,8 +14,10 @@ import httpx
 import psycopg
 import pytest
 from service.tests.running import patient, service, service_process
+from service.tests.sqs.conftest import client_of
+from service.tests.sqs.test_moves import MESSAGES, bodies, stage, start, task
 from service.tests.test_waiting import POLL_SECONDS, WAIT_MAX, received, waiters
-from tests.cli.program import ask, started, wait_until
+from tests.cli.program import ask, do, started, wait_until
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import Client
@@ -132,3 +135,23 @@ def test_kill_with_waiting_clients_loses_nothing(orders: str, tmp_path: Path) ->
                 assert {each["outcome"] for each in outcomes} == {"acked"}
             seen |= {message["body"] for message in taken["messages"]}
     assert seen == set(range(count))
+
+
+def test_task_of_a_service_that_was_killed_is_gone_on_with(database: str, tmp_path: Path) -> None:
+    with service_process(database, tmp_path) as first:
+        sqs = client_of(first.address)
+        _, _, arn = stage(sqs)
+        start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
+        wait_until(lambda: len(bodies(database, "back")) >= 1)
+        first.kill()
+    moved = len(bodies(database, "back"))
+    assert moved < MESSAGES
+    do(database, "update spanmq_core.sqs_move set rate = null")
+    folder = tmp_path / "second"
+    folder.mkdir()
+    with service(database, folder) as second:
+        again = client_of(second.address)
+        wait_until(lambda: task(again, arn)["Status"] == "COMPLETED")
+        assert task(again, arn)["ApproximateNumberOfMessagesMoved"] == MESSAGES
+    assert bodies(database, "back") == Counter(str(n) for n in range(MESSAGES))
+    assert bodies(database, "dead") == Counter()

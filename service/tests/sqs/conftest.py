@@ -1,5 +1,6 @@
-"""A boto3 client of the service that tests share, with a key, and names of queues of a test's own."""
+"""A boto3 client of the service that tests share, with a key; queues of a test's own, and what is asked of them."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -34,14 +35,37 @@ def client_of(address: str, key: Mapping[str, str] | AccessKey = ANYBODY) -> Any
 
 
 def refused(call: Callable[..., Any], **values: Any) -> str:
+    return str(error_of(call, **values)["Code"])
+
+
+def error_of(call: Callable[..., Any], **values: Any) -> dict[str, Any]:
     with pytest.raises(ClientError) as raised:
         call(**values)
-    return str(raised.value.response["Error"]["Code"])
+    return dict(raised.value.response["Error"])
+
+
+def codes_of(error: dict[str, Any]) -> tuple[str, str]:
+    """Return the code of an error, and that of the older protocol."""
+    return error["Code"], error["QueryErrorCode"]
+
+
+def attributes(sqs: Any, url: str) -> dict[str, str]:
+    return dict(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"])
 
 
 def arn_of(sqs: Any, url: str) -> str:
-    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
-    return str(shown["Attributes"]["QueueArn"])
+    return attributes(sqs, url)["QueueArn"]
+
+
+def redrive(arn: str, count: int = 2) -> dict[str, str]:
+    """Return the attribute of a queue whose messages become dead letters after so many receives."""
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": count})}
+
+
+def bodies(sqs: Any, url: str, quantity: int = 10, **more: Any) -> list[str]:
+    """Receive, and return what came."""
+    received = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=quantity, **more)
+    return [message["Body"] for message in received.get("Messages", [])]
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,14 @@
 """Details of answers that programs depend on: texts and codes are those of AWS."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from service.tests.running import Running, service
-from service.tests.sqs.conftest import Make, client_of
+from service.tests.sqs.conftest import Make, arn_of, attributes, client_of, codes_of, error_of, redrive
 from service.tests.sqs.test_signature import query, texts
 from tests.cli.program import do, wait_until
-
-
-def error_of(call: Any, **values: Any) -> dict[str, Any]:
-    with pytest.raises(ClientError) as raised:
-        call(**values)
-    return dict(raised.value.response["Error"])
 
 
 def answer_of(sqs: Any, action: str, **values: Any) -> dict[str, Any]:
@@ -29,10 +22,10 @@ def system_of(sqs: Any, url: str, name: str) -> list[str]:
 
 
 def test_booleans_are_taken_in_any_case(sqs: Any) -> None:
-    attributes = {"FifoQueue": "True", "ContentBasedDeduplication": "TRUE", "SqsManagedSseEnabled": "true"}
-    url = sqs.create_queue(QueueName="booleans.fifo", Attributes=attributes)["QueueUrl"]
-    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(attributes))["Attributes"]
-    assert shown == dict.fromkeys(attributes, "true")
+    given = {"FifoQueue": "True", "ContentBasedDeduplication": "TRUE", "SqsManagedSseEnabled": "true"}
+    url = sqs.create_queue(QueueName="booleans.fifo", Attributes=given)["QueueUrl"]
+    shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=list(given))["Attributes"]
+    assert shown == dict.fromkeys(given, "true")
 
 
 def test_kind_of_a_queue_does_not_change(sqs: Any, make: Make) -> None:
@@ -60,10 +53,8 @@ def test_delay_of_zero_is_the_delay_of_a_fifo_queue(sqs: Any, make: Make) -> Non
 
 def test_names_of_attributes_are_prefixes_before_a_dot_and_a_star(sqs: Any, make: Make) -> None:
     url = make(VisibilityTimeout="0")
-    attributes = {
-        name: {"DataType": "String", "StringValue": "x"} for name in ("Hello", "Hel.p", "He", "größe")
-    }
-    sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=attributes)
+    given = {name: {"DataType": "String", "StringValue": "x"} for name in ("Hello", "Hel.p", "He", "größe")}
+    sqs.send_message(QueueUrl=url, MessageBody="x", MessageAttributes=given)
 
     def names(*wanted: str) -> set[str]:
         [message] = sqs.receive_message(QueueUrl=url, MessageAttributeNames=list(wanted))["Messages"]
@@ -113,10 +104,7 @@ def test_batch_with_an_entry_without_ids_is_refused_whole(
     ]
     del entries[1][lacking]
     error = error_of(sqs.send_message_batch, QueueUrl=url, Entries=entries)
-    assert (error["Code"], error["QueryErrorCode"]) == (
-        "InvalidParameterValue",
-        "InvalidParameterValueException",
-    )
+    assert codes_of(error) == ("InvalidParameterValue", "InvalidParameterValueException")
     assert error["Message"].startswith(text)
     assert "Messages" not in sqs.receive_message(QueueUrl=url)
 
@@ -124,15 +112,9 @@ def test_batch_with_an_entry_without_ids_is_refused_whole(
 def test_errors_have_the_codes_of_both_protocols(sqs: Any, make: Make) -> None:
     url = make(fifo=True)
     error = error_of(sqs.send_message, QueueUrl=url, MessageBody="x", MessageDeduplicationId="x")
-    assert (error["Code"], error["QueryErrorCode"]) == (
-        "MissingParameter",
-        "MissingRequiredParameterException",
-    )
+    assert codes_of(error) == ("MissingParameter", "MissingRequiredParameterException")
     error = error_of(sqs.receive_message, QueueUrl=url, MaxNumberOfMessages=11)
-    assert (error["Code"], error["QueryErrorCode"]) == (
-        "InvalidParameterValue",
-        "InvalidParameterValueException",
-    )
+    assert codes_of(error) == ("InvalidParameterValue", "InvalidParameterValueException")
     assert error["Message"].startswith("Value 11 for parameter MaxNumberOfMessages is invalid. Reason: ")
     error = error_of(sqs.delete_message, QueueUrl=url, ReceiptHandle="garbage")
     assert error["Message"] == 'The input receipt handle "garbage" is not a valid receipt handle.'
@@ -166,9 +148,7 @@ def test_trace_of_the_request_is_that_of_the_message(keyed: Running, key: dict[s
 
 def test_receives_are_counted_on_in_the_dead_letter_queue(sqs: Any, make: Make) -> None:
     dead = make("dead", VisibilityTimeout="0")
-    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
-    url = make(VisibilityTimeout="0", RedrivePolicy=policy)
+    url = make(VisibilityTimeout="0", **redrive(arn_of(sqs, dead)))
     sqs.send_message(QueueUrl=url, MessageBody="x")
     assert [system_of(sqs, url, "ApproximateReceiveCount") for _ in range(2)] == [["1"], ["2"]]
     assert "Messages" not in sqs.receive_message(QueueUrl=url)
@@ -199,12 +179,7 @@ def test_call_asks_for_its_queue_once_until_it_is_told_of_a_change(database: str
         # It may hear of the new queue, and forget it, within the first of these.
         wait_until(asks_no_more)
         do(database, """select spanmq.set_sqs_queue('jobs', '{"DelaySeconds": "900"}')""")
-
-        def delay() -> str:
-            shown = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["DelaySeconds"])
-            return str(shown["Attributes"]["DelaySeconds"])
-
-        wait_until(lambda: delay() == "900")
+        wait_until(lambda: attributes(sqs, url)["DelaySeconds"] == "900")
 
 
 def test_purge_forgets_deduplication_ids(sqs: Any, make: Make) -> None:

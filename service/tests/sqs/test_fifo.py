@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from service.tests.sqs.conftest import Make
-from service.tests.sqs.test_answers import error_of
+from service.tests.sqs.conftest import Make, attributes, bodies, codes_of, error_of
 from tests.cli.program import wait_until
 
 
@@ -24,31 +23,26 @@ def received(sqs: Any, url: str, quantity: int = 10, **values: Any) -> list[dict
     return list(answer.get("Messages", []))
 
 
-def bodies(messages: list[dict[str, Any]]) -> list[str]:
-    return [message["Body"] for message in messages]
-
-
 def count(sqs: Any, url: str, which: str) -> int:
-    name = f"ApproximateNumberOfMessages{which}"
-    return int(sqs.get_queue_attributes(QueueUrl=url, AttributeNames=[name])["Attributes"][name])
+    return int(attributes(sqs, url)[f"ApproximateNumberOfMessages{which}"])
 
 
 def test_receive_takes_one_group_before_the_next(sqs: Any, url: str) -> None:
     send(sqs, url, "a0", "b0", "a1", "b1", "a2", "c0", "b2")
     first = received(sqs, url, 3)
-    assert bodies(first) == ["a0", "a1", "a2"]
+    assert [message["Body"] for message in first] == ["a0", "a1", "a2"]
     # Group a waits for its messages in flight; what is left of b is not delivered beside b0 and b1.
     send(sqs, url, "a3")
-    assert bodies(received(sqs, url, 2)) == ["b0", "b1"]
-    assert bodies(received(sqs, url)) == ["c0"]
+    assert bodies(sqs, url, 2) == ["b0", "b1"]
+    assert bodies(sqs, url) == ["c0"]
     for message in first:
         sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-    assert bodies(received(sqs, url)) == ["a3"]
+    assert bodies(sqs, url) == ["a3"]
 
 
 def test_messages_of_a_receive_are_group_by_group(sqs: Any, url: str) -> None:
     send(sqs, url, "b0", "a0", "b1", "c0", "a1", "b2")
-    assert bodies(received(sqs, url)) == ["b0", "b1", "b2", "a0", "a1", "c0"]
+    assert bodies(sqs, url) == ["b0", "b1", "b2", "a0", "a1", "c0"]
 
 
 def test_handle_does_not_delete_after_its_visibility_timeout(sqs: Any, url: str) -> None:
@@ -56,10 +50,7 @@ def test_handle_does_not_delete_after_its_visibility_timeout(sqs: Any, url: str)
     first, second = (message["ReceiptHandle"] for message in received(sqs, url, VisibilityTimeout=1))
     wait_until(lambda: count(sqs, url, "NotVisible") == 0)
     error = error_of(sqs.delete_message, QueueUrl=url, ReceiptHandle=first)
-    assert (error["Code"], error["QueryErrorCode"]) == (
-        "InvalidParameterValue",
-        "InvalidParameterValueException",
-    )
+    assert codes_of(error) == ("InvalidParameterValue", "InvalidParameterValueException")
     expired = f"Value {first} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
     assert error["Message"] == expired
     entries = [{"Id": "first", "ReceiptHandle": first}, {"Id": "second", "ReceiptHandle": second}]
@@ -70,7 +61,7 @@ def test_handle_does_not_delete_after_its_visibility_timeout(sqs: Any, url: str)
         ("second", "InvalidParameterValue"),
     ]
     again = received(sqs, url)
-    assert bodies(again) == ["a0", "a1"]
+    assert [message["Body"] for message in again] == ["a0", "a1"]
     # Another receiver's messages stay, too.
     assert error_of(sqs.delete_message, QueueUrl=url, ReceiptHandle=first)["Message"] == expired
     for message in again:
@@ -102,7 +93,7 @@ def test_message_that_was_made_visible_is_not_deleted_by_its_handle(sqs: Any, ur
     sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
     error = error_of(sqs.delete_message, QueueUrl=url, ReceiptHandle=handle)
     assert error["Message"].endswith("Reason: The receipt handle has expired.")
-    assert bodies(received(sqs, url)) == ["a0"]
+    assert bodies(sqs, url) == ["a0"]
 
 
 def test_standard_queue_deletes_after_the_visibility_timeout(sqs: Any, make: Make) -> None:

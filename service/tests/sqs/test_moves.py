@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from botocore.exceptions import ClientError
 from service.tests.running import Running, service
-from service.tests.sqs.conftest import arn_of, client_of
+from service.tests.sqs.conftest import arn_of, client_of, redrive
 from tests.cli.program import ask, do, records, wait_until
 
 # At one a second, more than a test has time for.
@@ -23,6 +23,11 @@ def first(database: str, tmp_path: Path) -> Iterator[Running]:
         yield started
 
 
+@pytest.fixture
+def sqs(first: Running) -> Any:
+    return client_of(first.address)
+
+
 def stage(sqs: Any, count: int = MESSAGES) -> tuple[str, str, str]:
     """Make a dead-letter queue with messages, and one that they may go to; return their URLs and an ARN."""
     dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
@@ -32,10 +37,6 @@ def stage(sqs: Any, count: int = MESSAGES) -> tuple[str, str, str]:
         entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(start, min(start + 10, count))]
         sqs.send_message_batch(QueueUrl=dead, Entries=entries)
     return dead, back, arn
-
-
-def redrive(arn: str, count: int = 2) -> dict[str, str]:
-    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": count})}
 
 
 def start(sqs: Any, arn: str, **more: Any) -> str:
@@ -54,9 +55,8 @@ def bodies(dsn: str, queue: str) -> Counter[str]:
 
 
 def test_two_services_share_a_task_and_move_each_message_once(
-    first: Running, database: str, tmp_path: Path
+    sqs: Any, database: str, tmp_path: Path
 ) -> None:
-    sqs = client_of(first.address)
     folder = tmp_path / "second"
     folder.mkdir()
     with service(database, folder):
@@ -67,8 +67,7 @@ def test_two_services_share_a_task_and_move_each_message_once(
     assert bodies(database, "back") == Counter(str(n) for n in range(200))
 
 
-def test_task_that_is_cancelled_leaves_the_rest(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_task_that_is_cancelled_leaves_the_rest(sqs: Any, database: str) -> None:
     _, _, arn = stage(sqs)
     handle = start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
     with pytest.raises(ClientError, match="UnsupportedOperation"):
@@ -83,8 +82,7 @@ def test_task_that_is_cancelled_leaves_the_rest(first: Running, database: str) -
             sqs.cancel_message_move_task(TaskHandle=unknown)
 
 
-def test_task_whose_destination_is_gone_fails_and_loses_nothing(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_task_whose_destination_is_gone_fails_and_loses_nothing(sqs: Any, database: str) -> None:
     _, back, arn = stage(sqs)
     with_rate = {"MaxNumberOfMessagesPerSecond": 1}
     start(sqs, arn, **with_rate)
@@ -95,8 +93,7 @@ def test_task_whose_destination_is_gone_fails_and_loses_nothing(first: Running, 
     assert len(bodies(database, "dead")) == MESSAGES - task(sqs, arn)["ApproximateNumberOfMessagesMoved"]
 
 
-def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_task_whose_destination_is_full_keeps_no_other_waiting(sqs: Any, database: str) -> None:
     _, _, arn = stage(sqs, 20)
     do(database, """select spanmq.set_policy('back', '{"max_backlog": 5}')""")
     other = sqs.create_queue(QueueName="other")["QueueUrl"]
@@ -114,8 +111,7 @@ def test_task_whose_destination_is_full_keeps_no_other_waiting(first: Running, d
     assert bodies(database, "back") == Counter(str(n) for n in range(20))
 
 
-def test_task_that_meets_a_bug_fails_and_the_others_go_on(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_task_that_meets_a_bug_fails_and_the_others_go_on(sqs: Any, database: str) -> None:
     _, _, arn = stage(sqs)
     start(sqs, arn, MaxNumberOfMessagesPerSecond=1)
     wait_until(lambda: len(bodies(database, "back")) >= 1)
@@ -133,16 +129,14 @@ def test_task_that_meets_a_bug_fails_and_the_others_go_on(first: Running, databa
     assert bodies(database, "back") == Counter(str(n) for n in range(MESSAGES))
 
 
-def test_schema_that_lacks_what_a_task_needs_is_logged(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_schema_that_lacks_what_a_task_needs_is_logged(first: Running, sqs: Any, database: str) -> None:
     _, _, arn = stage(sqs, 1)
     do(database, "alter type spanmq.sqs_move rename attribute moved to moved_before")
     start(sqs, arn)
     wait_until(lambda: "moves_failed error=SchemaVersionError" in first.log.read_text())
 
 
-def test_task_goes_only_to_queues_that_name_its_source(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_task_goes_only_to_queues_that_name_its_source(sqs: Any, database: str) -> None:
     _, _, arn = stage(sqs, 1)
     sqs.create_queue(QueueName="stranger")
     with pytest.raises(ClientError, match="must have the source as its dead-letter queue"):
@@ -152,8 +146,7 @@ def test_task_goes_only_to_queues_that_name_its_source(first: Running, database:
     assert bodies(database, "stranger") == Counter()
 
 
-def test_source_that_a_header_names_means_nothing(first: Running, database: str) -> None:
-    sqs = client_of(first.address)
+def test_source_that_a_header_names_means_nothing(sqs: Any, database: str) -> None:
     dead, back, arn = stage(sqs, 0)
     secret = sqs.create_queue(QueueName="secret", Attributes=redrive(arn))["QueueUrl"]
     sqs.send_message(QueueUrl=back, MessageBody="own")

@@ -1,13 +1,11 @@
 """Names of queues: the long ones of SQS, and odd ones that were made elsewhere."""
 
-import json
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from service.tests.running import Running
-from service.tests.sqs.conftest import Make, client_of, refused
-from service.tests.sqs.test_queues import attributes
+from service.tests.sqs.conftest import Make, attributes, client_of, redrive
 from service.tests.sqs.test_signature import query, signed, texts
 from tests.cli.program import ask, do, records, wait_until
 
@@ -57,8 +55,7 @@ def test_key_is_checked_for_the_begin_of_a_long_name(keyed: Running, sqs: Any, s
 def test_dead_letters_of_queues_with_long_names_go_and_return(sqs: Any) -> None:
     dead = sqs.create_queue(QueueName="dead-" + LONG_FIFO[5:], Attributes={"FifoQueue": "true"})["QueueUrl"]
     arn = attributes(sqs, dead)["QueueArn"]
-    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
-    url = sqs.create_queue(QueueName=LONG_FIFO, Attributes={"FifoQueue": "true", "RedrivePolicy": policy})[
+    url = sqs.create_queue(QueueName=LONG_FIFO, Attributes={"FifoQueue": "true", **redrive(arn, 1)})[
         "QueueUrl"
     ]
     sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="1")
@@ -97,9 +94,3 @@ def test_attributes_that_templates_set_are_taken(sqs: Any, make: Make) -> None:
     assert "Policy" not in attributes(sqs, url)
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"SqsManagedSseEnabled": "false", "Policy": ""})
     assert attributes(sqs, url)["SqsManagedSseEnabled"] == "false"
-    for given in ({"Policy": "{}"}, {"KmsMasterKeyId": "alias/x"}):
-        assert refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=given).endswith(
-            "UnsupportedOperation"
-        )
-    given = {"SqsManagedSseEnabled": "maybe"}
-    assert refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=given).endswith("UnsupportedOperation")

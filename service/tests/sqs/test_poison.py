@@ -1,39 +1,20 @@
-"""Headers, bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
+"""Bodies and attributes that SQL wrote: no message harms its neighbours or passes for another."""
 
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
-import httpx
 import psycopg
 import pytest
 from service.tests.running import Running, patient, service
-from service.tests.sqs.conftest import Make, arn_of, client_of, refused
+from service.tests.sqs.conftest import Make, arn_of, bodies, client_of, redrive, refused
 from service.tests.sqs.test_signature import query, texts
 from service.tests.test_waiting import DEEP, ON_THE_SERVICE
 from tests.cli.program import ask, do, wait_until
 from tests.patience import WAIT_SECONDS
-
-# jsonb expressions: whatever a role may write that may send.
-HEADERS: Final = {
-    "attributes that are a string": """'{"x-sqs-attributes": "boom"}'""",
-    "an attribute that is an object": """'{"x-sqs-attributes": {"a": {}}}'""",
-    "an attribute that is a number": """'{"x-sqs-attributes": {"a": 5}}'""",
-    "a value that is a number": """'{"x-sqs-attributes": {"a": {"DataType": "String", "String": 5}}}'""",
-    "a type that does not exist": """'{"x-sqs-attributes": {"a": {"DataType": "Odd", "String": "x"}}}'""",
-    "a value that is not base64": """'{"x-sqs-attributes": {"a": {"DataType": "Binary", "Binary": "ß"}}}'""",
-    "ids that are objects": """'{"x-sqs-dedup": {"a": 1}, "x-sqs-trace": [1], "x-sqs-sent": "abc"}'""",
-    "a group that is an object": """'{"x-pgmq-group": {"a": 1}}'""",
-    "a group with a control character": """'{"x-pgmq-group": "a\\u0001b"}'""",
-    "a list": "'[1]'",
-    "a string": """'"x"'""",
-    "a number": "5::text",
-    "a number of 5,000 digits": """'{"a": 1' || repeat('0', 5000) || '}'""",
-    "a hint without a fact": """'{"x-sqs-moved": {"a": 1}}'""",
-}
 
 
 def retried_late(queue: str) -> str:
@@ -41,37 +22,19 @@ def retried_late(queue: str) -> str:
     return f"""select spanmq.set_policy('{queue}', '{{"backoff_base": 3600, "jitter": false}}')"""
 
 
-@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS.keys())
-def test_message_with_odd_headers_is_received_with_its_neighbours(
-    http: httpx.Client, queue: str, service_database: str, headers: str
-) -> None:
-    do(
-        service_database,
-        f"select pgmq.send('{queue}', '0'), pgmq.send('{queue}', '1', ({headers})::jsonb),"
-        f" pgmq.send('{queue}', '2')",
-    )
-    values = {"QueueUrl": f"/{queue}", "MaxNumberOfMessages": 10, "AttributeNames": ["All"]}
-    values["MessageAttributeNames"] = ["All"]
-    answer = http.post("/", json=values, headers={"x-amz-target": "AmazonSQS.ReceiveMessage"})
-    assert answer.status_code == 200, answer.text
-    messages = answer.json()["Messages"]
-    assert [message["Body"] for message in messages] == ["0", "1", "2"]
-    assert "MessageAttributes" not in messages[1]
-
-
 def test_body_that_xml_cannot_hold_is_received_as_json(
     keyed: Running, key: dict[str, str], sqs: Any, make: Make, service_database: str
 ) -> None:
     url = make()
     name = url.rpartition("/")[2]
-    bodies = ['"a\\u0001b"', '"\\uffff"', '{"a": "\\u001f \\uffff"}', '"plain"']
-    sends = ", ".join(f"pgmq.send('{name}', '{body}')" for body in bodies)
+    sent = ['"a\\u0001b"', '"\\uffff"', '{"a": "\\u001f \\uffff"}', '"plain"']
+    sends = ", ".join(f"pgmq.send('{name}', '{body}')" for body in sent)
     do(service_database, f"select {sends}")
     shown = {"QueueUrl": url, "MaxNumberOfMessages": "10", "VisibilityTimeout": "0"}
     older = texts(query(keyed.address, key, "ReceiveMessage", **shown), "Body")
     newer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
     assert older == [message["Body"] for message in newer]
-    assert [json.loads(str(text)) for text in older[:3]] == [json.loads(body) for body in bodies[:3]]
+    assert [json.loads(str(text)) for text in older[:3]] == [json.loads(body) for body in sent[:3]]
     assert older[3] == "plain"
 
 
@@ -101,7 +64,7 @@ def test_attributes_that_sql_wrote_wrongly_stop_no_queue(
 ) -> None:
     dead, odd = make("dead"), make("odd")
     arn = arn_of(sqs, dead)
-    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2}))
+    url = make(**redrive(arn))
     name = odd.rpartition("/")[2]
     wrong = {
         "VisibilityTimeout": "soon",
@@ -113,7 +76,7 @@ def test_attributes_that_sql_wrote_wrongly_stop_no_queue(
     }
     do(service_database, f"select spanmq.set_sqs_queue('{name}', '{json.dumps(wrong)}')")
     sqs.send_message(QueueUrl=odd, MessageBody="x")
-    assert [each["Body"] for each in sqs.receive_message(QueueUrl=odd)["Messages"]] == ["x"]
+    assert bodies(sqs, odd) == ["x"]
     assert sqs.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
     assert sqs.start_message_move_task(SourceArn=arn, DestinationArn=arn.removesuffix("dead"))["TaskHandle"]
     assert odd in sqs.list_queues()["QueueUrls"]
@@ -125,7 +88,7 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
 ) -> None:
     dead = make("dead")
     arn = arn_of(sqs, dead)
-    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    url = make(**redrive(arn, 1))
     name = url.rpartition("/")[2]
     sqs.send_message(QueueUrl=url, MessageBody="spent")
     sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)
@@ -140,21 +103,18 @@ def test_message_that_cannot_become_a_dead_letter_is_received_once_more(
     else:
         sqs.send_message(QueueUrl=dead, MessageBody="first")
         do(service_database, f"""select spanmq.set_policy('{name}dead', '{{"max_backlog": 1}}')""")
-    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-    assert sorted(message["Body"] for message in messages) == ["fresh", "spent"]
+    assert sorted(bodies(sqs, url)) == ["fresh", "spent"]
 
 
 def test_message_that_cannot_be_read_blocks_no_queue_with_a_redrive_policy(
     sqs: Any, make: Make, service_database: str
 ) -> None:
-    url = make(
-        RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, make("dead")), "maxReceiveCount": 9})
-    )
+    url = make(**redrive(arn_of(sqs, make("dead")), 9))
     name = url.rpartition("/")[2]
     do(service_database, retried_late(name), f"select pgmq.send('{name}', '1', {DEEP})")
     sqs.send_message(QueueUrl=url, MessageBody="readable")
     assert refused(sqs.receive_message, QueueUrl=url) == "InvalidParameterValue"
-    assert [each["Body"] for each in sqs.receive_message(QueueUrl=url)["Messages"]] == ["readable"]
+    assert bodies(sqs, url) == ["readable"]
 
 
 def test_move_task_leaves_what_cannot_be_read_and_moves_the_rest(
@@ -162,8 +122,7 @@ def test_move_task_leaves_what_cannot_be_read_and_moves_the_rest(
 ) -> None:
     dead, back = make("dead"), make("back")
     arn = arn_of(sqs, dead)
-    redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 9})
-    sqs.set_queue_attributes(QueueUrl=back, Attributes={"RedrivePolicy": redrive})
+    sqs.set_queue_attributes(QueueUrl=back, Attributes=redrive(arn, 9))
     name = dead.rpartition("/")[2]
     # More than one step takes.
     sends = f"select pgmq.send('{name}', '1', {DEEP}) from generate_series(1, 11)"
@@ -176,7 +135,7 @@ def test_move_task_leaves_what_cannot_be_read_and_moves_the_rest(
 
     wait_until(lambda: task()["Status"] != "RUNNING")
     assert (task()["Status"], task()["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 1)
-    assert [each["Body"] for each in sqs.receive_message(QueueUrl=back)["Messages"]] == ["readable"]
+    assert bodies(sqs, back) == ["readable"]
     assert ask(service_database, f"select count(*) from pgmq.q_{name}") == 11
 
 
@@ -184,14 +143,13 @@ def test_message_that_is_not_hidden_comes_once_beside_one_that_becomes_a_dead_le
     sqs: Any, make: Make
 ) -> None:
     dead = make("dead")
-    url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn_of(sqs, dead), "maxReceiveCount": 2}))
+    url = make(**redrive(arn_of(sqs, dead)))
     sqs.send_message(QueueUrl=url, MessageBody="spent")
     for _ in range(2):
         sqs.receive_message(QueueUrl=url, VisibilityTimeout=0)
     sqs.send_message(QueueUrl=url, MessageBody="fresh")
-    messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
-    assert [message["Body"] for message in messages] == ["fresh"]
-    assert [each["Body"] for each in sqs.receive_message(QueueUrl=dead)["Messages"]] == ["spent"]
+    assert bodies(sqs, url, VisibilityTimeout=0) == ["fresh"]
+    assert bodies(sqs, dead) == ["spent"]
 
 
 def test_error_after_a_claim_costs_no_attempt(database: str, tmp_path: Path) -> None:

@@ -34,6 +34,15 @@ class Asking:
         return str(found)
 
 
+def batch(action: str, *entries: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a batch: its entries are numbered."""
+    return {
+        f"{action}RequestEntry_{number}_{name}": value
+        for number, values in enumerate(entries, start=1)
+        for name, value in values.items()
+    }
+
+
 @pytest.fixture
 def asking(keyed: Running, key: dict[str, str]) -> Asking:
     return Asking(keyed.address, key)
@@ -59,19 +68,11 @@ def test_every_action_is_answered_in_xml(asking: Asking, sqs: Any) -> None:
     held = list(receipts(asking, url))
     for handle in held[:1]:
         asking("ChangeMessageVisibility", url, ReceiptHandle=handle, VisibilityTimeout=0)
-    entries = {
-        "ChangeMessageVisibilityBatchRequestEntry_1_Id": "a",
-        "ChangeMessageVisibilityBatchRequestEntry_1_ReceiptHandle": held[1],
-        "ChangeMessageVisibilityBatchRequestEntry_1_VisibilityTimeout": 0,
-    }
-    changed = asking("ChangeMessageVisibilityBatch", url, **entries)
+    shown = {"Id": "a", "ReceiptHandle": held[1], "VisibilityTimeout": 0}
+    changed = asking("ChangeMessageVisibilityBatch", url, **batch("ChangeMessageVisibilityBatch", shown))
     assert texts(changed, "Id") == ["a"]
-    entries = {
-        f"DeleteMessageBatchRequestEntry_{number}_{name}": value
-        for number, handle in enumerate([held[2], "none"], start=1)
-        for name, value in (("Id", f"d{number}"), ("ReceiptHandle", handle))
-    }
-    deleted = asking("DeleteMessageBatch", url, **entries)
+    gone = ({"Id": "d1", "ReceiptHandle": held[2]}, {"Id": "d2", "ReceiptHandle": "none"})
+    deleted = asking("DeleteMessageBatch", url, **batch("DeleteMessageBatch", *gone))
     assert texts(deleted, "Id") == ["d1", "d2"]
     assert texts(deleted, "Code") == ["ReceiptHandleIsInvalid"]
     # Without a wait it may find nothing: a receiver passes over what housekeeping holds at that instant.
@@ -84,13 +85,9 @@ def test_every_action_is_answered_in_xml(asking: Asking, sqs: Any) -> None:
 
     # What is moved comes back at the pace of one a second: the task is there to be cancelled.
     asking("SendMessage", dead, MessageBody="moved")
-    entries = {
-        f"SendMessageBatchRequestEntry_{number}_{name}": value
-        for number in range(1, 11)
-        for name, value in (("Id", number), ("MessageBody", "moved"))
-    }
+    ten = batch("SendMessageBatch", *({"Id": number, "MessageBody": "moved"} for number in range(10)))
     for _ in range(30):
-        asking("SendMessageBatch", dead, **entries)
+        asking("SendMessageBatch", dead, **ten)
     moving: dict[str, Any] = {
         "DestinationArn": arn.replace("xml-dead", "xml"),
         "MaxNumberOfMessagesPerSecond": 1,
@@ -124,12 +121,8 @@ def test_texts_attributes_and_errors_are_those_of_the_newer_protocol(asking: Ask
         "MessageAttribute_1_Value_StringValue": "<&>",
     }
     sent = asking.one("MessageId", "SendMessage", url, MessageBody="a & <b>", **attribute)
-    entries = {
-        f"SendMessageBatchRequestEntry_{number}_{name}": value
-        for number, body in enumerate(["second", "\x01"], start=1)
-        for name, value in (("Id", number), ("MessageBody", body))
-    }
-    assert texts(asking("SendMessageBatch", url, **entries), "Code") == ["InvalidMessageContents"]
+    two = batch("SendMessageBatch", {"Id": 1, "MessageBody": "second"}, {"Id": 2, "MessageBody": "\x01"})
+    assert texts(asking("SendMessageBatch", url, **two), "Code") == ["InvalidMessageContents"]
     every = {"AttributeName_1": "All", "MessageAttributeName_1": "All"}
     found = asking("ReceiveMessage", url, MaxNumberOfMessages=10, **every)
     assert texts(found, "Body") == ["a & <b>", "second"]
@@ -145,12 +138,8 @@ def test_texts_attributes_and_errors_are_those_of_the_newer_protocol(asking: Ask
 
 def receipts(asking: Asking, url: str) -> Iterator[str]:
     """Send three messages in a batch, and receive them."""
-    entries = {
-        f"SendMessageBatchRequestEntry_{number}_{name}": value
-        for number in (1, 2, 3)
-        for name, value in (("Id", f"s{number}"), ("MessageBody", f"body {number}"))
-    }
-    assert texts(asking("SendMessageBatch", url, **entries), "Id") == ["s1", "s2", "s3"]
+    three = batch("SendMessageBatch", *({"Id": f"s{n}", "MessageBody": f"body {n}"} for n in (1, 2, 3)))
+    assert texts(asking("SendMessageBatch", url, **three), "Id") == ["s1", "s2", "s3"]
     received = asking("ReceiveMessage", url, MaxNumberOfMessages=10)
     assert texts(received, "Body") == ["body 1", "body 2", "body 3"]
     yield from map(str, texts(received, "ReceiptHandle"))

@@ -3,18 +3,11 @@
 import json
 from typing import Any
 
-import pytest
-from botocore.exceptions import ClientError
-from service.tests.sqs.conftest import Make, refused
+from service.tests.sqs.conftest import Make, attributes, redrive, refused
 from tests.cli.program import ask, do
 
 from spanmq_service.sqs import protocol
 from spanmq_service.sqs.endpoint import ACTIONS
-
-
-def attributes(sqs: Any, url: str) -> dict[str, str]:
-    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    return dict(found)
 
 
 def test_every_action_of_sqs_is_answered() -> None:
@@ -54,9 +47,7 @@ def test_name_that_differs_in_case_only_is_refused(sqs: Any) -> None:
     assert refused(sqs.create_queue, QueueName="caseonly") in ("QueueNameExists", "QueueAlreadyExists")
     assert sqs.create_queue(QueueName="CaseOnly")["QueueUrl"].endswith("/CaseOnly")
     url = sqs.get_queue_url(QueueName="CaseOnly")["QueueUrl"]
-    assert sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["DelaySeconds"])["Attributes"] == {
-        "DelaySeconds": "5"
-    }
+    assert attributes(sqs, url)["DelaySeconds"] == "5"
 
 
 def test_queues_are_listed_by_prefix_in_pages(sqs: Any, make: Make) -> None:
@@ -69,43 +60,11 @@ def test_queues_are_listed_by_prefix_in_pages(sqs: Any, make: Make) -> None:
     assert (rest["QueueUrls"], "NextToken" in rest) == (urls[2:], False)
 
 
-@pytest.mark.parametrize(
-    ("given", "code"),
-    [
-        ({"VisibilityTimeout": "43201"}, "InvalidAttributeValue"),
-        ({"VisibilityTimeout": "-1"}, "InvalidAttributeValue"),
-        ({"DelaySeconds": "x"}, "InvalidAttributeValue"),
-        ({"ContentBasedDeduplication": "true"}, "InvalidAttributeName"),
-        ({"FifoQueue": "true"}, "InvalidParameterValue"),
-        ({"Policy": "{}"}, "UnsupportedOperation"),
-        ({"Odd": "1"}, "InvalidAttributeName"),
-        (
-            {
-                "RedrivePolicy": json.dumps(
-                    {"maxReceiveCount": 3, "deadLetterTargetArn": "arn:aws:sqs:x:000000000000:none"}
-                )
-            },
-            "InvalidAttributeValue",
-        ),
-    ],
-)
-def test_attributes_that_are_not_supported_are_refused(
-    sqs: Any, given: dict[str, str], code: str, service_database: str
-) -> None:
-    assert refused(sqs.create_queue, QueueName="refused", Attributes=given).endswith(code)
-    assert ask(service_database, "select count(*) from pgmq.list_queues() where queue_name = 'refused'") == 0
-
-
-@pytest.mark.parametrize("name", ["a b", "x;y", "a.fifo", "ü", "x" * 81, "x" * 76 + ".fifo"])
-def test_names_that_can_t_be_are_refused(sqs: Any, name: str) -> None:
-    assert refused(sqs.create_queue, QueueName=name) == "InvalidParameterValue"
-
-
 def test_dead_letters_go_where_they_are_allowed(sqs: Any, make: Make) -> None:
     dead = make("dead", RedriveAllowPolicy='{"redrivePermission": "denyAll"}')
     arn = attributes(sqs, dead)["QueueArn"]
     url = make()
-    policy = {"RedrivePolicy": json.dumps({"maxReceiveCount": 3, "deadLetterTargetArn": arn})}
+    policy = redrive(arn, 3)
     assert refused(sqs.set_queue_attributes, QueueUrl=url, Attributes=policy).endswith(
         "InvalidAttributeValue"
     )
@@ -115,14 +74,6 @@ def test_dead_letters_go_where_they_are_allowed(sqs: Any, make: Make) -> None:
     assert json.loads(attributes(sqs, url)["RedrivePolicy"])["maxReceiveCount"] == 3
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": ""})
     assert "RedrivePolicy" not in attributes(sqs, url)
-
-
-def test_permissions_of_accounts_are_refused(sqs: Any, make: Make) -> None:
-    url = make()
-    given = {"QueueUrl": url, "Label": "x", "AWSAccountIds": ["1"], "Actions": ["*"]}
-    with pytest.raises(ClientError, match="create a key with a scope"):
-        sqs.add_permission(**given)
-    assert refused(sqs.remove_permission, QueueUrl=url, Label="x").endswith("UnsupportedOperation")
 
 
 def test_messages_of_other_senders_are_seen_as_json(sqs: Any, make: Make, service_database: str) -> None:

@@ -1,4 +1,4 @@
-"""Migration by a function: its batches, and the functions of examples/migrate into a real RabbitMQ and a sink."""
+"""Migration by a function (those of examples/migrate, into a real RabbitMQ and a sink), and by a format of Spark."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet
 import pytest
 from spark.tests.process.rabbit import MESSAGE_BYTES, Rabbit, declare, drained
 from tests.patience import WAIT_SECONDS
@@ -21,8 +22,8 @@ from typer.testing import CliRunner
 
 from spanmq.cli.app import app
 from spanmq.client import Client
-from spanmq.errors import PipelineError, QueueNotFoundError
-from spanmq_spark.jobs.migrate import MigrateReport, migrate
+from spanmq.errors import InvalidArgumentError, PipelineError, QueueNotFoundError
+from spanmq_spark.jobs.migrate import MigrateReport, SparkFormat, migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -296,3 +297,61 @@ def test_command_refuses_a_target(database: str, tmp_path: Path, arguments: list
     done = CliRunner().invoke(app, ["pipeline", "migrate", "orders", *arguments, *fixed])
     assert done.exit_code != 0
     assert message in done.stderr
+
+
+def test_mirror_gets_every_message_while_workers_take_theirs(
+    client: Client, run: Run, tmp_path: Path
+) -> None:
+    client.subscriptions.create("mirror", "orders")
+    client.send_batch("orders", range(200), group=[f"g{i % 3}" for i in range(200)])
+    client.ack(client.receive("orders", 150))
+    lake = tmp_path / "lake"
+    columns = ("message_id", "`group` as key", "body as value")
+    target = SparkFormat(name="parquet", settings={"path": str(lake)}, columns=columns)
+    done = run(target, "mirror")
+    assert (done.sent, done.left, done.to) == (200, 0, f"format parquet {lake}")
+    files = [pyarrow.parquet.ParquetFile(path).read().to_pylist() for path in lake.glob("*.parquet")]
+    found = [row for rows in files for row in rows]
+    assert sorted(json.loads(row["value"]) for row in found) == list(range(200))
+    # As they were sent, in each file; with their groups.
+    for rows in files:
+        assert rows == sorted(rows, key=lambda row: row["message_id"])
+    assert all(row["key"] == f"g{json.loads(row['value']) % 3}" for row in found)
+    assert client.queues.metrics("orders").length == 50
+
+
+def test_what_was_sent_is_counted_over_more_batches_than_spark_remembers(
+    client: Client, spark: SparkSession, run: Run
+) -> None:
+    client.send_batch("orders", range(60))
+    told: list[int] = []
+    name = "spark.sql.streaming.numRecentProgressUpdates"
+    spark.conf.set(name, "1")
+    try:
+        done = run(SparkFormat(name="noop"), batch=5, progress=told.append)
+    finally:
+        spark.conf.unset(name)
+    assert (done.sent, done.left) == (60, 0)
+    assert told == sorted(told)
+    assert told[-1] == 60
+
+
+def test_format_that_there_is_not_moves_nothing(client: Client, run: Run) -> None:
+    client.send("orders", 1)
+    with pytest.raises(PipelineError, match="nothing_like_it"):
+        run(SparkFormat(name="nothing_like_it"))
+    with pytest.raises(InvalidArgumentError, match="needs a name"):
+        run(SparkFormat(name=""))
+    assert client.queues.metrics("orders").visible_length == 1
+
+
+def test_command_names_a_format(client: Client, spark: SparkSession, database: str, tmp_path: Path) -> None:
+    client.send_batch("orders", range(3))
+    fixed = ["--checkpoint", str(tmp_path / "checkpoint"), "--dsn", database, "--json"]
+    to = ["--to", "json", "--setting", f"path={tmp_path / 'out'}", "--select", "body as value"]
+    done = CliRunner().invoke(app, ["pipeline", "migrate", "orders", *to, *fixed])
+    assert (done.exit_code, json.loads(done.stdout)["sent"]) == (0, 3)
+    texts = [path.read_text() for path in (tmp_path / "out").glob("*.json")]
+    assert sorted(line for text in texts for line in text.splitlines()) == [
+        f'{{"value":"{i}"}}' for i in range(3)
+    ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 
 from starlette.responses import Response
 
@@ -164,16 +164,8 @@ async def _repeat(act: Callable[[], Awaitable[int]]) -> int:
 def _filters(request: PageRequest) -> FailingFilters:
     """Return the cause that the URL names; a part that is missing is any, an empty one is none."""
     query = request.http.query_params
-    filters: FailingFilters = {}
-    if "task" in query:
-        filters["task"] = request.text("task")
-    if "category" in query:
-        filters["category"] = request.text("category")
-    if "error_class" in query:
-        filters["error_class"] = request.text("error_class")
-    if "error" in query:
-        filters["error"] = request.text("error")
-    return filters
+    names = [name for name in FailingFilters.__annotations__ if name in query]
+    return cast(FailingFilters, {name: request.text(name) for name in names})
 
 
 PAGES: Final = (

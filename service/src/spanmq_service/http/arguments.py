@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from spanmq_service.http.failure import Refusal
-from spanmq_service.http.request_json import RequestJson, problem_of
+from spanmq_service.http.request_json import RequestJson, is_struct, problem_of
 
 NO_DEFAULT: Final = inspect.Parameter.empty
 
@@ -63,12 +63,8 @@ def _argument(name: str, kind: Any, default: Any, path: str) -> Argument:
         return Argument(header.name, kind, default, "header")
     if f"{{{name}}}" in path:
         return Argument(name, kind, default, "path")
-    is_body = BODY in marks or any(_is_struct(part) for part in (kind, *get_args(kind)))
+    is_body = BODY in marks or any(is_struct(part) for part in (kind, *get_args(kind)))
     return Argument(name, kind, default, "body" if is_body else "query")
-
-
-def _is_struct(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 class Arguments:

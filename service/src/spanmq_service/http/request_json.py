@@ -141,9 +141,9 @@ def _shape_of(kind: Any) -> tuple[Any, _Value | None]:
     if all(member in SCALARS or member is datetime for member in members):
         return _timeless(kind), lambda value, _: moment(value) if isinstance(value, str) else value
     nested: tuple[Any, _Value | None] | None = None
-    if _is_struct(inner):
+    if is_struct(inner):
         nested = _struct_of(inner)
-    elif get_origin(inner) is list and _is_struct(get_args(inner)[0]):
+    elif get_origin(inner) is list and is_struct(get_args(inner)[0]):
         nested = _array_of(get_args(inner)[0], constraints)
     if nested is not None:
         return _optional(*nested) if is_optional else nested
@@ -211,7 +211,8 @@ def _within(place: str, read: _Value, value: Any, rest: _Rest) -> Any:
         raise msgspec.ValidationError(f"{problem} - at `${place}{path}`") from error
 
 
-def _is_struct(kind: Any) -> bool:
+def is_struct(kind: Any) -> bool:
+    """Return whether a type is a Struct."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 

@@ -13,6 +13,9 @@ from spanmq_service.http.json_text import reply
 from spanmq_service.routes.doors import add_doors
 from spanmq_service.routes.parts import (
     Body,
+    Bytes,
+    Id,
+    Limit,
     MayLook,
     MayManage,
     Moment,
@@ -42,18 +45,16 @@ class Filters(RequestModel, kw_only=True):
     until: Moment | None = None
     payload: dict[str, Any] | None = None
     where: Annotated[str, Meta(max_length=2_000)] | None = None
-    dead_letter_ids: (
-        Annotated[list[Annotated[int, Meta(ge=0, le=2**63 - 1)]], Meta(max_length=10_000)] | None
-    ) = None
+    dead_letter_ids: Annotated[list[Id], Meta(max_length=10_000)] | None = None
 
 
 class Sought(Filters):
     """Selects dead letters, and the page of them: those after an id."""
 
     redriven: bool | None = False
-    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    body_bytes_max: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    after: Id = 0
+    limit: Limit = 100
+    body_bytes_max: Bytes | None = None
     newest_first: bool = False
 
 
@@ -127,7 +128,7 @@ async def redrive(
 )
 async def redrive_message(
     queue: QueueName,
-    message_id: Annotated[int, Meta(ge=0, le=2**63 - 1)],
+    message_id: Id,
     backend: Backend,
     _: MayManage,
     repaired: Repaired | None = None,

@@ -137,3 +137,22 @@ def test_ended_session_leads_to_signing_in(chromium: Browser, filled: str, tmp_p
         chromium.click("form.narrow button")
         rows(filled, "delete from spanmq_core.session returning 1")
         chromium.wait(lambda: chromium.text("h1") == "Sign in")
+
+
+def test_routes_are_tried_with_a_token_on_the_page_that_describes_them(
+    chromium: Browser, guarded: Running, tokens: dict[tuple[str, str], str]
+) -> None:
+    chromium.move_to(guarded.address)
+    chromium.open("/docs")
+    chromium.find("button.authorize").click()
+    chromium.find(".modal-ux input").send_keys(tokens["look", "*"])
+    chromium.find(".modal-ux button.authorize").click()
+    chromium.find(".modal-ux button.btn-done").click()
+    operation = "[id$='list_queues_v1_queues_get']"
+    chromium.find(f"{operation} .opblock-summary-control").click()
+    chromium.find(f"{operation} .try-out__btn").click()
+    chromium.find(f"{operation} button.execute").click()
+    answered = f"{operation} .live-responses-table tbody .response-col_status"
+    chromium.wait(lambda: chromium.text(answered) == "200")
+    chromium.keep_picture("docs-desk")
+    assert chromium.complaints() == []

@@ -1,15 +1,18 @@
 """Pages of dead letters, policies, schedules and runs in a real browser: each act is done once."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from service.tests.dashboard import scene
 from service.tests.dashboard.browser import Browser
 from service.tests.dashboard.conftest import rows
+from service.tests.process.dashboard import test_browser
 from service.tests.running import service
 
 from spanmq import Client
+from spanmq_service.dashboard.app import PAGES
 
 ROW = "#schedule-rows tr"
 
@@ -191,3 +194,36 @@ def test_failing_messages_are_retried_and_rejected(at_work: Browser, filled: str
     assert rows(filled, "select msg_id from spanmq.dead_letters('empty') order by 1")[-2:] == [
         (each,) for each in ids
     ]
+
+
+# No act is left out: what a new one needs is said here.
+DONE_IN: dict[Callable[..., None], str] = {
+    test_browser.test_everything_that_can_be_done_is_done_once: (
+        "/sign-in /sign-out /queue/pause /queue/resume /queue/send /queue/purge"
+    ),
+    test_dead_letters_are_found_repaired_put_back_and_discarded: (
+        "/queue/dead-letters/repair /queue/dead-letters/redrive /queue/dead-letters/discard"
+    ),
+    test_breaker_is_closed: "/queue/close-breaker",
+    test_worker_is_stopped: "/workers/stop",
+    test_message_is_delivered_now_and_cancelled: "/message/deliver",
+    test_failing_messages_are_retried_and_rejected: "/queue/failing/retry /queue/failing/reject",
+    test_queue_is_made_its_messages_selected_and_it_is_dropped: (
+        "/queues/new /queue/messages/selected /queue/drop"
+    ),
+    test_theme_and_refresh_are_chosen_and_remembered: "/appearance",
+    test_policy_is_found_and_changed: "/queue/policy",
+    test_schedule_is_made_paused_run_resumed_and_ended: (
+        "/schedules/new /schedules/pause /schedules/run /schedules/resume /schedules/end"
+    ),
+}
+
+
+def test_every_act_is_done() -> None:
+    acts = {page.path for page in PAGES if page.method == "POST"}
+    assert acts == {path for paths in DONE_IN.values() for path in paths.split()}
+    for test, paths in DONE_IN.items():
+        # By a click on what leads there: the last part of the address, or the button's.
+        source = inspect.getsource(test)
+        for path in paths.split():
+            assert path.rpartition("/")[2] in source, (test.__name__, path)

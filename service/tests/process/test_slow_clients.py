@@ -1,16 +1,16 @@
-"""Who takes nothing of his answer holds no memory and no place for long."""
+"""Slow clients hold up no one else: those that send slowly, and those that take nothing of their answers."""
 
 import asyncio
 import signal
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
 
 import httpx
-from service.tests.running import service, service_process
-from service.tests.test_limits import rest
+from service.tests.running import Running, service, service_process
+from service.tests.test_limits import HEAD, rest
 from tests.cli.program import do, wait_until
 from tests.patience import WAIT_SECONDS
 
@@ -28,6 +28,15 @@ def connections_held(port: int) -> int:
     return sum(
         row[LOCAL].endswith(f":{port:04X}") and row[STATE] != LISTENS and row[INODE] != "0" for row in rows
     )
+
+
+def test_slow_clients_keep_nobody_waiting(shared: Running, service_database: str) -> None:
+    do(service_database, "select pgmq.create('orders')")
+    with ExitStack() as stack, shared.client() as client:
+        for _ in range(100):
+            slow = stack.enter_context(shared.dial())
+            slow.sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())
+        assert client.post("/v1/queues/orders/messages", json={"body": 1}).status_code == 201
 
 
 def test_who_takes_his_answer_gets_the_whole_of_it(

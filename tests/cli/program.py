@@ -120,9 +120,16 @@ def started(
     Whatever happens, it has ended afterwards.
     """
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process: Program[bytes] = Program(
+    with child(
         [*PROGRAM, *words_of(arguments)], env=environment(dsn, more), **{**pipes, **options}
-    )
+    ) as process:
+        yield process
+
+
+@contextmanager
+def child(command: Sequence[str], **options: Any) -> Iterator[Program[Any]]:
+    """Start any program; whatever happens, it has ended afterwards."""
+    process: Program[Any] = Program(command, **options)
     try:
         yield process
     finally:

@@ -77,6 +77,8 @@ USAGES = {
     "payload that is not JSON": ("dead-letter list --payload '{bad'", "'--payload': not valid JSON"),
     "headers that are not JSON": ("send orders 1 --headers '{'", "'--headers': not valid JSON"),
     "repaired body that is not JSON": ("dead-letter edit orders 7 --body '{'", "not valid JSON"),
+    "patch that is not JSON": ("dead-letter redrive orders --patch '['", "'--patch': not valid JSON"),
+    "scheduled body that is not JSON": ("schedule create daily orders '0 3 * * *' '{'", "not valid JSON"),
     "moment in words": ("dead-letter list orders --since soon", "not a time"),
     "delay in words": ("send orders 1 --delay soon", "neither a number of seconds nor a time"),
     "id that is none": ("message delete orders first", "'first' is not the id of a message"),

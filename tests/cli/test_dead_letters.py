@@ -31,16 +31,6 @@ def test_dead_letters_are_listed_counted_put_back_and_deleted(orders: str) -> No
     assert len(records("dead-letter list", "--redriven", dsn=orders)) == 1
 
 
-def test_patch_that_is_for_too_many_or_no_json_puts_none_back(orders: str) -> None:
-    kill(orders, 12)
-    patch = ("--patch", '[{"op": "add", "path": "", "value": 7}]')
-    redrive = ("dead-letter redrive", "orders", "--where", "$ > 1", *patch)
-    refused = spanmq(*redrive, "-n", "9", dsn=orders)
-    assert (refused.code, "more than 9 dead letters fit" in refused.err) == (1, True)
-    assert spanmq("dead-letter redrive", "orders", "--patch", "[", dsn=orders).code == 2
-    assert len(records("dead-letter list", "orders", dsn=orders)) == 12
-
-
 def test_categories_are_set_listed_and_asked(orders: str) -> None:
     assert spanmq("category classify", "Connection refused", dsn=orders).out == "DEPENDENCY\n"
     rule = ("category", "set-rule", "sold", "BUSINESS", "--error-class", "Sold", "--queue", "orders")

@@ -1,11 +1,14 @@
 """Calls that run beside the test, under matching names in the two worlds, as in `spanmq.concurrency`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Self
 
 import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from tests.cli.program import wait_until
 from tests.patience import WAIT_SECONDS
 
@@ -76,3 +79,14 @@ def until(observer: psycopg.Connection[Any], query: str) -> None:
         return row is not None and bool(row[0])
 
     wait_until(is_true)
+
+
+@contextmanager
+def away(server: str, database: str, pid: int) -> Iterator[None]:
+    """Let nobody connect to a database within the block, at whose begin a session ends."""
+    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("alter database {} with allow_connections false").format(name))
+        connection.execute("select pg_terminate_backend(%s, 20000)", [pid])
+        yield
+        connection.execute(sql.SQL("alter database {} with allow_connections true").format(name))

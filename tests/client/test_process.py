@@ -8,15 +8,15 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
-from tests.cli.program import Program
+from tests.cli.program import Program, child
 from tests.client.concurrency import until
 from tests.patience import WAIT_SECONDS
 
@@ -28,16 +28,9 @@ Connection = psycopg.Connection[Any]
 # Programs that end.
 
 
-@contextmanager
-def running(program: str, database: str, *, warnings: str = "error") -> Iterator[Program[str]]:
-    """Run a program; whatever happens, it has ended afterwards."""
-    pipe = subprocess.PIPE
+def running(program: str, database: str, *, warnings: str = "error") -> AbstractContextManager[Program[str]]:
     command = [sys.executable, "-W", warnings, "-c", program, database]
-    with Program(command, stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_program_that_forgets_to_close_its_client_ends_quietly(database: str, client: Client) -> None:

@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
@@ -65,20 +66,19 @@ def test_atomic_block_of_django_decides(
     assert [message.body for message in client.peek("orders")] == [2]
 
 
-@pytest.fixture
-def actor() -> Iterator[str]:
-    before = ACTOR.set("Django, user anna")
-    yield "Django, user anna"
+@contextmanager
+def acting(actor: str) -> Iterator[None]:
+    before = ACTOR.set(actor)
+    yield
     ACTOR.reset(before)
 
 
 @pytest.mark.parametrize("opened", [sqlalchemy_session, django_connection])
-def test_user_of_a_change_is_recorded(database: str, client: Client, opened: Any, actor: str) -> None:
-    with opened(database) as session:
-        inside = Client(connection=session)
-        inside.queues.pause("orders")
-        [change] = inside.inspect.changes("orders", limit=1)
-    assert (change.action, change.actor) == ("pause", actor)
+def test_user_of_a_change_is_recorded(database: str, client: Client, opened: Any) -> None:
+    with opened(database) as session, acting("Django, user anna"):
+        Client(connection=session).queues.pause("orders")
+    [change] = client.inspect.changes("orders", limit=1)
+    assert (change.action, change.actor) == ("pause", "Django, user anna")
 
 
 @pytest.mark.parametrize("opened", [asyncpg_connection, sqlalchemy_asyncpg_session])
@@ -86,11 +86,9 @@ async def test_user_of_a_change_is_recorded_asynchronously(
     database: str, client: Client, opened: Any
 ) -> None:
     async with opened(database) as session:
-        before = ACTOR.set("Django, user anna")
-        inside = AsyncClient(connection=session)
-        await inside.queues.pause("orders")
-        ACTOR.reset(before)
-        [change] = await inside.inspect.changes("orders", limit=1)
+        with acting("Django, user anna"):
+            await AsyncClient(connection=session).queues.pause("orders")
+    [change] = client.inspect.changes("orders", limit=1)
     assert (change.action, change.actor) == ("pause", "Django, user anna")
 
 

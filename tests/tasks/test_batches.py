@@ -134,22 +134,19 @@ def test_the_task_that_follows_has_the_results_in_the_order_of_the_calls(client:
     assert not batch.headers
 
 
-async def test_worker_of_plain_tasks_reads_results(client: Client, database: str) -> None:
-    plain = Tasks("orders", dsn=database)
-
-    @plain.task(store_result=True)
+async def test_worker_of_plain_tasks_reads_results(own: Tasks) -> None:
+    @own.task(store_result=True)
     def work(number: int) -> int:
         return number + 1
 
-    @plain.task
+    @own.task
     def end(results: list[Result] = GIVEN) -> None:
         done.append([each.value for each in results])
 
-    async with working(plain) as outcomes:
-        await plain.batch([work.call(each) for each in range(3)], end).send_async()
+    async with working(own) as outcomes:
+        await own.batch([work.call(each) for each in range(3)], end).send_async()
         assert await outcomes.all(4) == ["acked"] * 4
     assert done == [[1, 2, 3]]
-    plain.close()
 
 
 def test_batch_without_results_is_refused_where_they_are_taken(client: Client) -> None:

@@ -5,30 +5,30 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import httpx
-import psycopg
 from fastapi import Depends, FastAPI, HTTPException
-from sqlalchemy import create_engine
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session
 
 from spanmq import Client
 from spanmq.tasks import Tasks
 
 
-async def test_application_sends_and_works(client: Client, database: str) -> None:
-    tasks = Tasks("orders", dsn=database)
+async def test_application_sends_and_works(
+    client: Client, own: Tasks, engines: tuple[Engine, AsyncEngine]
+) -> None:
     shipped, arrived = [], asyncio.Event()
-    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database))
 
-    @tasks.task
+    @own.task
     async def ship(number: int) -> None:
         shipped.append(number)
         arrived.set()
 
     def session_of_request() -> Iterator[Session]:
-        with Session(engine) as session, session.begin():
+        with Session(engines[0]) as session, session.begin():
             yield session
 
-    app = FastAPI(lifespan=tasks.lifespan)
+    app = FastAPI(lifespan=own.lifespan)
 
     @app.post("/orders/{number}")
     def place(number: int, session: Annotated[Session, Depends(session_of_request)]) -> dict[str, Any]:
@@ -47,5 +47,3 @@ async def test_application_sends_and_works(client: Client, database: str) -> Non
         await arrived.wait()
     assert shipped == [17]
     assert client.queues.metrics("orders").length == 0
-    engine.dispose()
-    tasks.close()

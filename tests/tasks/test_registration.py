@@ -77,14 +77,12 @@ def test_worker_imports_the_modules_that_register_further_tasks(
         Tasks("orders", modules="shop.billing")
 
 
-async def test_unknown_task_is_refused_with_those_that_are_known(client: Client, database: str) -> None:
-    many = Tasks("orders", dsn=database)
+async def test_unknown_task_is_refused_with_those_that_are_known(client: Client, own: Tasks) -> None:
     for number in range(22):
-        many.task(name=f"task{number:02}")(lambda: None)
+        own.task(name=f"task{number:02}")(lambda: None)
     client.send("orders", {"task": "bill", "args": {}})
-    async with working(many, concurrency=1) as outcomes:
+    async with working(own, concurrency=1) as outcomes:
         error = (await outcomes.next()).error or ""
     assert "this worker has no task 'bill'" in error
     assert "It has task00, task01," in error
     assert "task19 and 2 more. Is the module imported" in error
-    many.close()

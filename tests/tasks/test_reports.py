@@ -37,11 +37,10 @@ async def test_worker_reports_itself_and_its_kinds_of_tasks(
 
 
 async def test_running_tasks_report_their_progress(
-    client: Client, database: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, own: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is seen sooner was reported for the progress.
     monkeypatch.setattr(reporting, "REPORT_SECONDS", 3_600.0)
-    own = Tasks("orders", dsn=database)
     ending = threading.Event()
 
     @own.task
@@ -71,7 +70,6 @@ async def test_running_tasks_report_their_progress(
         drain_in_thread = asyncio.to_thread(drain, own)
         assert await drain_in_thread == 1
     assert reported == [(0.0, "page 0"), (0.5, "page 1")]
-    own.close()
 
 
 @pytest.mark.parametrize(

@@ -79,24 +79,23 @@ async def test_wait_returns_the_result(client: Client) -> None:
 
 
 async def test_results_of_a_batch_are_stored_in_one_statement(
-    client: Client, database: str, observer: psycopg.Connection[Any]
+    client: Client, own: Tasks, observer: psycopg.Connection[Any]
 ) -> None:
     many = 8
-    stored = Tasks("orders", dsn=database)
 
-    @stored.task(store_result=True)
+    @own.task(store_result=True)
     async def work(number: int) -> object:
         # 1e200 is short in Python's JSON and long in PostgreSQL's: only the server finds that it is too large.
         return [1e200] * 1_000 if number == 3 else number
 
-    await stored.send_many_async([work.call(4)] * many)
-    async with working(stored, concurrency=many) as outcomes:
+    await own.send_many_async([work.call(4)] * many)
+    async with working(own, concurrency=many) as outcomes:
         await outcomes.all(many)
         [transactions] = observer.execute(
             "select count(distinct xmin::text) from spanmq_core.result"
         ).fetchone() or (many,)
         assert transactions < many
-        ids = [each.message_id for each in await stored.send_many_async([work.call(n) for n in range(many)])]
+        ids = [each.message_id for each in await own.send_many_async([work.call(n) for n in range(many)])]
         assert await outcomes.all(many) == ["acked"] * many
     stored_results = client.results.get("orders", ids)
     refused = stored_results.pop(ids[3])
@@ -106,7 +105,6 @@ async def test_results_of_a_batch_are_stored_in_one_statement(
     [listed] = client.results.list("orders", ids[3])
     assert (listed.state, listed.value) == ("unstored", None)
     assert listed.error == refused.error.message
-    stored.close()
 
 
 def test_wait_is_over(client: Client) -> None:

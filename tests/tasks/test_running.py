@@ -9,10 +9,9 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-import psycopg
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy import Engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 from tests.patience import WAIT_SECONDS
 from tests.recorded import Recorded, context_of
@@ -21,10 +20,11 @@ from tests.tasks.shop import Item, Order, Speed, done, tasks, working
 from tests.worker.running import Record, Running
 
 from spanmq import Client, Message
-from spanmq.errors import HandlerStuckError
+from spanmq.errors import HandlerStuckError, QueueNotFoundError
 from spanmq.tasks import GIVEN, Call, Retry, Tasks
 from spanmq.testing import drain_async
 
+Engines = tuple[Engine, AsyncEngine]
 ORDER = Order(number=17, day=date(2026, 11, 23), items=(Item("pen", Decimal("1.10")),))
 
 
@@ -71,9 +71,7 @@ FAILURES = {
 }
 
 
-async def test_calls_beside_other_values_are_refused(client: Client, database: str) -> None:
-    own = Tasks("orders", dsn=database)
-
+async def test_calls_beside_other_values_are_refused(client: Client, own: Tasks) -> None:
     @own.task
     async def first() -> list[Any]:
         return [last.call(), None]
@@ -164,14 +162,13 @@ async def test_body_that_does_not_fit_is_a_dead_letter(client: Client, body: Any
     assert done == []
 
 
-async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, database: str) -> None:
+async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, database: str, own: Tasks) -> None:
     client.queues.set_policy("orders", backoff_base=0.01)
     # The limit of a task is not that of a message for a task that nobody knows.
     older = Tasks("orders", dsn=database, retry=Retry(max_attempts=1))
-    newer = Tasks("orders", dsn=database)
     handled = threading.Event()
 
-    @newer.task
+    @own.task
     def arrive(place: str, message: Message = GIVEN) -> None:
         handled.set()
 
@@ -180,16 +177,13 @@ async def test_unknown_task_waits_for_a_worker_that_has_it(client: Client, datab
         event = await outcomes.next()
     assert (event.outcome, event.error_class) == ("retrying", "spanmq.errors.UnknownTaskError")
     assert "no task 'arrive'" in (event.error or "")
-    async with working(newer) as outcomes:
+    async with working(own) as outcomes:
         assert (await outcomes.next()).outcome == "acked"
     assert handled.is_set()
-    newer.close()
 
 
-async def test_session_of_sqlalchemy_acks(client: Client, database: str) -> None:
-    url = "postgresql+psycopg://"
-    engine = create_engine(url, creator=lambda: psycopg.connect(database))
-    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
+async def test_session_of_sqlalchemy_acks(client: Client, database: str, engines: Engines) -> None:
+    engine, async_engine = engines
     with_sessions = Tasks(
         "orders",
         dsn=database,
@@ -215,14 +209,12 @@ async def test_session_of_sqlalchemy_acks(client: Client, database: str) -> None
         assert (await outcomes.next()).outcome == "retrying"
     assert numbers(client) == [5, 6]
     with_sessions.close()
-    engine.dispose()
-    await async_engine.dispose()
 
 
-async def test_session_whose_end_does_not_commit_is_refused(client: Client, database: str) -> None:
-    url = "postgresql+psycopg://"
-    engine = create_engine(url, creator=lambda: psycopg.connect(database))
-    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
+async def test_session_whose_end_does_not_commit_is_refused(
+    client: Client, database: str, engines: Engines
+) -> None:
+    engine, async_engine = engines
     mistaken = Tasks(
         "orders", dsn=database, session=sessionmaker(engine), async_session=async_sessionmaker(async_engine)
     )
@@ -242,15 +234,12 @@ async def test_session_whose_end_does_not_commit_is_refused(client: Client, data
     assert all("session does not commit" in error for error in errors), errors
     assert done == []
     mistaken.close()
-    engine.dispose()
-    await async_engine.dispose()
 
 
-async def test_middleware_surrounds_tasks_and_sends(client: Client, database: str) -> None:
-    observed = Tasks("orders", dsn=database)
+async def test_middleware_surrounds_tasks_and_sends(own: Tasks) -> None:
     seen: list[Any] = []
 
-    @observed.on_handle
+    @own.on_handle
     async def outer(message: Message, call_next: Any) -> Any:
         seen.append(("outer", (message.headers or {}).get("tenant")))
         try:
@@ -259,7 +248,7 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
             seen.append("failed")
             raise
 
-    @observed.on_handle
+    @own.on_handle
     async def inner(message: Message, call_next: Any) -> Any:
         seen.append("inner")
         token = tenant_of_task.set("bob")
@@ -268,24 +257,23 @@ async def test_middleware_surrounds_tasks_and_sends(client: Client, database: st
         seen.append(result)
         return result
 
-    @observed.on_send
+    @own.on_send
     def tenant(calls: Any, call_next: Any) -> Any:
         seen.append("send")
         return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
 
-    @observed.task(max_attempts=1)
+    @own.task(max_attempts=1)
     def divide(number: int) -> float:
         seen.append(tenant_of_task.get())  # in a thread
         return 1 / number
 
     divide.send(2)
-    async with working(observed) as outcomes:
+    async with working(own) as outcomes:
         await outcomes.next()
         await divide.send_async(0)
         assert (await outcomes.next()).outcome == "dead"
     begin = ["send", ("outer", "ada"), "inner", "bob"]
     assert seen == [*begin, 0.5, *begin, "failed"]
-    observed.close()
 
 
 async def test_task_and_its_step_are_in_the_trace_of_the_send(client: Client, recorded: Recorded) -> None:
@@ -297,62 +285,57 @@ async def test_task_and_its_step_are_in_the_trace_of_the_send(client: Client, re
     assert [context_of(span).trace_id for span in spans] == [request.get_span_context().trace_id] * 2
 
 
-async def test_step_of_a_plain_task_passes_the_middleware_too(client: Client, database: str) -> None:
-    plain = Tasks("orders", dsn=database)
+async def test_step_of_a_plain_task_passes_the_middleware_too(own: Tasks) -> None:
     tenants: list[Any] = []
 
-    @plain.on_send
+    @own.on_send
     def tenant(calls: Any, call_next: Any) -> Any:
         return call_next([replace(call, headers={"tenant": "ada"}) for call in calls])
 
-    @plain.task
+    @own.task
     def last(number: int, message: Message = GIVEN) -> None:
         tenants.append((number, (message.headers or {})["tenant"]))
 
-    @plain.task
+    @own.task
     def first(number: int) -> Call:
         return last.call(number)
 
     first.send(1)
-    async with working(plain) as outcomes:
+    async with working(own) as outcomes:
         assert await outcomes.all(2) == ["acked"] * 2
     assert tenants == [(1, "ada")]
-    plain.close()
 
 
-async def test_timeout_of_a_plain_task_frees_its_slot(client: Client, database: str) -> None:
-    slow = Tasks("orders", dsn=database)
+async def test_timeout_of_a_plain_task_frees_its_slot(own: Tasks) -> None:
     release = threading.Event()
 
-    @slow.task(timeout=0.05, max_attempts=1)
+    @own.task(timeout=0.05, max_attempts=1)
     def wait() -> None:
         release.wait()
 
-    @slow.task
+    @own.task
     def other() -> None:
         release.set()
 
-    async with working(slow, concurrency=1) as outcomes:
+    async with working(own, concurrency=1) as outcomes:
         wait.send()
         assert (await outcomes.next()).outcome == "dead"
         other.send()
         assert (await outcomes.next()).outcome == "acked"
-    slow.close()
 
 
-async def test_worker_runs_plain_tasks_beside_async_ones_again(client: Client, database: str) -> None:
-    mixed = Tasks("orders", dsn=database)
+async def test_worker_runs_plain_tasks_beside_async_ones_again(own: Tasks) -> None:
     threads: list[threading.Thread] = []
 
-    @mixed.task
+    @own.task
     def plain() -> None:
         threads.append(threading.current_thread())
 
-    @mixed.task
+    @own.task
     async def awaited() -> None: ...
 
     record = Record()
-    worker = mixed.worker(observers=[record])
+    worker = own.worker(observers=[record])
     for run in (1, 2):
         plain.send()
         # In a thread of its own, with another event loop each time.
@@ -364,13 +347,9 @@ async def test_worker_runs_plain_tasks_beside_async_ones_again(client: Client, d
     for thread in threads:  # none stays when the worker has ended
         await asyncio.to_thread(thread.join, WAIT_SECONDS)
         assert not thread.is_alive()
-    mixed.close()
 
 
-async def test_worker_that_crashes_while_an_application_runs_is_told_at_once(
-    client: Client, database: str
-) -> None:
-    slow = Tasks("orders", dsn=database)
+async def test_worker_that_crashes_while_an_application_runs_is_told_at_once(own: Tasks) -> None:
     release = threading.Event()
     told = asyncio.Event()
 
@@ -379,13 +358,13 @@ async def test_worker_that_crashes_while_an_application_runs_is_told_at_once(
             assert "HandlerStuckError" in self.format(record)
             told.set()
 
-    @slow.task(timeout=0.05)
+    @own.task(timeout=0.05)
     def wait() -> None:
         release.wait()
 
     async def application() -> None:
-        async with slow.running(concurrency=1), asyncio.timeout(WAIT_SECONDS):
-            await slow.send_many_async([wait.call(), wait.call()])
+        async with own.running(concurrency=1), asyncio.timeout(WAIT_SECONDS):
+            await own.send_many_async([wait.call(), wait.call()])
             await told.wait()
 
     handler = Told(logging.ERROR)
@@ -395,12 +374,9 @@ async def test_worker_that_crashes_while_an_application_runs_is_told_at_once(
     logging.getLogger("spanmq").removeHandler(handler)
     assert told.is_set()
     release.set()
-    slow.close()
 
 
 async def test_worker_that_cannot_start_says_why(database: str) -> None:
-    from spanmq.errors import QueueNotFoundError
-
     nowhere = Tasks("nowhere", dsn=database)
     with pytest.raises(QueueNotFoundError):
         async with nowhere.running():

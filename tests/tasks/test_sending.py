@@ -13,8 +13,8 @@ import asyncpg
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy import Engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from tests.patience import wait_until
 from tests.tasks import shop
@@ -96,9 +96,7 @@ def test_unique_task_is_sent_once(client: Client) -> None:
     assert client.queues.metrics("orders").length == 3
 
 
-def test_task_is_unique_until_its_message_is_settled_or_started(client: Client, database: str) -> None:
-    own = Tasks("orders", dsn=database)
-
+def test_task_is_unique_until_its_message_is_settled_or_started(client: Client, own: Tasks) -> None:
     @own.task(unique="until_settled")
     def sweep(room: str) -> None: ...
 
@@ -120,12 +118,9 @@ def test_task_is_unique_until_its_message_is_settled_or_started(client: Client, 
         own.send_many(calls)
     client.delete("orders", swept.message_id)
     assert sweep.send("hall").message_id > blue.message_id
-    own.close()
 
 
-def test_key_and_time_of_a_unique_task_are_its_own(client: Client, database: str) -> None:
-    own = Tasks("orders", dsn=database)
-
+def test_key_and_time_of_a_unique_task_are_its_own(client: Client, own: Tasks) -> None:
     @own.task(unique=lambda number, colour: str(number), unique_for=0.01)
     def paint(number: int, colour: str) -> None: ...
 
@@ -135,7 +130,6 @@ def test_key_and_time_of_a_unique_task_are_its_own(client: Client, database: str
     with client.transaction() as transaction:
         transaction.connection.execute("select pg_sleep(0.02)")
     assert paint.send(3, "red") != first
-    own.close()
 
 
 async def test_many_are_sent_in_order_or_not_at_all(client: Client) -> None:
@@ -219,9 +213,8 @@ async def test_connection_to_another_database_replaces_the_one_before(dsns: dict
 
 
 async def test_sends_go_to_the_database_that_was_connected_last(
-    client: Client, database: str, empty_database: str
+    client: Client, own: Tasks, empty_database: str
 ) -> None:
-    own = Tasks("orders", dsn=database)
     count = own.task(shop.count.function)
     await count.send_async(1)
     own.connect(empty_database)
@@ -232,14 +225,13 @@ async def test_sends_go_to_the_database_that_was_connected_last(
         await count.send_async(3)
         assert [message.body["args"]["number"] for message in other.peek("orders")] == [2, 3]
     assert [message.body["args"]["number"] for message in client.peek("orders")] == [1]
-    own.close()
     await own.close_async()
 
 
-async def test_send_belongs_to_the_transaction_of_the_caller(client: Client, database: str) -> None:
-    url = "postgresql+psycopg://"
-    engine = create_engine(url, creator=lambda: psycopg.connect(database))
-    async_engine = create_async_engine(url, async_creator=lambda: psycopg.AsyncConnection.connect(database))
+async def test_send_belongs_to_the_transaction_of_the_caller(
+    client: Client, database: str, engines: tuple[Engine, AsyncEngine]
+) -> None:
+    engine, async_engine = engines
     batch = tasks.batch([shop.note.call(1), shop.mail.call("part")], shop.note.call("end"))
     for commits in (True, False):
         with psycopg.connect(database) as connection:
@@ -264,8 +256,6 @@ async def test_send_belongs_to_the_transaction_of_the_caller(client: Client, dat
             await shop.mail.using(connection=driver).send_async("asyncpg")
             await batch.send_async(connection=driver)
             await end(transaction, commits=commits)
-    engine.dispose()
-    await async_engine.dispose()
     sent = [message.body["args"]["to"] for message in client.peek("mail")]
     first = ["psycopg", "sqlalchemy", "async", "async sqlalchemy", "asyncpg"]
     assert sent == [to for each in first for to in (each, "part")]

@@ -53,45 +53,41 @@ async def test_queues_share_the_slots_by_their_weights(client: Client, database:
     shared.close()
 
 
-async def test_limit_of_a_task_holds_up_no_other(client: Client, database: str) -> None:
-    limited = Tasks("orders", dsn=database)
+async def test_limit_of_a_task_holds_up_no_other(own: Tasks) -> None:
     begun: list[int] = []
     begins, release = threading.Semaphore(0), threading.Event()
 
-    @limited.task(concurrency=2)
+    @own.task(concurrency=2)
     def work(number: int) -> None:
         begun.append(number)
         begins.release()
         release.wait()
 
-    @limited.task
+    @own.task
     def count() -> None:
         for _ in range(2):
             begins.acquire()
         done.append(len(begun))
         release.set()
 
-    limited.send_many([*(work.call(number) for number in range(5)), count.call()])
-    async with working(limited) as outcomes:
+    own.send_many([*(work.call(number) for number in range(5)), count.call()])
+    async with working(own) as outcomes:
         assert await outcomes.all(6) == ["acked"] * 6
     assert (done, sorted(begun)) == ([2], [*range(5)])
-    limited.close()
 
 
-async def test_stop_gives_back_what_waits_for_its_limit(client: Client, database: str) -> None:
-    limited = Tasks("orders", dsn=database)
+async def test_stop_gives_back_what_waits_for_its_limit(client: Client, own: Tasks) -> None:
     begun = threading.Event()
     release = threading.Event()
 
-    @limited.task(concurrency=1)
+    @own.task(concurrency=1)
     def work(number: int) -> None:
         begun.set()
         release.wait()
 
-    limited.send_many([work.call(number) for number in range(5)])
-    async with working(limited, grace=0.05) as outcomes:
+    own.send_many([work.call(number) for number in range(5)])
+    async with working(own, grace=0.05) as outcomes:
         await asyncio.to_thread(begun.wait)
     assert await outcomes.all(5) == ["released"] * 5
     release.set()
     assert len(client.receive("orders", 10)) == 5
-    limited.close()

@@ -65,8 +65,7 @@ async def test_drain_raises_what_failed(client: Client) -> None:
     await tasks.close_async()
 
 
-def test_perform_runs_the_middleware_too(client: Client, database: str) -> None:
-    own = Tasks("orders", dsn=database)
+def test_perform_runs_the_middleware_too(own: Tasks) -> None:
     seen: list[Any] = []
 
     @own.on_send
@@ -94,13 +93,10 @@ def test_perform_runs_the_middleware_too(client: Client, database: str) -> None:
     assert (doubled, halved, seen) == (8, 2.0, ["ada", "ada"])
     with pytest.raises(errors.TaskArgumentsError):
         perform(double, "x")  # type: ignore[call-overload]
-    own.close()
 
 
 @pytest.mark.parametrize("error", [StopIteration, KeyboardInterrupt, ValueError])
-def test_whatever_a_plain_task_raises_ends_the_test(client: Client, error: type[BaseException]) -> None:
-    own = Tasks("orders", dsn=tasks.clients.address())
-
+def test_whatever_a_plain_task_raises_ends_the_test(own: Tasks, error: type[BaseException]) -> None:
     @own.task
     def stop() -> None:
         raise error
@@ -108,7 +104,6 @@ def test_whatever_a_plain_task_raises_ends_the_test(client: Client, error: type[
     expected = RuntimeError if error is StopIteration else error
     with pytest.raises(expected):
         perform(stop)
-    own.close()
 
 
 async def test_perform_in_async_code(client: Client) -> None:

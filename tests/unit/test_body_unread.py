@@ -89,11 +89,6 @@ def test_depth_that_the_server_refuses_is_a_bad_body(client: Client) -> None:
     assert client.queues.metrics("odd").total_messages == 0
 
 
-def test_bytes_with_gaps_come_back(client: Client) -> None:
-    client.send("odd", memoryview(b"abc")[::-1])
-    assert client.pop("odd")[0].body == b"cba"
-
-
 def test_raw_json_of_no_text_is_a_bad_body(client: Client) -> None:
     with pytest.raises(InvalidBodyError, match="RawJson takes str or bytes, got int"):
         client.send("odd", RawJson(5))  # type: ignore[arg-type]

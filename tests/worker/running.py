@@ -1,4 +1,4 @@
-"""A worker in a thread of its own, and what it tells."""
+"""A worker in a thread of its own, what it tells, and handlers that a test holds."""
 
 import asyncio
 import threading
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tests.patience import WAIT_SECONDS
 
+from spanmq import Message
 from spanmq.worker import Worker
 from spanmq.worker.event import Event, MessageSettled, WorkerStarted
 from spanmq.worker.handler import Handler
@@ -17,7 +18,9 @@ Kind = TypeVar("Kind")
 
 
 class Record:
-    """Every event of a worker, in order; a test waits for what it needs."""
+    """Every event of a worker, in order; a test waits for what it needs. `running` is the worker, if there is one."""
+
+    running: "Running"
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -51,6 +54,10 @@ class Record:
                 raise AssertionError(f"{len(found)} of {count} {kind.__name__}; the last events: {last}")
         return found
 
+    def settled(self, outcome: str, count: int = 1) -> list[MessageSettled]:
+        """Wait until so many messages have this outcome."""
+        return self.wait(MessageSettled, count, where=lambda event: event.outcome == outcome)
+
     def outcomes(self, count: int) -> list[str]:
         """Wait until so many messages are settled; give their outcomes, those of first attempts first.
 
@@ -66,6 +73,7 @@ class Running:
     def __init__(self, worker: Worker, record: Record) -> None:
         self.worker = worker
         self.record = record
+        record.running = self
         self.error: BaseException | None = None
         self.handled: int | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -103,6 +111,38 @@ def working(
         yield record
     finally:
         running.stop()
+
+
+class Gate:
+    """Handlers that stand still with each message until it is let through, or, a coroutine's, until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self._gates: dict[Any, threading.Event] = {}
+        self._changed = threading.Condition()
+
+    def _begin(self, body: Any) -> threading.Event:
+        with self._changed:
+            self.begun.append(body)
+            self._changed.notify_all()
+            return self._gates.setdefault(body, threading.Event())
+
+    def __call__(self, message: Message) -> None:
+        assert self._begin(message.body).wait(WAIT_SECONDS)
+
+    async def coroutine(self, message: Message) -> None:
+        self._begin(message.body)
+        await asyncio.Event().wait()
+
+    def wait_for(self, *bodies: Any) -> None:
+        """Wait until handlers have begun with these messages."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: set(bodies) <= set(self.begun), WAIT_SECONDS), self.begun
+
+    def open(self, *bodies: Any) -> None:
+        with self._changed:
+            for body in bodies:
+                self._gates.setdefault(body, threading.Event()).set()
 
 
 def waiting_for_a_lock(function: str) -> str:

@@ -1,6 +1,5 @@
 """Messages that a worker handles alone: what it finishes, releases and begins before, and what it does after."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,10 +7,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.patience import WAIT_SECONDS, wait_until
-from tests.worker.running import Record, Running, working
+from tests.patience import wait_until
+from tests.worker.running import Gate, Record, working
 
-from spanmq import Client, Message, Worker
+from spanmq import Client, Message
 from spanmq.worker.event import (
     HandlerOverran,
     LeaseLost,
@@ -24,31 +23,6 @@ from spanmq.worker.handler import look_at
 pytestmark = pytest.mark.unrecorded
 
 Rows = list[tuple[Any, ...]]
-
-
-class Gate:
-    """A handler that stands still with each message until it is let through."""
-
-    def __init__(self) -> None:
-        self.begun: list[Any] = []
-        self._gates: dict[Any, threading.Event] = {}
-        self._changed = threading.Condition()
-
-    def __call__(self, message: Message) -> None:
-        with self._changed:
-            self.begun.append(message.body)
-            gate = self._gates.setdefault(message.body, threading.Event())
-            self._changed.notify_all()
-        assert gate.wait(WAIT_SECONDS)
-
-    def wait_for(self, *bodies: Any) -> None:
-        with self._changed:
-            assert self._changed.wait_for(lambda: set(bodies) <= set(self.begun), WAIT_SECONDS), self.begun
-
-    def open(self, *bodies: Any) -> None:
-        with self._changed:
-            for body in bodies:
-                self._gates.setdefault(body, threading.Event()).set()
 
 
 @pytest.fixture
@@ -75,7 +49,7 @@ def state(observer: psycopg.Connection[Any]) -> Rows:
 
 
 @contextmanager
-def gated(database: str, **settings: Any) -> Iterator[tuple[Gate, Any]]:
+def gated(database: str, **settings: Any) -> Iterator[tuple[Gate, Record]]:
     gate = Gate()
     with working(database, gate, poll_interval=0.05, gather=0.0, **settings) as record:
         yield gate, record
@@ -113,15 +87,14 @@ def test_what_no_handler_has_begun_is_released(
     with gated(database, concurrency=3, queues=["orders", "others"]) as (gate, record):
         gate.wait_for("a")
         suspect("suspect", queue="others")
-        released = record.wait(MessageSettled, where=lambda event: event.outcome == "released")
-        assert released[0].message_id == ids[1]
+        assert record.settled("released")[0].message_id == ids[1]
         assert gate.begun == ["a"]
         gate.open("a")
         gate.wait_for("suspect")
         given_back = [row[1:] for row in state(observer) if row[0] == ids[1]]
         assert given_back == [(0, 0, 0, False)], "its delivery does not count"
         gate.open("suspect", "b", "c")
-        record.wait(MessageSettled, 4, where=lambda event: event.outcome == "acked")
+        record.settled("acked", 4)
     assert gate.begun == ["a", "suspect", "b", "c"]
 
 
@@ -148,16 +121,13 @@ def test_worker_that_stops_gives_it_back_as_it_was(
     client: Client, database: str, observer: psycopg.Connection[Any], suspect: Callable[..., int]
 ) -> None:
     client.send("orders", "first")
-    gate, record = Gate(), Record()
-    worker = Worker("orders", gate, dsn=database, observers=[record], concurrency=2, poll_interval=0.05)
-    running = Running(worker, record)
-    gate.wait_for("first")
-    message_id = suspect("suspect")
-    record.wait(MessagesReceived, 2)
-    worker.stop()
-    record.wait(MessageSettled, where=lambda event: event.outcome == "released")
-    gate.open("first")
-    running.join()
+    with gated(database, concurrency=2) as (gate, record):
+        gate.wait_for("first")
+        message_id = suspect("suspect")
+        record.wait(MessagesReceived, 2)
+        record.running.worker.stop()
+        record.settled("released")
+        gate.open("first")
     assert gate.begun == ["first"]
     assert state(observer) == [(message_id, 1, 1, 1, False)]
 
@@ -166,13 +136,13 @@ def test_handler_that_overran_does_not_hold_it_up(
     client: Client, database: str, suspect: Callable[..., int]
 ) -> None:
     client.send("orders", "slow")
-    gate, record = Gate(), Record()
+    gate = Gate()
     is_over = False
     handler = replace(
         look_at(gate, takes_batches=False),
         timeout_of=lambda message: 0.01 if is_over and message.body == "slow" else None,
     )
-    with working(database, handler, poll_interval=0.05, gather=0.0, concurrency=2, observers=[record]):
+    with working(database, handler, poll_interval=0.05, gather=0.0, concurrency=2) as record:
         gate.wait_for("slow")
         message_id = suspect("suspect")
         is_over = True

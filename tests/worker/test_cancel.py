@@ -6,8 +6,8 @@ from collections.abc import Callable
 from time import monotonic
 
 import pytest
-from tests.patience import WAIT_SECONDS
-from tests.worker.running import Record, working
+from tests.patience import WAIT_SECONDS, wait_until
+from tests.worker.running import Gate, working
 
 import spanmq
 from spanmq import Client, Message
@@ -51,7 +51,7 @@ def test_async_handler_of_a_cancelled_message_is_cancelled_at_once(
         # 0.2 s on a machine that has nothing else to do.
         assert seconds[0] - asked_at < 0.2 + WAIT_SECONDS / 10
         client.send("orders", "second")
-        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
+        record.settled("acked")
     assert client.inspect.state("orders", first) == "cancelled"
     assert record.of(MessageHandled, lambda event: event.message_id == first) == []
 
@@ -63,10 +63,7 @@ def test_plain_handler_asks_and_its_next_call_of_the_client_ends_it(client: Clie
 
     def handle(message: Message) -> None:
         begun.set()
-        pause = threading.Event()
-        until = monotonic() + WAIT_SECONDS
-        while not spanmq.cancelled() and monotonic() < until:
-            pause.wait(0.005)
+        wait_until(spanmq.cancelled)
         try:
             client.send("orders", "never")
         except HandlerCancelledError as error:
@@ -86,15 +83,9 @@ def test_plain_handler_asks_and_its_next_call_of_the_client_ends_it(client: Clie
 def test_handler_that_no_notification_reaches_ends_at_the_next_extension(
     client: Client, database: str
 ) -> None:
-    [first] = client.send_batch("orders", ["first"])
-    begun = threading.Event()
-
-    async def handle(message: Message) -> None:
-        begun.set()
-        await asyncio.Event().wait()
-
-    with working(database, handle, lease=30.0, pooler=True) as record:
-        assert begun.wait(WAIT_SECONDS)
+    first, gate = client.send("orders", "first"), Gate()
+    with working(database, gate.coroutine, lease=30.0, pooler=True) as record:
+        gate.wait_for("first")
         client.cancel("orders", first)
         record.wait(LeaseExtended)
         assert record.outcomes(1) == ["cancelled"]
@@ -102,16 +93,9 @@ def test_handler_that_no_notification_reaches_ends_at_the_next_extension(
 
 @pytest.mark.usefixtures("early_extensions")
 def test_deleted_message_ends_its_handler(client: Client, database: str) -> None:
-    first, second = client.send_batch("orders", ["first", "second"])
-    begun = threading.Barrier(3)
-    end = asyncio.Event()
-
-    async def handle(message: Message) -> None:
-        await asyncio.to_thread(begun.wait, WAIT_SECONDS)
-        await end.wait()
-
-    with working(database, handle, lease=30.0) as record:
-        begun.wait(WAIT_SECONDS)
+    (first, second), gate = client.send_batch("orders", ["first", "second"]), Gate()
+    with working(database, gate.coroutine, lease=30.0) as record:
+        gate.wait_for("first", "second")
         client.delete("orders", first)
         assert record.wait(MessageSettled, where=is_of(first))[0].outcome == "cancelled"
         client.cancel("orders", second)
@@ -121,15 +105,9 @@ def test_deleted_message_ends_its_handler(client: Client, database: str) -> None
 def test_message_that_was_taken_is_found_by_a_search_for_cancelled_ones_and_is_stale(
     client: Client, database: str
 ) -> None:
-    first, second = client.send_batch("orders", ["first", "second"])
-    begun = threading.Barrier(3)
-
-    async def handle(message: Message) -> None:
-        await asyncio.to_thread(begun.wait, WAIT_SECONDS)
-        await asyncio.Event().wait()
-
-    with working(database, handle, lease=3_600, concurrency=2) as record:
-        begun.wait(WAIT_SECONDS)
+    (first, second), gate = client.send_batch("orders", ["first", "second"]), Gate()
+    with working(database, gate.coroutine, lease=3_600, concurrency=2) as record:
+        gate.wait_for("first", "second")
         client.set_vt("orders", first, 600)
         client.cancel("orders", second)
         assert record.wait(MessageSettled, where=is_of(second))[0].outcome == "cancelled"
@@ -163,11 +141,9 @@ def test_group_waits_until_the_handler_of_a_cancelled_message_has_ended(
         assert told.wait(WAIT_SECONDS)
         assert client.receive("orders") == []
         end.set()
-        deadline = monotonic() + WAIT_SECONDS
-        while len(beside) < 2 and monotonic() < deadline:
-            threading.Event().wait(0.01)
-        settled = _settled(one, two, 2)
+        wait_until(lambda: sum(len(record.of(MessageSettled)) for record in (one, two)) == 2)
     assert beside == [["first"], ["second"]]
+    settled = [event.outcome for record in (one, two) for event in record.of(MessageSettled)]
     assert sorted(settled) == ["acked", "cancelled"]
 
 
@@ -190,56 +166,14 @@ def test_handler_that_ends_all_the_same_has_its_ack(client: Client, database: st
 
 
 def test_message_that_no_handler_has_begun_is_cancelled_without_one(client: Client, database: str) -> None:
-    first, second = client.send_batch("orders", ["first", "second"])
-    begun, end = threading.Event(), threading.Event()
-    bodies: list[str] = []
-
-    def handle(message: Message) -> None:
-        bodies.append(message.body)
-        begun.set()
-        end.wait(WAIT_SECONDS)
-
+    (first, second), gate = client.send_batch("orders", ["first", "second"]), Gate()
+    gate.open("second")
     # Batches of two for one slot, once handlers are known to be fast.
-    with working(database, handle, lease=3_600, concurrency=1, in_batches=False) as record:
+    with working(database, gate, lease=3_600, concurrency=1, in_batches=False) as record:
         record.wait(MessagesReceived)
-        assert begun.wait(WAIT_SECONDS)
+        gate.wait_for("first")
         outcome = cancelled_of(client, second)
         assert outcome in ("cancelled", "cancelling")
-        end.set()
+        gate.open("first")
         record.wait(MessageSettled, where=is_of(first))
-    assert "second" not in bodies or outcome == "cancelling"
-
-
-@pytest.mark.usefixtures("early_extensions")
-def test_plain_handler_whose_lease_is_lost_learns_it(client: Client, database: str) -> None:
-    client.send("orders", 1)
-    begun, ended = threading.Event(), threading.Event()
-    saw: list[bool] = []
-
-    def handle(message: Message) -> None:
-        if message.attempt > 1:
-            # Of a message that had left the queue by then, the first would be told that it was cancelled.
-            ended.wait(WAIT_SECONDS)
-            return
-        begun.set()
-        until = monotonic() + WAIT_SECONDS
-        while not spanmq.cancelled() and monotonic() < until:
-            threading.Event().wait(0.005)
-        saw.append(spanmq.cancelled())
-        ended.set()
-
-    with working(database, handle, lease=30.0) as record:
-        assert begun.wait(WAIT_SECONDS)
-        client.set_vt("orders", 1, 0)
-        record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
-        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
-    assert saw == [True]
-
-
-def _settled(one: Record, two: Record, count: int) -> list[str]:
-    deadline = monotonic() + WAIT_SECONDS
-    while True:
-        found = [event.outcome for record in (one, two) for event in record.of(MessageSettled)]
-        if len(found) >= count or monotonic() > deadline:
-            return found
-        threading.Event().wait(0.01)
+    assert "second" not in gate.begun or outcome == "cancelling"

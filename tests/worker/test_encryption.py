@@ -4,6 +4,7 @@ import asyncio
 import base64
 import secrets
 import signal
+from typing import Any
 
 import pytest
 from tests.cli.program import wait_until
@@ -25,16 +26,19 @@ def sealing(database: str, monkeypatch: pytest.MonkeyPatch) -> Encryption:
     return found
 
 
+class Bodies(list[Any]):
+    """A handler that keeps the bodies that it gets."""
+
+    async def __call__(self, message: Message) -> None:
+        self.append(message.body)
+
+
 def test_handler_gets_opened_bodies(client: Client, database: str, sealing: Encryption) -> None:
     with Client(database, encryption=sealing) as sender:
         sender.send("orders", {"secret": 1})
     assert "secret" not in str(client.peek("orders"))
-    bodies = []
-
-    async def handle(message: Message) -> None:
-        bodies.append(message.body)
-
-    with working(database, handle) as record:
+    bodies = Bodies()
+    with working(database, bodies) as record:
         record.outcomes(1)
     assert bodies == [{"secret": 1}]
 
@@ -65,19 +69,15 @@ def test_what_does_not_open_stands_in_nobodys_way_and_is_not_asked_for_without_a
     with Client(database, encryption=Encryption.from_environment()) as stranger:
         closed = stranger.send("orders", 1)
     monkeypatch.setenv(KEYS_VARIABLE, f"ours {KEY}")
-    handled = []
-
-    async def handle(message: Message) -> None:
-        handled.append(message.body)
-
-    with working(database, handle) as record:
+    bodies = Bodies()
+    with working(database, bodies) as record:
         failed = record.wait(CallFailed, 4)
         with Client(database, encryption=sealing) as sender:
             good = sender.send("orders", 2)
         [settled] = record.wait(MessageSettled)
     assert all("theirs" in each.error and each.retry_in for each in failed)
     assert (settled.message_id, settled.outcome) == (good, "acked")
-    assert handled == [2]
+    assert bodies == [2]
     [letter] = client.dead_letters.list("orders")
     assert (letter.message_id, letter.attempts, letter.error_class) == (closed, 4, "DecryptionError")
 
@@ -93,12 +93,8 @@ def test_worker_refuses_and_trusts_what_its_environment_says(
         sender.topics.send("order.new", "for the topic")
     monkeypatch.setenv(ONLY_SEALED_VARIABLE, "true")
     monkeypatch.setenv(TRUSTED_VARIABLE, "topic order.*")
-    bodies = []
-
-    async def handle(message: Message) -> None:
-        bodies.append(message.body)
-
-    with working(database, handle) as record:
+    bodies = Bodies()
+    with working(database, bodies) as record:
         [settled] = record.wait(MessageSettled)
         wait_until(lambda: client.dead_letters.list("orders") != [])
     assert (settled.outcome, bodies) == ("acked", ["for the topic"])

@@ -2,66 +2,44 @@
 
 import asyncio
 import threading
-from datetime import datetime
+from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import wait_until
-from tests.patience import WAIT_SECONDS
-from tests.worker.running import waiting_for_a_lock, working
+from tests.patience import WAIT_SECONDS, wait_until
+from tests.worker.running import Gate, waiting_for_a_lock, working
 
+import spanmq
 from spanmq import Client, Message
-from spanmq.worker.event import (
-    LeaseExtended,
-    LeaseLost,
-    MessageSettled,
-    MessagesReceived,
-)
+from spanmq.worker.event import LeaseExtended, LeaseLost, MessagesReceived
 
 
 @pytest.mark.usefixtures("early_extensions")
 def test_lease_is_extended_as_long_as_the_handler_works(client: Client, database: str) -> None:
     client.send("orders", 1)
-    begun, done = threading.Event(), threading.Event()
-    until: list[datetime] = []
-
-    def handle(message: Message) -> None:
-        until.append(message.leased_until)
-        begun.set()
-        done.wait(WAIT_SECONDS)
-
-    def is_longer() -> bool:
-        [message] = client.peek("orders")
-        return message.leased_until > until[-1]
-
-    with working(database, handle, lease=30.0) as record:
-        assert begun.wait(WAIT_SECONDS)
+    gate = Gate()
+    with working(database, gate, lease=30.0) as record:
+        gate.wait_for(1)
         for _ in range(2):
-            wait_until(is_longer)
-            until += [message.leased_until for message in client.peek("orders")]
+            [before] = client.peek("orders")
+            wait_until(lambda: client.peek("orders")[0].leased_until > before.leased_until)  # noqa: B023
         assert client.receive("orders") == []
-        done.set()
+        gate.open(1)
         assert record.outcomes(1) == ["acked"]
     assert record.of(LeaseExtended)
 
 
 @pytest.mark.usefixtures("early_extensions")
-def test_lease_is_extended_while_the_extension_of_another_waits(client: Client, database: str) -> None:
+def test_lease_is_extended_while_the_extension_of_another_waits(
+    client: Client, database: str, observer: psycopg.Connection[Any]
+) -> None:
     client.queues.create("events")
     client.send("events", 1)
     client.send("orders", 1)
-    done = threading.Event()
-    waiting = waiting_for_a_lock("hold")
+    gate, waiting = Gate(), waiting_for_a_lock("hold")
     with (
-        psycopg.connect(database, autocommit=True) as observer,
         psycopg.connect(database) as other,
-        working(
-            database,
-            lambda message: done.wait(WAIT_SECONDS),
-            queues=["orders", "events"],
-            lease=30.0,
-            timeouts=None,
-        ) as record,
+        working(database, gate, queues=["orders", "events"], lease=30.0, timeouts=None) as record,
     ):
         record.wait(MessagesReceived, 2)
         assert other.execute("select pgmq.delete('events', 1)").fetchone() == (True,)
@@ -70,7 +48,7 @@ def test_lease_is_extended_while_the_extension_of_another_waits(client: Client, 
         record.wait(LeaseExtended, extended + 3)
         assert {event.queue for event in record.of(LeaseExtended)[extended:]} == {"orders"}
         other.rollback()
-        done.set()
+        gate.open(1)
         assert record.outcomes(2) == ["acked", "acked"]
 
 
@@ -123,29 +101,35 @@ def test_policy_that_changes_holds_from_the_next_lease_on(client: Client, databa
 @pytest.mark.usefixtures("early_extensions")
 def test_lost_lease_is_noticed_and_its_ack_is_stale(client: Client, database: str) -> None:
     client.send_batch("orders", range(2))
-    begun, end = threading.Event(), threading.Event()
-
-    def handle(message: Message) -> None:
-        begun.set()
-        end.wait(WAIT_SECONDS)
-
-    with working(database, handle, concurrency=1, lease=30.0) as record:
-        assert begun.wait(WAIT_SECONDS)
+    gate = Gate()
+    with working(database, gate, concurrency=1, lease=30.0) as record:
+        gate.wait_for(0)
         client.set_vt("orders", [1, 2], 0)  # somebody takes them out of the lease
         record.wait(LeaseLost)
-        end.set()
-        record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
-        record.wait(MessageSettled, 2, where=lambda event: event.outcome == "acked")
+        gate.open(0, 1)
+        record.settled("stale")
+        record.settled("acked", 2)
 
 
+@pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.usefixtures("early_extensions")
-def test_async_handler_whose_lease_is_lost_is_cancelled(client: Client, database: str) -> None:
+def test_handler_whose_lease_is_lost_is_cancelled_or_learns_it(
+    client: Client, database: str, is_async: bool
+) -> None:
     client.send("orders", 1)
     begun, cancelled = threading.Event(), threading.Event()
 
-    async def handle(message: Message) -> None:
+    # Of a message that had left the queue by then, the first would be told that it was cancelled: the second waits.
+    def plain(message: Message) -> None:
         if message.attempt > 1:
-            # Of a message that had left the queue by then, the first would be told that it was cancelled.
+            cancelled.wait(WAIT_SECONDS)
+            return
+        begun.set()
+        wait_until(spanmq.cancelled)
+        cancelled.set()
+
+    async def asynchronous(message: Message) -> None:
+        if message.attempt > 1:
             await asyncio.to_thread(cancelled.wait, WAIT_SECONDS)
             return
         begun.set()
@@ -154,10 +138,10 @@ def test_async_handler_whose_lease_is_lost_is_cancelled(client: Client, database
         finally:
             cancelled.set()
 
-    with working(database, handle, lease=30.0) as record:
+    with working(database, asynchronous if is_async else plain, lease=30.0) as record:
         assert begun.wait(WAIT_SECONDS)
         client.set_vt("orders", 1, 0)
         # The next extension finds it, or the search with which listening begins.
         assert cancelled.wait(WAIT_SECONDS)
-        record.wait(MessageSettled, where=lambda event: event.outcome == "stale")
-        record.wait(MessageSettled, where=lambda event: event.outcome == "acked")
+        record.settled("stale")
+        record.settled("acked")

@@ -3,8 +3,9 @@
 import threading
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -71,24 +72,23 @@ def test_every_metric_is_on_the_page() -> None:
     assert {name for name in names if f"`{name}`" not in PAGE} == set()
 
 
-def test_port_that_is_taken_is_refused() -> None:
-    with served(Measures(), Condition().probes, 0) as url:
-        port = port_of(url)
-        with (
-            pytest.raises(InvalidArgumentError, match=str(port)),
-            served(Measures(), Condition().probes, port),
-        ):
-            pass
+def serve(*place: Any) -> AbstractContextManager[str]:
+    """Serve the metrics of a worker that has not started, at a port and perhaps an address."""
+    return served(Measures(), Condition().probes, *place)
+
+
+def test_port_that_is_taken_and_address_of_another_machine_are_refused() -> None:
+    with serve(0) as url:
+        for place, name in (((port_of(url),), str(port_of(url))), ((0, "192.0.2.1"), r"192\.0\.2\.1")):
+            with pytest.raises(InvalidArgumentError, match=name), serve(*place):
+                pass
 
 
 def test_port_is_free_afterwards() -> None:
     def is_free_afterwards() -> bool:
-        with served(Measures(), Condition().probes, 0) as url:
+        with serve(0) as url:
             pass
-        with (
-            suppress(InvalidArgumentError),
-            served(Measures(), Condition().probes, port_of(url)) as again,
-        ):
+        with suppress(InvalidArgumentError), serve(port_of(url)) as again:
             return again == url
         return False
 
@@ -99,18 +99,10 @@ def test_port_is_free_afterwards() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::1"])
 def test_address_is_chosen(host: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with served(Measures(), Condition().probes, 0, host) as url:
+    with serve(0, host) as url:
         with opener.open(url.replace("0.0.0.0", "127.0.0.1"), timeout=WAIT_SECONDS) as answer:
             assert "spanmq_worker" in answer.read().decode()
         assert (urlsplit(url).hostname, url[-8:]) == (host, "/metrics")
-
-
-def test_address_of_another_machine_is_refused() -> None:
-    with (
-        pytest.raises(InvalidArgumentError, match=r"192\.0\.2\.1"),
-        served(Measures(), Condition().probes, 0, "192.0.2.1"),
-    ):
-        pass
 
 
 def port_of(url: str) -> int:

@@ -4,19 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.worker.running import Record, working
+from tests.worker.running import working
+from tests.worker.test_open_breaker import acked
 
 from spanmq import Client, Message
-from spanmq.worker.event import BreakerOpened, MessageHandled, MessageSettled
+from spanmq.worker.event import BreakerOpened, MessageHandled
 
 # They come back at once, before all others, without an end.
 ENDLESS: dict[str, Any] = {"backoff_base": 0.001, "backoff_factor": 1, "max_attempts": 0}
-
-
-def acked(record: Record, count: int) -> dict[int, int]:
-    """Wait until so many messages are acked; return their attempts by id."""
-    events = record.wait(MessageSettled, count, where=lambda event: event.outcome == "acked")
-    return {event.message_id: event.attempt for event in events}
 
 
 def failed_before(client: Client, count: int) -> None:

@@ -1,14 +1,15 @@
 """A worker whose handlers fail for want of something: it stops receiving, tries, and goes on."""
 
-import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import Any
 
 import psycopg
 import pytest
 from tests.client.concurrency import until
 from tests.worker.running import Record, Running, working
 
-from spanmq import Client, Message, Reject, RetryIn, Worker
+from spanmq import Client, Message, Reject, RetryIn
 from spanmq.tasks import Tasks
 from spanmq.worker.breaker import BreakerPolicy
 from spanmq.worker.event import (
@@ -20,15 +21,28 @@ from spanmq.worker.event import (
     MessagesReceived,
 )
 
+Observer = psycopg.Connection[Any]
+IS_OPEN = "select breaker_open_until is not null from spanmq.count_messages()"
+IS_CLOSED = "select breaker_open_until is null from spanmq.count_messages()"
 
-def is_acked(event: MessageSettled) -> bool:
-    return event.outcome == "acked"
+
+async def refused(message: Message) -> None:
+    raise ConnectionRefusedError("all is down")
+
+
+class Dependency:
+    """A handler that needs something, which is down until it is said to be up."""
+
+    is_down = True
+
+    async def __call__(self, message: Message) -> None:
+        if self.is_down:
+            await refused(message)
 
 
 def acked(record: Record, count: int) -> dict[int, int]:
     """Wait until so many messages are acked; return their attempts by id."""
-    events = record.wait(MessageSettled, count, where=is_acked)
-    return {event.message_id: event.attempt for event in events}
+    return {event.message_id: event.attempt for event in record.settled("acked", count)}
 
 
 @pytest.mark.parametrize("every", [30, 10, 3])
@@ -63,7 +77,7 @@ def test_block_of_messages_that_fail_does_not_stop_those_behind_it(client: Clien
     policy = BreakerPolicy(pause=600.0)
     with working(database, handle, breaker=policy) as record:
         assert set(acked(record, 100)) == set(range(401, 501))
-        record.wait(MessageSettled, 400, where=lambda event: event.outcome == "retrying")
+        record.settled("retrying", 400)
         assert record.of(BreakerTried)
         assert record.of(BreakerOpened) == []
 
@@ -89,53 +103,37 @@ def test_task_that_always_fails_does_not_stop_the_other_tasks_of_its_queue(
     running.stop()
 
 
-def test_several_workers_open_close_and_lose_nothing(client: Client, database: str) -> None:
+def test_several_workers_open_close_and_lose_nothing(
+    client: Client, database: str, observer: Observer
+) -> None:
     client.queues.set_policy("orders", backoff_base=0.01, max_attempts=0)
     sent = client.send_batch("orders", range(300))
-    is_down = threading.Event()
-    is_down.set()
-
-    async def handle(message: Message) -> None:
-        if is_down.is_set():
-            raise ConnectionRefusedError("all is down")
-
-    policy = BreakerPolicy(failures=20, pause=0.05)
-    records = [Record() for _ in range(3)]
-    workers = [
-        Running(Worker("orders", handle, dsn=database, observers=[each], breaker=policy), each)
-        for each in records
-    ]
-    for record in records:
-        record.wait(BreakerOpened)
-    is_down.clear()
-    with psycopg.connect(database, autocommit=True) as observer:
+    handle, policy = Dependency(), BreakerPolicy(failures=20, pause=0.05)
+    with ExitStack() as stack:
+        records = [stack.enter_context(working(database, handle, breaker=policy)) for _ in range(3)]
+        for record in records:
+            record.wait(BreakerOpened)
+        handle.is_down = False
         until(observer, "select queue_length = 0 from pgmq.metrics('orders')")
-    for worker in workers:
-        worker.stop()
-    ended = [event.message_id for each in records for event in each.of(MessageSettled, is_acked)]
-    assert sorted(ended) == sent
+    settled = [event for record in records for event in record.of(MessageSettled)]
+    assert sorted(event.message_id for event in settled if event.outcome == "acked") == sent
 
 
-def test_breaker_stops_receiving_and_closes_after_a_good_trial(client: Client, database: str) -> None:
+def test_breaker_stops_receiving_and_closes_after_a_good_trial(
+    client: Client, database: str, observer: Observer
+) -> None:
     client.send_batch("orders", range(200))
-    is_down = True
-
-    async def handle(message: Message) -> None:
-        if is_down:
-            raise ConnectionRefusedError
-
-    policy = BreakerPolicy(failures=5, tries=3, pause=0.05)
+    handle, policy = Dependency(), BreakerPolicy(failures=5, tries=3, pause=0.05)
     with working(database, handle, concurrency=5, breaker=policy) as record:
         record.wait(BreakerOpened, 2)  # the first trial after the pause failed too
         failed = len(record.of(MessageHandled))
         tried = len(record.of(BreakerTried))
         assert failed <= 10 + 3 * tried, "messages went on failing while the breaker was open"
         assert {event.attempt for event in record.of(MessageHandled)} == {1}, "one failed twice"
-        is_down = False
+        handle.is_down = False
         record.wait(BreakerClosed)
-        with psycopg.connect(database, autocommit=True) as observer:
-            until(observer, "select breaker_open_until is null from spanmq.count_messages()")
-        record.wait(MessageSettled, where=is_acked)
+        until(observer, IS_CLOSED)
+        record.settled("acked")
 
 
 def test_trial_of_retries_alone_takes_one_and_new_messages_come_first(client: Client, database: str) -> None:
@@ -158,39 +156,33 @@ def test_trial_of_retries_alone_takes_one_and_new_messages_come_first(client: Cl
         acked(record, 6)
 
 
-def test_breaker_is_the_worker_s_own_and_the_other_goes_on(client: Client, database: str) -> None:
+def test_breaker_is_the_worker_s_own_and_the_other_goes_on(
+    client: Client, database: str, observer: Observer
+) -> None:
     """One machine of two has lost its way to the service: what it gives back, the other handles."""
     client.queues.set_policy("orders", backoff_base=0.01)
-
-    async def cut_off(message: Message) -> None:
-        raise ConnectionRefusedError("no route")
 
     async def well(message: Message) -> None: ...
 
     policy = BreakerPolicy(failures=4, tries=1, pause=600.0)
-    record = Record()
-    broken = Running(
-        Worker("orders", cut_off, dsn=database, observers=[record], concurrency=2, breaker=policy), record
-    )
-    sent = client.send_batch("orders", range(40))
-    [opened] = record.wait(BreakerOpened)
-    assert (opened.queue, opened.error) == ("orders", "no route")
-    assert 5 <= opened.failures <= 7
-    assert broken.worker.breakers() == {"orders": "open"}
-    with psycopg.connect(database, autocommit=True) as observer:
-        until(observer, "select breaker_open_until is not null from spanmq.count_messages()")
-    for [shown] in (client.health.now(), client.inspect.count(["orders"]), client.health.latest()):
-        assert shown.breaker_open_until is not None
-        assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 600
-    assert client.health.latest()[0].breaker_error == "no route"
-    assert client.health.workers()[0].breaker_error == "no route"
-    with working(database, well, breaker=policy, poll_interval=0.05) as other:
-        other.wait(MessageSettled, len(sent), where=is_acked)
-        assert other.of(BreakerOpened) == []
-    # It took no more than what its slots had when it opened, and the trial.
-    assert len(record.of(MessageHandled)) <= 4 + 2 + 1
-    broken.stop()
-    assert broken.worker.breakers() == {}
+    with working(database, refused, concurrency=2, breaker=policy) as record:
+        sent = client.send_batch("orders", range(40))
+        [opened] = record.wait(BreakerOpened)
+        assert (opened.queue, opened.error) == ("orders", "all is down")
+        assert 5 <= opened.failures <= 7
+        assert record.running.worker.breakers() == {"orders": "open"}
+        until(observer, IS_OPEN)
+        for [shown] in (client.health.now(), client.inspect.count(["orders"]), client.health.latest()):
+            assert shown.breaker_open_until is not None
+            assert 0 < (shown.breaker_open_until - datetime.now(UTC)).total_seconds() <= 600
+        assert client.health.latest()[0].breaker_error == "all is down"
+        assert client.health.workers()[0].breaker_error == "all is down"
+        with working(database, well, breaker=policy, poll_interval=0.05) as other:
+            other.settled("acked", len(sent))
+            assert other.of(BreakerOpened) == []
+        # It took no more than what its slots had when it opened, and the trial.
+        assert len(record.of(MessageHandled)) <= 4 + 2 + 1
+    assert record.running.worker.breakers() == {}
     assert client.queues.metrics("orders").length == 0
     assert client.health.latest()[0].breaker_open_until is None
 
@@ -247,21 +239,16 @@ def test_time_outs_beside_refused_connections_do_not_hide_that_all_is_down(
         assert record.wait(BreakerOpened)[0].error == "no route"
 
 
-def test_command_closes_the_breaker_of_a_running_worker(client: Client, database: str) -> None:
+def test_command_closes_the_breaker_of_a_running_worker(
+    client: Client, database: str, observer: Observer
+) -> None:
     client.queues.set_policy("orders", backoff_base=0)
     client.send_batch("orders", range(20))
-    is_down = True
-
-    async def handle(message: Message) -> None:
-        if is_down:
-            raise ConnectionRefusedError
-
-    policy = BreakerPolicy(failures=5, tries=1, pause=600.0)
+    handle, policy = Dependency(), BreakerPolicy(failures=5, tries=1, pause=600.0)
     with working(database, handle, breaker=policy) as record:
         record.wait(BreakerOpened)
-        with psycopg.connect(database, autocommit=True) as observer:
-            until(observer, "select breaker_open_until is not null from spanmq.count_messages()")
-        is_down = False
+        until(observer, IS_OPEN)
+        handle.is_down = False
         assert client.queues.close_breaker("orders") == 1
         assert client.queues.close_breaker("orders") == 0
         assert client.health.latest()[0].breaker_open_until is None
@@ -269,32 +256,22 @@ def test_command_closes_the_breaker_of_a_running_worker(client: Client, database
         assert len(acked(record, 20)) == 20
 
 
-def test_breaker_that_was_closed_opens_again_when_all_fails(client: Client, database: str) -> None:
+def test_breaker_that_was_closed_opens_again_when_all_fails(
+    client: Client, database: str, observer: Observer
+) -> None:
     client.send_batch("orders", range(40))
-
-    async def handle(message: Message) -> None:
-        raise ConnectionRefusedError
-
     policy = BreakerPolicy(failures=5, tries=1, pause=600.0)
-    with (
-        working(database, handle, breaker=policy, concurrency=2) as record,
-        psycopg.connect(database, autocommit=True) as observer,
-    ):
-        is_open = "select breaker_open_until is not null from spanmq.count_messages()"
+    with working(database, refused, breaker=policy, concurrency=2) as record:
         for number in range(1, 4):
             record.wait(BreakerOpened, number)
-            until(observer, is_open)
+            until(observer, IS_OPEN)
             assert client.queues.close_breaker("orders") == 1
             record.wait(BreakerClosed, number)
 
 
 def test_worker_without_a_breaker_goes_on(client: Client, database: str) -> None:
     client.send_batch("orders", range(200))
-
-    async def handle(message: Message) -> None:
-        raise ConnectionRefusedError
-
-    with working(database, handle, breaker=None) as record:
+    with working(database, refused, breaker=None) as record:
         record.wait(MessageSettled, 200, where=lambda event: event.attempt == 1)
         assert record.of(BreakerTried) == []
 
@@ -302,43 +279,34 @@ def test_worker_without_a_breaker_goes_on(client: Client, database: str) -> None
 def test_breakers_are_told_for_each_queue(client: Client, database: str) -> None:
     client.queues.create("events")
     client.send_batch("orders", range(7))
-    record = Record()
 
     async def handle(message: Message) -> None:
         if message.queue == "orders":
             raise ConnectionRefusedError
 
     policy = BreakerPolicy(failures=5, tries=1, pause=600.0)
-    worker = Worker(["orders", "events"], handle, dsn=database, observers=[record], breaker=policy)
-    running = Running(worker, record)
-    record.wait(BreakerOpened)
-    assert worker.breakers() == {"orders": "open", "events": "closed"}
-    client.send("events", 1)
-    record.wait(MessageSettled, where=lambda event: event.queue == "events" and event.outcome == "acked")
-    running.stop()
+    with working(database, handle, queues=["orders", "events"], breaker=policy) as record:
+        record.wait(BreakerOpened)
+        assert record.running.worker.breakers() == {"orders": "open", "events": "closed"}
+        client.send("events", 1)
+        assert record.settled("acked")[0].queue == "events"
 
 
 def test_message_that_can_not_be_decoded_is_no_trial(client: Client, database: str) -> None:
-    is_down = True
-
     def decode(raw: bytes) -> str:
         if raw == b'"bad"':
             raise ValueError("bad")
         return raw.decode()
 
-    async def handle(message: Message) -> None:
-        if is_down:
-            raise ConnectionRefusedError
-
     client.queues.set_policy("orders", backoff_base=600, jitter=False)
     client.send("orders", "good")
-    policy = BreakerPolicy(failures=1, tries=1, pause=0.05)
+    handle, policy = Dependency(), BreakerPolicy(failures=1, tries=1, pause=0.05)
     with working(database, handle, concurrency=1, breaker=policy, decoder=decode) as record:
         record.wait(BreakerTried)
         client.send_batch("orders", ["bad", "bad"])
-        record.wait(MessageSettled, 2, where=lambda event: event.outcome == "dead")
+        record.settled("dead", 2)
         assert record.of(BreakerClosed) == []
-        is_down = False
+        handle.is_down = False
         client.send("orders", "good")
         record.wait(BreakerClosed)
-        assert record.wait(MessageSettled, where=is_acked)[0].message_id == 4
+        assert record.settled("acked")[0].message_id == 4

@@ -55,6 +55,10 @@ def ignore(message: Any) -> None: ...
         {"gather": -1},
         {"poll_interval": 0},
         {"patience": 0},
+        {"slow_after": 0},
+        {"slow_share": 0},
+        {"slow_share": 1.1},
+        {"slow_share": True},
         {"categories": {ValueError: "BAD"}},
         {"categories": {"ValueError": "PERMANENT"}},
         {"guaranteed": {"orders": 0}},
@@ -64,7 +68,7 @@ def ignore(message: Any) -> None: ...
     ids=str,
 )
 def test_setting_that_makes_no_sense_is_refused(setting: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError, match="|".join(("category", *setting))):
         Worker("orders", ignore, dsn="", **setting)
 
 

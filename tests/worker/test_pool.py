@@ -37,6 +37,12 @@ def hold(pool: Pool, **held: int) -> None:
         pool.join(queue).held = messages
 
 
+def handled(pool: Pool, seconds: float) -> None:
+    """Let handlers of the queue `a` have taken so long."""
+    for _ in range(200):
+        pool.join("a").record(seconds)
+
+
 def test_only_queues_that_may_have_a_message_get_slots() -> None:
     pool = pool_of(QUEUES, concurrency=10)
     assert pool.quantities() == dict.fromkeys(QUEUES, 1)
@@ -102,18 +108,15 @@ def test_parked_messages_occupy_no_slots_but_are_bounded() -> None:
 
 def test_slow_handlers_get_one_message_each_and_fast_ones_a_batch() -> None:
     pool = pool_of(["a"], concurrency=4, batch=100)
-    share = pool.join("a")
     assert pool.quantities() == {"a": 4}
-    for _ in range(200):
-        share.record(0.00001)
+    handled(pool, 0.00001)
     assert pool.quantities() == {"a": 100}
     # All handlers have something to do: wait until half of it is gone.
     hold(pool, a=60)
     assert pool.quantities() == {}
     hold(pool, a=50)
     assert pool.quantities() == {"a": 50}
-    for _ in range(200):
-        share.record(1.0)
+    handled(pool, 1.0)
     for held, quantity in ((0, 4), (3, 1)):
         hold(pool, a=held)
         assert pool.quantities() == {"a": quantity}
@@ -123,8 +126,7 @@ def test_slow_handlers_get_one_message_each_and_fast_ones_a_batch() -> None:
 
 def test_single_slot_is_refilled_while_half_of_its_messages_are_left() -> None:
     pool = pool_of(["a"], concurrency=1, batch=100)
-    for _ in range(200):
-        pool.join("a").record(0.001)
+    handled(pool, 0.001)
     hold(pool, a=51)
     assert pool.quantities() == {}
     hold(pool, a=40)
@@ -135,8 +137,7 @@ def test_single_slot_is_refilled_while_half_of_its_messages_are_left() -> None:
 
 def test_single_slot_is_refilled_only_as_long_as_no_other_queue_waits_for_it() -> None:
     pool = pool_of(["a", "b"], concurrency=1, batch=100)
-    for _ in range(200):
-        pool.join("a").record(0.001)
+    handled(pool, 0.001)
     hold(pool, a=40)
     assert pool.quantities() == {}
     pool.exhausted("b")
@@ -151,8 +152,7 @@ def test_batches_are_received_when_the_last_one_is_handled() -> None:
 
 def test_free_slot_is_filled_at_once() -> None:
     pool = pool_of(["a"], concurrency=10, batch=100)
-    for _ in range(200):
-        pool.join("a").record(0.02)
+    handled(pool, 0.02)
     hold(pool, a=9)
     assert pool.quantities()["a"] >= 20
     hold(pool, a=30)

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.patience import WAIT_SECONDS
-from tests.worker.sharded import GROUPS, acked, at_work
+from tests.worker.sharded import GROUPS, at_work
 from tests.worker.test_idle import Queries
 
 from spanmq import AsyncClient, AsyncShardedQueue, Message, ShardedQueue, Worker
@@ -18,7 +18,7 @@ from spanmq.worker.event import ShardJoined, ShardLeft, WorkerStarted
 def test_worker_receives_from_all_shards_of_all_servers(orders: ShardedQueue) -> None:
     sent = [orders.send(number, group=group) for group in GROUPS for number in range(3)]
     with at_work(orders, lambda message: None) as record:
-        settled = acked(record, len(sent))
+        settled = record.settled("acked", len(sent))
         assert record.of(WorkerStarted)[0].queues == ("orders_0", "orders_1")
     assert sorted((event.queue, event.message_id) for event in settled) == sorted(sent)
     assert orders.metrics().length == 0
@@ -28,7 +28,7 @@ def test_worker_receives_from_a_part_of_the_shards(orders: ShardedQueue) -> None
     sent = [orders.send(1, group=group) for group in GROUPS]
     theirs = [each for each in sent if each[0] == "orders_1"]
     with at_work(orders, lambda message: None, shards="orders_1") as record:
-        assert {event.queue for event in acked(record, len(theirs))} == {"orders_1"}
+        assert {event.queue for event in record.settled("acked", len(theirs))} == {"orders_1"}
     assert orders.metrics().length == len(sent) - len(theirs) > 0
 
 
@@ -36,7 +36,7 @@ def test_worker_takes_an_asynchronous_sharded_queue(orders: ShardedQueue, dsns: 
     orders.send(1, group="a")
     sharded = AsyncShardedQueue("orders", {name: AsyncClient(dsn) for name, dsn in dsns.items()})
     with at_work(sharded, lambda message: None) as record:
-        acked(record, 1)
+        record.settled("acked")
 
 
 def test_handler_writes_where_its_message_is(orders: ShardedQueue, dsns: dict[str, str]) -> None:
@@ -49,7 +49,7 @@ def test_handler_writes_where_its_message_is(orders: ShardedQueue, dsns: dict[st
         await connection.execute("insert into shipped values (%s, %s)", [message.queue, message.message_id])
 
     with at_work(orders, handle) as record:
-        acked(record, len(sent))
+        record.settled("acked", len(sent))
     found = {}
     for name, dsn in dsns.items():
         with psycopg.connect(dsn) as connection:
@@ -65,7 +65,7 @@ def test_shards_that_are_added_and_removed_are_followed(orders: ShardedQueue) ->
         assert [event.queue for event in record.wait(ShardJoined)] == ["orders_2"]
         for group in GROUPS:
             orders.send(1, group=group)
-        settled = acked(record, len(GROUPS))
+        settled = record.settled("acked", len(GROUPS))
         assert {event.queue for event in settled} == {"orders_1", "orders_2"}
         # Empty, but a part of the change until it is over.
         assert record.of(ShardLeft) == []
@@ -76,7 +76,7 @@ def test_shards_that_are_added_and_removed_are_followed(orders: ShardedQueue) ->
         assert orders.finish()
         sent = [orders.send(2, group=group) for group in GROUPS]
         assert {shard for shard, _ in sent} == {"orders_0", "orders_1", "orders_2"}
-        acked(record, 2 * len(GROUPS))
+        record.settled("acked", 2 * len(GROUPS))
 
 
 @pytest.mark.usefixtures("quick_looks")
@@ -93,7 +93,7 @@ def test_removed_shard_is_received_from_until_nothing_is_in_it(orders: ShardedQu
         end.set()
         # Between the two statements the worker may have found no map at all.
         record.wait(ShardLeft, where=lambda event: event.queue == "orders_0")
-        assert len(acked(record, 5)) == 5
+        assert len(record.settled("acked", 5)) == 5
 
 
 @pytest.mark.usefixtures("quick_looks")
@@ -104,7 +104,7 @@ def test_shard_that_is_dropped_is_left(orders: ShardedQueue) -> None:
         orders.servers["here"].queues.drop("orders_0")
         record.wait(ShardLeft)
         orders.send(1, group="a")
-        acked(record, 1)
+        record.settled("acked")
 
 
 def test_what_makes_no_sense_is_refused(orders: ShardedQueue, dsns: dict[str, str]) -> None:
@@ -148,4 +148,4 @@ def test_shard_that_can_not_be_joined_at_first_is_joined_later(
         here.queues.create("orders_2")
         here.send("orders_2", 1)
         assert [event.queue for event in record.wait(ShardJoined)] == ["orders_2"]
-        assert [event.queue for event in acked(record, 1)] == ["orders_2"]
+        assert [event.queue for event in record.settled("acked")] == ["orders_2"]

@@ -6,15 +6,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.client.concurrency import until
+from tests.client.concurrency import until, until_async
 from tests.patience import WAIT_SECONDS
 from tests.worker.running import working
 
 from spanmq import Client, Message
-from spanmq.errors import InvalidArgumentError, NotFoundError
+from spanmq.errors import NotFoundError
 from spanmq.model import RunningHandler
 from spanmq.tasks import Tasks
-from spanmq.worker import Settings
 from spanmq.worker.event import HandlerSlow, MessageSettled
 from spanmq.worker.measures import Measures
 from spanmq.worker.observing.usual import UsualTimes
@@ -50,7 +49,7 @@ class Stuck:
 
 @pytest.mark.parametrize(("kind", "line"), [("plain", "in wait_here"), ("coroutine", "in await_here")])
 def test_handler_near_its_limit_is_named_and_shows_its_stack(
-    client: Client, database: str, kind: str, line: str
+    client: Client, database: str, observer: psycopg.Connection[Any], kind: str, line: str
 ) -> None:
     stuck, measures = Stuck(), Measures()
 
@@ -59,10 +58,7 @@ def test_handler_near_its_limit_is_named_and_shows_its_stack(
 
     # A handler is near its limit of 600 seconds from the first moment.
     settings: dict[str, Any] = {"handler_timeout": 600.0, "slow_share": 1e-6, "name": "w/1"}
-    with (
-        working(database, getattr(stuck, kind), observers=[measures], **settings) as record,
-        psycopg.connect(database, autocommit=True) as observer,
-    ):
+    with working(database, getattr(stuck, kind), observers=[measures], **settings) as record:
         try:
             sent = client.send("orders", 1)
             [event] = record.wait(HandlerSlow)
@@ -89,7 +85,7 @@ def test_handler_near_its_limit_is_named_and_shows_its_stack(
 
 
 async def test_task_in_a_thread_beside_coroutines_shows_the_stack_of_its_thread(
-    client: Client, database: str
+    client: Client, database: str, observer: psycopg.Connection[Any]
 ) -> None:
     tasks, stuck = Tasks("orders", dsn=database), Stuck()
 
@@ -103,13 +99,10 @@ async def test_task_in_a_thread_beside_coroutines_shows_the_stack_of_its_thread(
     async with tasks.running(name="w/1", observers=[]):
         try:
             ship.send()
-            with psycopg.connect(database, autocommit=True) as observer:
-                await asyncio.to_thread(stuck.has_begun.wait, WAIT_SECONDS)
-                await asyncio.to_thread(until, observer, "select count(*) = 1 from spanmq.list_workers()")
-                client.admin.ask_stacks("orders", "w/1")
-                await asyncio.to_thread(
-                    until, observer, "select spanmq.get_stacks('orders', 'w/1') is not null"
-                )
+            await asyncio.to_thread(stuck.has_begun.wait, WAIT_SECONDS)
+            await until_async(observer, "select count(*) = 1 from spanmq.list_workers()")
+            client.admin.ask_stacks("orders", "w/1")
+            await until_async(observer, "select spanmq.get_stacks('orders', 'w/1') is not null")
             [found] = client.admin.get_stacks("orders", "w/1") or []
             assert found.task == "ship"
             assert "in wait_here" in str(found.stack)
@@ -118,7 +111,9 @@ async def test_task_in_a_thread_beside_coroutines_shows_the_stack_of_its_thread(
     tasks.close()
 
 
-async def test_task_that_takes_longer_than_99_of_100_is_named(client: Client, database: str) -> None:
+async def test_task_that_takes_longer_than_99_of_100_is_named(
+    client: Client, database: str, observer: psycopg.Connection[Any]
+) -> None:
     tasks = Tasks("orders", dsn=database)
     may_end = asyncio.Event()
 
@@ -128,20 +123,15 @@ async def test_task_that_takes_longer_than_99_of_100_is_named(client: Client, da
             await may_end.wait()
 
     slow: asyncio.Queue[HandlerSlow] = asyncio.Queue()
-    done: list[int] = []
 
     def observe(event: object) -> None:
         if isinstance(event, HandlerSlow):
             slow.put_nowait(event)
-        if isinstance(event, MessageSettled):
-            done.append(event.message_id)
 
     async with tasks.running(observers=[observe], slow_after=0.001):
         tasks.send_many([ship.call(0)] * 200)
-        with psycopg.connect(database, autocommit=True) as observer:
-            # The worker knows what is usual from what it has reported.
-            reported = "select coalesce(sum(n), 0) = 200 from spanmq_core.task_time"
-            await asyncio.to_thread(until, observer, reported)
+        # The worker knows what is usual from what it has reported.
+        await until_async(observer, "select coalesce(sum(n), 0) = 200 from spanmq_core.task_time")
         await ship.send_async(1)
         async with asyncio.timeout(WAIT_SECONDS):
             event = await slow.get()
@@ -169,11 +159,3 @@ def test_worker_that_does_not_run_is_not_asked(client: Client) -> None:
     with pytest.raises(NotFoundError, match="no worker 'w/1' is running for orders"):
         client.admin.ask_stacks("orders", "w/1")
     assert client.admin.get_stacks("orders", "w/1") is None
-
-
-@pytest.mark.parametrize(
-    "settings", [{"slow_after": 0}, {"slow_share": 0}, {"slow_share": 1.1}, {"slow_share": True}]
-)
-def test_settings_that_are_not_valid(settings: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgumentError, match="slow_"):
-        Settings(**settings)

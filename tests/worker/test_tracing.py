@@ -1,7 +1,6 @@
 """Traces of who handles messages in a worker."""
 
 import sys
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +8,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
-from tests.patience import WAIT_SECONDS
 from tests.recorded import FOREIGN, FOREIGN_TRACE, Recorded, context_of, linked, parent_text, told
-from tests.worker.running import working
+from tests.worker.running import Gate, working
 
 from spanmq.client import Client
 from spanmq.model import Message
@@ -89,6 +87,15 @@ def test_what_a_handler_sends_goes_on_in_the_trace(client: Client, database: str
     assert context_of(send).trace_id == FOREIGN_TRACE
 
 
+def assert_each_links_to_those_before(recorded: Recorded) -> list[ReadableSpan]:
+    """Return three attempts in order, which link to the send and to the attempts before."""
+    attempts = sorted(recorded.all("process orders"), key=attempt_of)
+    assert [attempt_of(each) for each in attempts] == [1, 2, 3]
+    texts = [parent_text(context_of(each)) for each in (recorded.one("send orders"), *attempts)]
+    assert [linked(each) for each in attempts] == [texts[:1], texts[:2], texts[:3]]
+    return attempts
+
+
 def test_retry_links_to_the_attempts_before(client: Client, database: str, recorded: Recorded) -> None:
     async def handle(message: Message) -> None:
         if message.attempt < 3:
@@ -97,12 +104,10 @@ def test_retry_links_to_the_attempts_before(client: Client, database: str, recor
     with working(database, handle, poll_interval=0.05) as record:
         client.send("orders", 1)
         assert record.outcomes(3) == ["retrying", "retrying", "acked"]
-    sent = context_of(recorded.one("send orders"))
-    attempts = sorted(recorded.all("process orders"), key=attempt_of)
-    assert [attempt_of(each) for each in attempts] == [1, 2, 3]
-    assert {context_of(each).trace_id for each in attempts} == {sent.trace_id}
-    texts = [parent_text(sent), *(parent_text(context_of(each)) for each in attempts)]
-    assert [linked(each) for each in attempts] == [texts[:1], texts[:2], texts[:3]]
+    attempts = assert_each_links_to_those_before(recorded)
+    assert {context_of(each).trace_id for each in attempts} == {
+        context_of(recorded.one("send orders")).trace_id
+    }
     assert [each.status.status_code for each in attempts] == [
         StatusCode.ERROR,
         StatusCode.ERROR,
@@ -126,11 +131,7 @@ def test_retry_that_begins_before_its_failure_was_told_links_to_it(
     # Told in another order than they were made.
     for each, outcome in zip(attempts, ("acked", "retrying", "retrying"), strict=True):
         traces.observe(MessageSettled("orders", 1, outcome, 4 - each.attempt, 0.1))
-    known = [parent_text(context_of(each)) for each in sorted(recorded.all("process orders"), key=attempt_of)]
-    [sent] = recorded.all("send orders")
-    texts = [parent_text(context_of(sent)), *known]
-    linked_by = [linked(each) for each in sorted(recorded.all("process orders"), key=attempt_of)]
-    assert linked_by == [texts[:1], texts[:2], texts[:3]]
+    assert_each_links_to_those_before(recorded)
 
 
 def test_batch_has_a_trace_of_its_own_with_a_link_to_each(
@@ -165,16 +166,14 @@ def test_message_that_is_given_up_says_so(client: Client, database: str, recorde
 def test_handler_that_overruns_ends_when_it_is_settled(
     client: Client, database: str, recorded: Recorded
 ) -> None:
-    may_end = threading.Event()
+    gate = Gate()
     client.queues.set_policy("orders", max_attempts=1)
-    with working(
-        database, lambda message: may_end.wait(WAIT_SECONDS), handler_timeout=0.05, concurrency=1
-    ) as record:
+    with working(database, gate, handler_timeout=0.05, concurrency=1) as record:
         client.send("orders", 1)
         record.wait(HandlerOverran)
         assert record.outcomes(1) == ["dead"]
         process = recorded.one("process orders")
-        may_end.set()
+        gate.open(1)
     assert [len(told(process, name)) for name in ("overran", "settled")] == [1, 1]
     assert process.status.status_code is StatusCode.ERROR
     assert recorded.one("process orders") is process
@@ -183,17 +182,12 @@ def test_handler_that_overruns_ends_when_it_is_settled(
 def test_handler_that_is_left_behind_ends_with_its_worker(
     client: Client, database: str, recorded: Recorded
 ) -> None:
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    def handle(message: Message) -> None:
-        has_begun.set()
-        may_end.wait(WAIT_SECONDS)
-
-    with working(database, handle, grace=0.01):
+    gate = Gate()
+    with working(database, gate, grace=0.01):
         client.send("orders", 1)
-        assert has_begun.wait(WAIT_SECONDS)
+        gate.wait_for(1)
     assert told(recorded.one("process orders"), "settled")[0]["spanmq.outcome"] == "released"
-    may_end.set()
+    gate.open(1)
 
 
 def test_without_a_tracer_the_handler_is_called_as_it_is(client: Client, database: str) -> None:

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.program import spanmq
-from tests.worker.running import Record, Running
+from tests.worker.running import working
 
 from spanmq import Client, Message, RetryAfter, RetryIn
 from spanmq.model import PolicyChange
-from spanmq.worker import Worker
 from spanmq.worker.event import MessageSettled, WorkerStopping
 
 QUEUES = [f"q{number}" for number in range(12)]
@@ -30,13 +29,9 @@ def test_worker_until_empty_handles_what_is_sent_meanwhile_and_leaves_what_is_no
         if message.body:
             client.send(QUEUES[message.body % len(QUEUES)], message.body - 1)
 
-    record = Record()
-    worker = Worker(
-        QUEUES, handle, dsn=database, until_empty=True, concurrency=concurrency, observers=[record]
-    )
-    running = Running(worker, record)
-    running.join()
-    assert running.handled == 31 + 2
+    with working(database, handle, queues=QUEUES, until_empty=True, concurrency=concurrency) as record:
+        record.running.join()
+    assert record.running.handled == 31 + 2
     assert record.of(WorkerStopping)[0].reason == "empty"
     assert {each.queue: each.length for each in client.queues.metrics_all() if each.length} == {
         "q0": 1,
@@ -56,8 +51,8 @@ def test_handler_that_is_told_to_come_later_closes_the_bucket(
             raise RetryAfter(3600, "429 Too Many Requests")
 
     def run() -> dict[int, str]:
-        record = Record()
-        Running(Worker("orders", handle, dsn=database, until_empty=True, observers=[record]), record).join()
+        with working(database, handle, until_empty=True) as record:
+            record.running.join()
         return {each.message_id: each.outcome for each in record.of(MessageSettled)}
 
     assert run() == {1: "retrying"}

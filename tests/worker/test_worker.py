@@ -9,9 +9,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.cli.program import wait_until
-from tests.patience import WAIT_SECONDS
-from tests.worker.running import Record, Running, waiting_for_a_lock, working
+from tests.patience import WAIT_SECONDS, wait_until
+from tests.worker.running import Gate, waiting_for_a_lock, working
 
 from spanmq import Client, Message, Reject, Worker
 from spanmq.errors import ConnectionFailedError, HandlerStuckError, QueueNotFoundError
@@ -32,10 +31,6 @@ from spanmq.worker.handler import look_at
 LATER: PolicyChange = {"backoff_base": 600, "jitter": False}
 
 
-def settled(record: Record, outcome: str) -> list[int]:
-    return [event.message_id for event in record.of(MessageSettled) if event.outcome == outcome]
-
-
 @pytest.mark.parametrize("is_async", [True, False])
 def test_every_message_is_handled_once_and_acked(client: Client, database: str, is_async: bool) -> None:
     sent = client.send_batch("orders", range(500))
@@ -50,7 +45,7 @@ def test_every_message_is_handled_once_and_acked(client: Client, database: str, 
     with working(database, asynchronous if is_async else plain) as record:
         assert record.outcomes(500) == ["acked"] * 500
     assert sorted(seen) == list(range(500))
-    assert sorted(settled(record, "acked")) == sent
+    assert sorted(event.message_id for event in record.settled("acked", 500)) == sent
     assert client.queues.metrics("orders").length == 0
     assert record.of(WorkerStopped)[0].settled == 500
 
@@ -214,44 +209,31 @@ def test_handler_that_takes_too_long_is_nacked_and_its_slot_works_on(
 
 def test_worker_whose_handlers_are_all_stuck_gives_up(client: Client, database: str) -> None:
     client.send_batch("orders", range(10))
-    end = threading.Event()
-    record = Record()
-    worker = Worker(
-        "orders",
-        lambda message: end.wait(WAIT_SECONDS),
-        dsn=database,
-        concurrency=1,
-        handler_timeout=0.05,
-        grace=0,
-        observers=[record],
-    )
-    running = Running(worker, record)
-    with pytest.raises(HandlerStuckError, match="overran"):
-        running.join()
-    end.set()
+    gate = Gate()
+    with (
+        pytest.raises(HandlerStuckError, match="overran"),
+        working(database, gate, concurrency=1, handler_timeout=0.05, grace=0) as record,
+    ):
+        record.running.join()
+    gate.open(*range(10))
     assert client.queues.metrics("orders").length == 10
 
 
 def test_ack_whose_connection_was_lost_is_repeated_and_tells_that_its_outcome_is_unknown(
-    client: Client, database: str
+    client: Client, database: str, observer: psycopg.Connection[Any]
 ) -> None:
     client.send("orders", 1)
-    end = threading.Event()
-    waiting = waiting_for_a_lock("ack")
-    with (
-        psycopg.connect(database, autocommit=True) as observer,
-        psycopg.connect(database) as other,
-        # Without a time limit: an ack that ends by one is not lost.
-        working(database, lambda message: end.wait(WAIT_SECONDS), timeouts=None) as record,
-    ):
+    gate, waiting = Gate(), waiting_for_a_lock("ack")
+    # Without a time limit: an ack that ends by one is not lost.
+    with psycopg.connect(database) as other, working(database, gate, timeouts=None) as record:
         record.wait(MessagesReceived)
         assert other.execute("select pgmq.delete('orders', 1)").fetchone() == (True,)
-        end.set()
+        gate.open(1)
         wait_until(lambda: observer.execute(waiting).fetchone() is not None)
         observer.execute(f"select pg_terminate_backend(pid) from ({waiting}) acks")
         # What was deleted meanwhile is stale for the second call; the first one may have been it.
         other.commit()
-        record.wait(MessageSettled, where=lambda event: event.outcome == "unknown")
+        record.settled("unknown")
 
 
 # The first call for a message fails.
@@ -276,14 +258,13 @@ end $$"""
     ],
 )
 def test_ack_that_fails_for_a_moment_is_repeated(
-    client: Client, database: str, sqlstate: str, is_told: bool
+    client: Client, database: str, observer: psycopg.Connection[Any], sqlstate: str, is_told: bool
 ) -> None:
     client.send("orders", 1)
-    with psycopg.connect(database, autocommit=True) as owner:
-        owner.execute(FIRST_ACK_FAILS.format(sqlstate=sqlstate).encode())
-        with working(database, lambda message: None) as record:
-            assert record.outcomes(1) == ["acked"]
-        assert owner.execute("select last_value from public.acks").fetchone() == (2,)
+    observer.execute(FIRST_ACK_FAILS.format(sqlstate=sqlstate).encode())
+    with working(database, lambda message: None) as record:
+        assert record.outcomes(1) == ["acked"]
+    assert observer.execute("select last_value from public.acks").fetchone() == (2,)
     failures = record.of(CallFailed)
     assert len(failures) == is_told
     assert all(failed.error.startswith("not now") and failed.retry_in for failed in failures)
@@ -313,20 +294,13 @@ def test_worker_gives_back_what_nobody_began_without_counting_it(
     # As if its handler had been quick so far, so that it takes many ahead.
     monkeypatch.setattr("spanmq.worker.receiving.pool.Share.per_slot", 30)
     sent = client.send_batch("orders", range(30))
-    begun, end = threading.Event(), threading.Event()
-
-    def handle(message: Message) -> None:
-        begun.set()
-        end.wait(WAIT_SECONDS)
-
-    record = Record()
-    running = Running(Worker("orders", handle, dsn=database, observers=[record], concurrency=1), record)
-    assert begun.wait(WAIT_SECONDS)
-    running.worker.stop()
-    record.wait(MessageSettled, 29, where=lambda event: event.outcome == "released")
-    end.set()
-    running.join()
-    assert len(settled(record, "acked")) == 1
+    gate = Gate()
+    with working(database, gate, concurrency=1) as record:
+        gate.wait_for(0)
+        record.running.worker.stop()
+        record.settled("released", 29)
+        gate.open(0)
+    assert len(record.settled("acked")) == 1
     again = client.receive("orders", 30)
     assert [message.attempt for message in again] == [1] * 29
     assert {message.message_id for message in again} < set(sent)
@@ -334,16 +308,11 @@ def test_worker_gives_back_what_nobody_began_without_counting_it(
 
 def test_worker_that_can_not_wait_for_a_handler_gives_its_message_back(client: Client, database: str) -> None:
     client.send("orders", 1)
-    begun, end = threading.Event(), threading.Event()
-
-    def handle(message: Message) -> None:
-        begun.set()
-        end.wait(WAIT_SECONDS)
-
-    with working(database, handle, grace=0.05) as record:
-        assert begun.wait(WAIT_SECONDS)
-    end.set()
-    assert settled(record, "released") == [1]
+    gate = Gate()
+    with working(database, gate, grace=0.05) as record:
+        gate.wait_for(1)
+    gate.open(1)
+    assert [event.message_id for event in record.settled("released")] == [1]
     assert [message.attempt for message in client.receive("orders")] == [1]
 
 

@@ -106,6 +106,25 @@ def several_keys() -> Log:
     return log
 
 
+def retried() -> Log:
+    log = filled(2)
+    log.start(1)
+    log.write("failed", worker=0, id=1, category="TRANSIENT")
+    log.write("settled", worker=0, outcome="retrying", ids=[1])
+    log.handle(1, 2, taken_at=100.5)
+    return log
+
+
+def followed_before_the_dead_one_is_written() -> Log:
+    log = filled(2, max_attempts=1)
+    log.start(1)
+    log.write("failed", worker=0, id=1, category="TRANSIENT")
+    log.start(2, worker=1)
+    log.write("settled", worker=0, outcome="dead", ids=[1])
+    log.done(2, worker=1)
+    return log
+
+
 @pytest.mark.parametrize(
     ("log", "failed"),
     [
@@ -124,6 +143,8 @@ def several_keys() -> Log:
         (overlapping(), {ORDER: ("2 before 1",)}),
         (overtaken(), {ORDER: ("2 before 1",)}),
         (several_keys(), {}),
+        (retried(), {}),
+        (followed_before_the_dead_one_is_written(), {}),
     ],
 )
 def test_log_of_a_whole_run_is_judged(log: Log, failed: dict[str, tuple[str, ...]]) -> None:
@@ -176,16 +197,6 @@ def test_death_of_a_worker_is_the_cause_where_there_are_no_leases(
     assert set(log.failed()) == (set() if is_right else {DUPLICATED})
 
 
-def test_failure_is_a_cause() -> None:
-    log = filled(2)
-    log.start(1)
-    log.write("failed", worker=0, id=1, category="TRANSIENT")
-    log.write("settled", worker=0, outcome="retrying", ids=[1])
-    log.handle(1, 2, taken_at=100.5)
-    log.stop()
-    assert log.failed() == {}
-
-
 def test_message_that_was_dead_and_is_handled_then_counts_as_handled() -> None:
     log = filled(2)
     log.start(1)
@@ -195,17 +206,6 @@ def test_message_that_was_dead_and_is_handled_then_counts_as_handled() -> None:
     for record in log.records:
         audit.add(record)
     assert (audit.handled, audit.dead, audit.waiting) == (1, 0, 1)
-
-
-def test_later_message_may_follow_a_dead_one_before_that_is_written() -> None:
-    log = filled(2, max_attempts=1)
-    log.start(1)
-    log.write("failed", worker=0, id=1, category="TRANSIENT")
-    log.start(2, worker=1)
-    log.write("settled", worker=0, outcome="dead", ids=[1])
-    log.done(2, worker=1)
-    log.stop()
-    assert log.failed() == {}
 
 
 @pytest.mark.parametrize(

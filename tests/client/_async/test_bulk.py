@@ -19,7 +19,6 @@ from spanmq.errors import (
     InvalidArgumentError,
     InvalidBodyError,
     MissingPrivilegeError,
-    QueueNotFoundError,
 )
 
 Connection = psycopg.Connection[Any]
@@ -236,12 +235,6 @@ async def test_body_that_can_not_be_encoded_sends_nothing(
         # Refused before the transaction knew of it.
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
     assert (await client.queues.metrics("orders")).length == 0
-
-
-async def test_unknown_queue_is_named(client: AsyncClient) -> None:
-    with pytest.raises(QueueNotFoundError) as caught:
-        await client.send_batch("nothing", range(LARGE))
-    assert (caught.value.function, caught.value.queue) == ("send_batch", "nothing")
 
 
 COPY_WAITS = (

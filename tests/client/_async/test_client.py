@@ -8,7 +8,7 @@ import pytest
 
 from spanmq.client import AsyncClient
 from spanmq.errors import InvalidArgumentError
-from spanmq.model import Message, Routed, Settled
+from spanmq.model import Message, Routed
 
 pytestmark = pytest.mark.reused
 
@@ -208,22 +208,6 @@ async def test_received_messages_name_their_lease(client: AsyncClient) -> None:
     assert {message.attempt for message in messages} == {1}
     assert {message.group for message in messages} == {"g"}
     assert messages[0].leased_until - datetime.now(UTC) > timedelta(hours=1)
-
-
-async def test_ack_settles_each_message_once(client: AsyncClient) -> None:
-    await client.queues.create("events")
-    await client.send_batch("orders", range(4))
-    await client.send("events", 1)
-    messages = (
-        await client.receive("orders", 2) + await client.receive("orders", 2) + await client.receive("events")
-    )
-    assert {settled.outcome for settled in await client.ack(messages[1:])} == {"acked"}
-    assert await client.ack(messages[0]) == [Settled(1, "acked")]
-    assert await client.ack(messages[:2]) == [Settled(1, "stale"), Settled(2, "stale")]
-    assert await client.ack([]) == []
-    assert (
-        (await client.queues.metrics("orders")).length == (await client.queues.metrics("events")).length == 0
-    )
 
 
 async def test_ack_of_what_read_gave_is_refused(client: AsyncClient) -> None:

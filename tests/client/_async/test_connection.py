@@ -9,11 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
-from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, until_async
+from tests.client.concurrency import SOMEBODY_WAITS, AsyncTasks, away, until_async
 from tests.patience import WAIT_SECONDS
 
 from spanmq.client import AsyncClient
@@ -381,22 +380,20 @@ async def test_network_that_broke_in_a_transaction_undoes_it(client: AsyncClient
 async def test_server_that_went_away_is_reported_and_found_again(
     database: str, spanmq_server: str, client: AsyncClient
 ) -> None:
-    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
-    with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        async with AsyncClient(database, pool_size=1, timeout=0.2) as impatient:
-            await connected(impatient)
-            await impatient.send("orders", 1)
-            await client.close()
-            async with impatient.transaction() as transaction:
-                pid = transaction.connection.info.backend_pid
-            observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
-            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
-            # That the session is dead may be found before the call is sent, or after.
-            with pytest.raises((ConnectionFailedError, ConnectionLostError)):
-                await impatient.queues.metrics("orders")
-            observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
-            await connected(impatient)
-            assert (await impatient.queues.metrics("orders")).length == 1
+    async with AsyncClient(database, pool_size=1, timeout=0.2) as impatient:
+        await connected(impatient)
+        await impatient.send("orders", 1)
+        await client.close()
+        async with impatient.transaction() as transaction:
+            pid = transaction.connection.info.backend_pid
+        # That the session is dead may be found before the call is sent, or after.
+        with (
+            away(spanmq_server, database, pid),
+            pytest.raises((ConnectionFailedError, ConnectionLostError)),
+        ):
+            await impatient.queues.metrics("orders")
+        await connected(impatient)
+        assert (await impatient.queues.metrics("orders")).length == 1
 
 
 LIMITS = (

@@ -10,13 +10,17 @@ from spanmq.model import Leased, Settled
 pytestmark = pytest.mark.reused
 
 
-async def test_messages_of_two_leases_are_settled_as_one(client: AsyncClient) -> None:
-    ids = await client.send_batch("orders", range(2))
-    messages = [*await client.receive("orders"), *await client.receive("orders")]
+async def test_messages_of_several_leases_and_queues_are_settled_as_one(client: AsyncClient) -> None:
+    await client.queues.create("events")
+    ids = [*await client.send_batch("orders", range(2)), await client.send("events", 1)]
+    messages = [
+        message for queue in ("orders", "orders", "events") for message in await client.receive(queue)
+    ]
     assert await client.nack(messages) == [Settled(id_, "retrying") for id_ in ids]
-    for settle in (client.nack, client.reject, client.release):
+    for settle in (client.ack, client.nack, client.reject, client.release):
         assert await settle([]) == []
         assert await settle(messages) == [Settled(id_, "stale") for id_ in ids]
+        assert await settle(messages[0]) == [Settled(ids[0], "stale")]
 
 
 async def test_lease_is_that_of_the_policy_and_a_pause_the_receivers(client: AsyncClient) -> None:

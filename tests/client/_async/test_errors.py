@@ -93,6 +93,7 @@ async def test_name_that_is_no_text_is_refused(refusing: AsyncClient, name: Any)
     [
         lambda client: client.send("nothing", 1),
         lambda client: client.send_batch("nothing", [1]),
+        lambda client: client.send_batch("nothing", range(2_500)),
         lambda client: client.read("nothing"),
         lambda client: client.read("nothing", grouped="fill"),
         lambda client: client.pop("nothing"),
@@ -118,16 +119,26 @@ async def test_unknown_queue_is_named(refusing: AsyncClient, call: Call) -> None
     assert caught.value.function is not None
 
 
-def test_unknown_queue_is_named_in_any_language_of_the_server() -> None:
-    error = errors.from_server("42P01", "Relation »pgmq.q_nothing« existiert nicht")
+@pytest.mark.parametrize(
+    ("message", "called", "queue", "missing"),
+    [
+        *(
+            (f'relation "pgmq.q_{name}" does not exist', None, name, name)
+            for name in ('a"b', 'a" b', "", "a b")
+        ),
+        # In any language of the server.
+        ("Relation »pgmq.q_nothing« existiert nicht", None, "nothing", "nothing"),
+        # Without its relations, also where the call was about another queue than the one that is missing.
+        ('relation "pgmq.a_parent" does not exist', "orders", "orders", "parent"),
+        ('relation "pgmq.q_orders_msg_id_seq" does not exist', "Orders", "Orders", "Orders"),
+    ],
+)
+def test_unknown_queue_is_named_out_of_the_message_of_the_server(
+    message: str, called: str | None, queue: str, missing: str
+) -> None:
+    error = errors.from_server("42P01", message, queue=called)
     assert isinstance(error, errors.QueueNotFoundError)
-    assert (error.queue, error.message) == ("nothing", "queue 'nothing' does not exist")
-
-
-@pytest.mark.parametrize("name", ['a"b', 'a" b', "", "a b"])
-def test_unknown_queue_is_named_whatever_is_in_its_name(name: str) -> None:
-    error = errors.from_server("42P01", f'relation "pgmq.q_{name}" does not exist')
-    assert (error.queue, error.message) == (name, f"queue {name!r} does not exist")
+    assert (error.queue, error.message) == (queue, f"queue {missing!r} does not exist")
 
 
 # Numbers and times.
@@ -291,14 +302,6 @@ def test_sqlstates_that_stand_for_several_things_are_told_apart(
     sqlstate: str, message: str, kind: type[errors.SpanmqError]
 ) -> None:
     assert type(errors.from_server(sqlstate, message)) is kind
-
-
-def test_missing_queue_is_named_without_its_relations() -> None:
-    """Also where the call was about another queue than the one that is missing."""
-    of_other = errors.from_server("42P01", 'relation "pgmq.a_parent" does not exist', queue="orders")
-    assert (of_other.message, of_other.queue) == ("queue 'parent' does not exist", "orders")
-    of_ids = errors.from_server("42P01", 'relation "pgmq.q_orders_msg_id_seq" does not exist', queue="Orders")
-    assert of_ids.message == "queue 'Orders' does not exist"
 
 
 def test_refusal_of_postgresql_itself_says_who_can_help() -> None:

@@ -41,13 +41,13 @@ async def test_call_on_a_server_that_turned_read_only_moves_to_a_new_connection(
 
 async def test_one_read_only_answer_replaces_all_connections(client: AsyncClient) -> None:
     async with client.transaction() as first, client.transaction() as second:
-        before = {(await (await each.connection.execute(PID)).fetchone())[0] for each in (first, second)}
+        before = {each.connection.info.backend_pid for each in (first, second)}
         for each in (first, second):
             await each.connection.execute(READ_ONLY)
     await client.send("orders", 1)
     async with client.transaction() as first, client.transaction() as second:
         for each in (first, second):
-            assert (await (await each.connection.execute(PID)).fetchone())[0] not in before
+            assert each.connection.info.backend_pid not in before
             await each.send("orders", 2)
 
 
@@ -129,53 +129,48 @@ class Stopped:
         os.kill(self._pid, signal.SIGCONT)
 
 
-async def test_call_whose_server_is_silent_ends_and_the_next_one_has_a_new_connection(database: str) -> None:
+# The second one has the default limits, with which a silent server is left after 35 s at the latest: it is asked.
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        (Timeouts(answer=0.2), r"did not answer for .* unknown"),
+        (Timeouts(), "does not work on the statement"),
+    ],
+    ids=["short limits", "default limits"],
+)
+async def test_call_whose_server_is_silent_ends_and_the_next_one_has_a_new_connection(
+    client: AsyncClient, database: str, limits: Timeouts, error: str
+) -> None:
+    async with AsyncClient(database, timeouts=limits) as waiting:
+        with Stopped(await own(waiting, PID)):
+            with pytest.raises(errors.ConnectionLostError, match=error):
+                await waiting.send("orders", 1)
+            await waiting.send("orders", 2)
+
+
+async def test_transaction_whose_server_is_silent_has_had_no_effect_nor_have_statements_of_its_own(
+    database: str,
+) -> None:
     async with AsyncClient(database, timeouts=Timeouts(answer=0.2)) as client:
         await client.queues.create("orders")
-        with Stopped(await own(client, PID)):
-            with pytest.raises(errors.ConnectionLostError, match=r"did not answer for .* unknown"):
-                await client.send("orders", 1)
-            await client.send("orders", 2)
 
-
-async def test_transaction_whose_server_is_silent_has_had_no_effect(database: str) -> None:
-    async with AsyncClient(database, timeouts=Timeouts(answer=0.2)) as client:
-        await client.queues.create("orders")
-
-        async def fail() -> None:
+        async def send() -> None:
             async with client.transaction() as transaction:
-                pid = (await (await transaction.connection.execute(PID)).fetchone())[0]
-                with Stopped(pid):
+                with Stopped(transaction.connection.info.backend_pid):
                     await transaction.send("orders", 3)
-
-        with pytest.raises(errors.ConnectionFailedError, match=r"did not answer.*nothing took effect"):
-            await fail()
-
-
-async def test_statements_of_the_callers_own_end_with_the_silence_too(database: str) -> None:
-    async with AsyncClient(database, timeouts=Timeouts(answer=0.2)) as client:
 
         async def suppress() -> None:
             async with client.transaction() as transaction:
-                connection = transaction.connection
-                pid = (await (await connection.execute(PID)).fetchone())[0]
-                with Stopped(pid), pytest.raises(psycopg.OperationalError, match="did not answer"):
-                    await connection.execute("select 1")
+                with (
+                    Stopped(transaction.connection.info.backend_pid),
+                    pytest.raises(psycopg.OperationalError, match="did not answer"),
+                ):
+                    await transaction.connection.execute("select 1")
 
+        with pytest.raises(errors.ConnectionFailedError, match=r"did not answer.*nothing took effect"):
+            await send()
         with pytest.raises(errors.ConnectionFailedError, match="nothing took effect"):
             await suppress()
-
-
-# The server is asked. These have the default limits, with which a silent server is left after 35 s at the latest.
-
-
-async def test_call_that_its_server_does_not_work_on_ends_soon(database: str) -> None:
-    async with AsyncClient(database) as client:
-        await client.queues.create("orders")
-        with Stopped(await own(client, PID)):
-            with pytest.raises(errors.ConnectionLostError, match="does not work on the statement"):
-                await client.send("orders", 1)
-            await client.send("orders", 2)
 
 
 async def test_call_that_its_server_works_on_is_waited_for(database: str, observer: Connection) -> None:
@@ -225,7 +220,7 @@ async def test_error_of_a_session_that_the_server_ended_has_its_reason(
 
     async def idle() -> None:
         async with client.transaction() as transaction:
-            pid = (await (await transaction.connection.execute(PID)).fetchone())[0]
+            pid = transaction.connection.info.backend_pid
             await transaction.connection.execute(f"set local {setting} = '100ms'".encode())
             await until_async(observer, f"select not exists (select from pg_stat_activity where pid = {pid})")
             await transaction.send("orders", 1)

@@ -5,10 +5,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool
-from tests.client.concurrency import AsyncTasks, until_async
+from tests.client.concurrency import AsyncTasks, away, until_async
 from tests.patience import WAIT_SECONDS, wait_until
 
 from spanmq.client import AsyncClient
@@ -44,20 +42,16 @@ async def test_server_that_was_away_for_long_is_found_by_a_waiting_call(
     client: AsyncClient,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    name = sql.Identifier(str(conninfo_to_dict(database)["dbname"]))
     await client.close()
-    with psycopg.connect(spanmq_server, autocommit=True) as observer:
-        async with AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient, AsyncTasks() as tasks:
-            async with patient.transaction() as transaction:
-                pid = transaction.connection.info.backend_pid
-            observer.execute(sql.SQL("alter database {} with allow_connections false").format(name))
-            observer.execute("select pg_terminate_backend(%s, 20000)", [pid])
+    async with AsyncClient(database, pool_size=1, timeout=WAIT_SECONDS) as patient, AsyncTasks() as tasks:
+        async with patient.transaction() as transaction:
+            pid = transaction.connection.info.backend_pid
+        with away(spanmq_server, database, pid):
             waiting = tasks.start(patient.queues.metrics, "orders")
             # Its pool gives up, and more than once.
             given_up = "reconnection attempt in pool 'spanmq' failed"
             await in_thread(lambda: wait_until(lambda: caplog.text.count(given_up) >= 2))
-            observer.execute(sql.SQL("alter database {} with allow_connections true").format(name))
-            assert (await waiting()).length == 0
+        assert (await waiting()).length == 0
 
 
 async def test_pool_pauses_by_the_length_of_the_outage(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,22 +237,21 @@ async def test_listener_that_never_connects_is_logged_once(caplog: pytest.LogCap
 # Housekeeping.
 
 
-def maintenance_calls(observer: Connection) -> None:
-    """Count the calls of `maintain` from now on in a sequence, which needs no commit."""
+def maintain_as(observer: Connection, statement: str) -> None:
+    """Have `maintain` count its calls from now on in a sequence, which needs no commit, and then do this."""
     observer.execute("create sequence maintained")
     observer.execute("alter function spanmq.maintain rename to maintain_before")
     observer.execute(
         "create function spanmq.maintain(budget int default 10)"
         " returns table (action text, queue text, detail text) language plpgsql as"
-        " $$ begin perform nextval('public.maintained');"
-        " return query select * from spanmq.maintain_before(budget); end $$"
+        f" $$ begin perform nextval('public.maintained'); {statement}; end $$".encode()
     )
 
 
 async def test_client_with_a_dsn_keeps_house(
     database: str, client: AsyncClient, observer: Connection
 ) -> None:
-    maintenance_calls(observer)
+    maintain_as(observer, "return query select * from spanmq.maintain_before(budget)")
     before = observer.execute("select count(*) from spanmq_core.segment").fetchone()
     assert before is not None
     # A queue without a message needs no segment more.
@@ -270,14 +269,9 @@ async def test_failing_maintenance_is_logged_with_its_number_and_disturbs_nobody
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("spanmq.client._async.maintenance.LOG_EVERY", 3)
-    observer.execute("create sequence failures")
-    observer.execute(
-        "create or replace function spanmq.maintain(budget int default 10)"
-        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
-        " perform nextval('public.failures'); raise exception E'broken\\n\"in two\"'; end $$"
-    )
+    maintain_as(observer, "raise exception E'broken\\n\"in two\"'")
     async with AsyncClient(database, maintain_interval=0.01) as keeper:
-        await until_async(observer, "select last_value > 6 from failures")
+        await until_async(observer, "select last_value > 6 from maintained")
         await keeper.send("orders", 1)
     logged = [record for record in caplog.records if record.name == "spanmq"]
     assert {record.levelno for record in logged} == {logging.WARNING}
@@ -295,18 +289,13 @@ async def send_without_end(client: AsyncClient) -> None:
 async def test_maintenance_that_a_standby_refuses_is_tried_less_and_less_often(
     database: str, client: AsyncClient, observer: Connection
 ) -> None:
-    observer.execute("create sequence refusals")
-    observer.execute(
-        "create or replace function spanmq.maintain(budget int default 10)"
-        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
-        " perform nextval('public.refusals'); raise exception using errcode = '25006'; end $$"
-    )
+    maintain_as(observer, "raise exception using errcode = '25006'")
     began_at = time.monotonic()
     dsn = make_conninfo(database, target_session_attrs="any")
     async with AsyncClient(dsn, maintain_interval=0.01) as keeper, AsyncTasks() as tasks:
         # The calls of a client without this error make its maintenance run at every interval.
         call = tasks.start(send_without_end, keeper)
-        await until_async(observer, "select last_value >= 5 from refusals")
+        await until_async(observer, "select last_value >= 5 from maintained")
         seconds = time.monotonic() - began_at
         await keeper.close()
         with pytest.raises(ConnectionFailedError):
@@ -317,11 +306,7 @@ async def test_maintenance_that_a_standby_refuses_is_tried_less_and_less_often(
 async def test_closing_a_client_in_the_middle_of_its_housekeeping_is_no_failure(
     database: str, client: AsyncClient, observer: Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
-    observer.execute(
-        "create or replace function spanmq.maintain(budget int default 10)"
-        " returns table (action text, queue text, detail text) language plpgsql as $$ begin"
-        " perform pg_advisory_xact_lock(1); end $$"
-    )
+    maintain_as(observer, "perform pg_advisory_xact_lock(1)")
     observer.execute("select pg_advisory_lock(1)")
     keeper = AsyncClient(database, maintain_interval=0.01, listen=False, timeouts=None)
     await keeper.send("orders", 1)

@@ -163,47 +163,33 @@ class Programs:
         tasks.close()
         place.sent[f"tasks {text}"] += 1
         with ThreadPoolExecutor() as threads:
-            for done in [threads.submit(call, place, text) for call in self._calls()]:
+            for done in [
+                threads.submit(wait_until, call, self.maintain) for call in self._calls(place, text)
+            ]:
                 done.result(WAIT_SECONDS)
         wait_until(lambda: self._tries(lambda: self._take(self.client)) and not place.messages())
 
-    def _calls(self) -> list[Callable[[Place, str], None]]:
-        return [
-            self._call,
-            self._call_async,
-            self._call_kept,
-            self._call_service,
-            self._ask_service,
-            self._look_at_maintenance,
-        ]
+    def _calls(self, place: Place, text: str) -> list[Callable[[], bool]]:
+        """Return what the clients, the service and maintenance do, as calls that return whether it was done."""
+        [(now,)] = place.do("select now()")
+        body = {"body": text, "dedup_id": f"http {text}"}
 
-    def _call(self, place: Place, text: str) -> None:
-        wait_until(lambda: self._tries(lambda: self.client.send("calls", text, dedup_id=f"sync {text}")))
-
-    def _call_async(self, place: Place, text: str) -> None:
-        def send() -> None:
+        def send_async() -> None:
             call = self.async_client.send("calls", text, dedup_id=f"async {text}")
             asyncio.run_coroutine_threadsafe(call, self._loop).result(WAIT_SECONDS)
 
-        wait_until(lambda: self._tries(send))
-
-    def _call_kept(self, place: Place, text: str) -> None:
-        def send() -> None:
+        def send_kept() -> None:
             with self.kept() as client:
                 client.send("calls", text, dedup_id=f"kept {text}")
 
-        wait_until(lambda: self._tries(send))
-
-    def _call_service(self, place: Place, text: str) -> None:
-        body = {"body": text, "dedup_id": f"http {text}"}
-        wait_until(lambda: self.http.post("/v1/queues/calls/messages", json=body).status_code == 201)
-
-    def _ask_service(self, place: Place, text: str) -> None:
-        wait_until(lambda: self.http.get("/health/ready").status_code == 200)
-
-    def _look_at_maintenance(self, place: Place, text: str) -> None:
-        [(now,)] = place.do("select now()")
-        wait_until(lambda: place.do(RUNNING, now) == [(True,)], self.maintain)
+        return [
+            lambda: self._tries(lambda: self.client.send("calls", text, dedup_id=f"sync {text}")),
+            lambda: self._tries(send_async),
+            lambda: self._tries(send_kept),
+            lambda: self.http.post("/v1/queues/calls/messages", json=body).status_code == 201,
+            lambda: self.http.get("/health/ready").status_code == 200,
+            lambda: place.do(RUNNING, now) == [(True,)],
+        ]
 
     @staticmethod
     def _take(client: Client) -> None:

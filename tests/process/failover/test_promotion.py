@@ -6,31 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-from lab.bench.history import Call, kept, problems, read
-from lab.bench.history.clients import MAX_ATTEMPTS, Client, create, load, told
+from lab.bench.history import kept, problems, read
+from lab.bench.history.clients import MAX_ATTEMPTS, load
 from tests.cli.program import do
-from tests.patience import wait_until
 from tests.process.servers import Servers, serving
-
-from spanmq import schema
-
-# Calls of each client before something is done to its server.
-ENOUGH = 60
-
-
-def work(clients: list[Client]) -> None:
-    """Return when each client has had enough answers more."""
-    targets = [client.answers + ENOUGH for client in clients]
-    wait_until(lambda: all(one.answers >= target for one, target in zip(clients, targets, strict=True)))
+from tests.process.test_backups import is_sound, prepare, work
 
 
 @contextmanager
 def pair() -> Iterator[tuple[Servers, str]]:
     """Run a primary with a queue, and a standby."""
     with serving() as servers:
-        with psycopg.connect(servers.dsn) as connection:
-            schema.install(connection)
-            create(connection, "jobs")
+        prepare(servers)
         yield servers, servers.add_standby()
 
 
@@ -44,14 +31,6 @@ def end_of_first_timeline(dsn: str) -> int:
     return int(row[0])
 
 
-def go_on(dsn: str, before: list[Call], folder: Path) -> list[str]:
-    """Have clients at work on the promoted server; return what the history of both servers shows."""
-    with load(dsn, folder, "jobs") as clients:
-        work(clients)
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        return problems([*before, *told(folder, connection, "jobs")], ordered=True, max_attempts=MAX_ATTEMPTS)
-
-
 def test_synchronous_standby_has_all_that_was_answered(tmp_path: Path) -> None:
     with pair() as (servers, standby):
         servers.be_synchronous()
@@ -60,7 +39,7 @@ def test_synchronous_standby_has_all_that_was_answered(tmp_path: Path) -> None:
             servers.stop(mode="immediate")
         servers.promote(standby)
         do(standby, "alter system reset synchronous_standby_names", "select pg_reload_conf()")
-        assert go_on(standby, read(tmp_path / "before"), tmp_path / "after") == []
+        is_sound(standby, tmp_path / "after", read(tmp_path / "before"))
 
 
 def test_asynchronous_standby_lacks_exactly_what_it_had_not_heard_of(tmp_path: Path) -> None:
@@ -74,7 +53,7 @@ def test_asynchronous_standby_lacks_exactly_what_it_had_not_heard_of(tmp_path: P
         servers.promote(standby)
         before = read(tmp_path / "before")
         left = kept(before, end_of_first_timeline(standby))
-        assert go_on(standby, left, tmp_path / "after") == []
+        is_sound(standby, tmp_path / "after", left)
         answered = {True: Counter[str](), False: Counter[str]()}
         for call in before:
             answered[call in left][call.verb] += call.is_answered

@@ -7,13 +7,12 @@ import random
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import psycopg
-from tests.cli.program import PROGRAM, environment, wait_until
+from tests.cli.program import PROGRAM, child, environment, wait_until
 from tests.patience import WAIT_SECONDS
 
 from spanmq import Client
@@ -25,16 +24,10 @@ KILLS = int(os.environ.get("SPANMQ_TEST_KILLS", "5"))
 NUMBER = 10 * KILLS
 
 
-@contextmanager
-def worker(dsn: str, **variables: object) -> Iterator[subprocess.Popen[bytes]]:
+def worker(dsn: str, **variables: object) -> AbstractContextManager[subprocess.Popen[bytes]]:
     command = [*PROGRAM, "worker", "tests.process.tasks.jobs:tasks", "--lease", "0.5", "--concurrency", "4"]
     more = {name: str(value) for name, value in variables.items()}
-    started = subprocess.Popen(command, cwd=ROOT, env=environment(dsn, more), stderr=subprocess.DEVNULL)
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.wait()
+    return child(command, cwd=ROOT, env=environment(dsn, more), stderr=subprocess.DEVNULL)
 
 
 def test_everything_happens_once_whatever_is_killed(database: str) -> None:

@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from tests.cli.program import wait_until
+from tests.cli.program import child, wait_until
 from tests.histories import EVERYTHING, checked, verbs
 from tests.patience import WAIT_SECONDS
 
@@ -26,20 +26,14 @@ def history(dsn: str, folder: Path) -> Iterator[tuple[object, ...]]:
     assert verbs(folder) >= EVERYTHING
 
 
-@contextmanager
 def process(
     dsn: str, log: Path, *options: object, packages: Path | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Run `program.py`, with the spanmq of this folder if one is named; whatever happens, it has ended afterwards."""
     root = Path(__file__).parents[3]
     command = [sys.executable, str(PROGRAM), dsn, str(log), *map(str, options)]
     environ = {**os.environ, "PYTHONPATH": str(root if packages is None else packages)}
-    started = subprocess.Popen(command, cwd=root, env=environ)
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.wait()
+    return child(command, cwd=root, env=environ)
 
 
 def end_well(worker: subprocess.Popen[bytes]) -> None:

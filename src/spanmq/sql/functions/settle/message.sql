@@ -301,30 +301,22 @@ begin
         this := spanmq_core.find_queue(queue);
         others := array(select u.msg_id from spanmq_core.unsettled u
                         where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) order by u.msg_id);
-        perform spanmq_core.cancel_held(this, others);
+    end if;
+    if others <> '{}' then
+        -- They end when their receivers return them. The id of the queue, negative, notifies its workers.
+        perform spanmq_core.note_use(this, false, true);
+        insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
+            select this.queue_id, id, clock_timestamp(), true from unnest(others) id
+            on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at),
+            is_cancelled = true;
+        perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
+            from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp()
+            and this.queue_id = any (l.queue_ids);
     end if;
     return query
         select distinct id, case when id in (select unnest(cancelled)) then 'cancelled'
                                  when id in (select unnest(others)) then 'cancelling' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
-end $$;
-
--- Notes that these messages are to end when their receivers return them, and notifies the workers of the queue: with
--- its id, negative.
-create or replace function spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[]) returns void
-language plpgsql as $$
-begin
-    if msg_ids = '{}' then
-        return;
-    end if;
-    perform spanmq_core.note_use(this, false, true);
-    insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
-        select this.queue_id, id, clock_timestamp(), true from unnest(msg_ids) id
-        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at),
-        is_cancelled = true;
-    perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
-        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp()
-        and this.queue_id = any (l.queue_ids);
 end $$;
 
 -- Returns the messages that the holder of the lease should stop handling: they were cancelled or have ended, or they

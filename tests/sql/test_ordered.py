@@ -226,3 +226,14 @@ def test_group_that_only_came_back_has_its_turn(orders: Connection) -> None:
         + column(orders, "select msg_id from spanmq.receive('orders', 1)")
         == ids
     )
+
+
+@pytest.mark.parametrize("settings", ['{"ordered": true}', '{"ordered": false, "max_in_flight": 1000}'])
+def test_claim_reads_few_rows_of_a_long_queue(orders: Connection, settings: str) -> None:
+    change(orders, settings)
+    send(orders, "abcdefghij" * 500)
+    orders.execute("analyze spanmq_core.state")
+    fetched = "select pg_stat_get_xact_tuples_fetched('spanmq_core.state_pkey'::regclass)"
+    before = one(orders, fetched)
+    assert len(column(orders, RECEIVE, 10)) == 10
+    assert one(orders, fetched) - before < 1000

@@ -203,22 +203,22 @@ def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Queue) -> N
 
 def test_backoff_is_bounded_and_jitter_is_full(connection: Connection) -> None:
     rows = connection.execute(
-        "select min(w), max(w), avg(w) from (select spanmq_core.backoff(3, 10, 2, 3600)"
-        "  * spanmq_core.draw(256 * block, 3, 42) as w from generate_series(1, 2000) block) b"
+        "select min(w), max(w), avg(w) from (select extract(epoch from spanmq_core.retry_at("
+        "  256 * block, 3, 'epoch', 10, 2, 3600, 42)) as w from generate_series(1, 2000) block) b"
     ).fetchone()
     assert rows is not None
     assert 0 <= rows[0] < 4
     assert 36 < rows[1] <= 40
     assert 17 < rows[2] < 23
     for arguments, wanted in {
-        "1000, 10, 10, 60": 60,
-        "1, 0, 2, 60": 0,
-        "1, 100, 2, 60": 60,
-        "2, 1, 1, 60": 1,
-        "5, 1, 2, 0": 0,
+        "1000, 'epoch', 10, 10, 60": 60,
+        "1, 'epoch', 0, 2, 60": 0,
+        "1, 'epoch', 100, 2, 60": 60,
+        "2, 'epoch', 1, 1, 60": 1,
+        "5, 'epoch', 1, 2, 0": 0,
     }.items():
-        row = connection.execute(f"select spanmq_core.backoff({arguments})".encode()).fetchone()
-        assert row == (pytest.approx(wanted),), arguments
+        call = f"select extract(epoch from spanmq_core.retry_at(1, {arguments}, null))::int"
+        assert connection.execute(call.encode()).fetchone() == (wanted,), arguments
 
 
 def test_messages_have_their_own_attempts(orders: Queue) -> None:

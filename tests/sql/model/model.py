@@ -113,12 +113,15 @@ class Model:
         return [self.messages[message_id] for message_id in ids]
 
     def disown(self, ids: Sequence[int]) -> None:
-        """Take what stands behind these in order from the leases that ran out and held them."""
-        taken = {(self.messages[each].group, self.messages[each].lease) for each in ids}
+        """Take what stands behind these in order from the leases that ran out."""
+        taken = {self.messages[each].group for each in ids}
         for message_id, message in self.messages.items():
-            if message_id in ids or message.lease is None or not message.visible:
-                continue
-            if (message.group, message.lease) in taken:
+            if (
+                message_id not in ids
+                and message.lease is not None
+                and message.visible
+                and message.group in taken
+            ):
                 self.messages[message_id] = replace(message, lease=NOBODY)
 
     def lease(self, ids: Sequence[int], lease: int, *, visible: bool, records: bool = False) -> None:

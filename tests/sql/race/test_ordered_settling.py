@@ -177,29 +177,18 @@ def test_message_hidden_behind_those_of_other_groups_holds_those_behind_it(
 
 
 @pytest.mark.parametrize("hide", HIDES)
-def test_message_hidden_again_before_the_first_claim_of_groups_blocks_its_group(
-    race: Race, hide: str
-) -> None:
+def test_set_vt_changes_a_message_where_it_is_and_the_first_of_its_group_go_on(race: Race, hide: str) -> None:
     race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
-    for _ in range(4):
+    race.main.rows("select pgmq.send('jobs', '1')")
+    assert race.main.column("select pgmq.delete('jobs', msg_id) from pgmq.read_grouped('jobs', 60, 1)") == [
+        True
+    ]
+    for _ in range(5):
         race.main.rows(MANY, '{"x-pgmq-group": "blue"}')
     ids = race.main.column("select msg_id from pgmq.read('jobs', 0, 1200)")
     race.main.rows(hide, ids[-1])
-    assert race.main.column(READ_HEADS) == []
-
-
-def test_set_vt_changes_a_message_where_it_is_until_groups_are_read(race: Race) -> None:
-    race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
-    for _ in range(4):
-        race.main.rows(MANY, "{}")
-    ids = race.main.column("select msg_id from pgmq.read('jobs', 3600, 1200)")
-    for hide in HIDES:
-        race.main.rows(hide, ids[-1])
-        assert race.main.column("select msg_id from spanmq_core.later") == []
-    race.main.rows("select pgmq.read_grouped('jobs', 3600, 1)")
-    race.main.rows("select pgmq.send('jobs', '1')")
-    race.main.rows("select pgmq.read_grouped('jobs', 3600, 1)")
-    assert set(ids[1000:]) <= set(race.main.column("select msg_id from spanmq_core.later"))
+    assert race.main.column("select msg_id from spanmq_core.later") == []
+    assert race.main.column("select msg_id from pgmq.read_grouped('jobs', 3600, 1000)") == ids[:1000]
 
 
 def test_messages_in_both_tables_are_hidden_once_each(race: Race) -> None:
@@ -227,3 +216,77 @@ def test_what_goes_back_with_its_followers_locks_them_in_the_order_of_ids(
     holder.commit()
     assert len(back.rows()) == 2
     assert (ids[1],) in gone.rows()
+
+
+@pytest.mark.parametrize("hide", HIDES)
+def test_message_whose_hiding_was_open_at_the_first_claim_of_groups_holds_those_behind_it(
+    race: Race, hide: str
+) -> None:
+    race.main.rows("select spanmq.set_policy('jobs', '{\"ordered\": false}')")
+    for _ in range(4):
+        race.main.rows(MANY, '{"x-pgmq-group": "blue"}')
+    hidden, last = race.main.column("select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[2]))")
+    hider = race.begun()
+    hider.rows(hide, hidden)
+    hider.rows(hide, 1100)
+    assert race.main.column(READ_HEADS) == [1]
+    hider.commit()
+    assert race.main.column(READ_HEADS) == [], "the message without a group waits for the hidden one"
+    race.main.rows("select pgmq.delete('jobs', 1::bigint)")
+    ids = race.main.column("select msg_id from pgmq.read_grouped('jobs', 3600, 2000)")
+    assert ids == list(range(2, 1100))
+    race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", hidden)
+    assert race.main.column("select msg_id from pgmq.read_grouped('jobs', 3600, 2000)") == [hidden, last]
+
+
+BLUE = """'{"x-pgmq-group": "blue"}'"""
+
+
+@pytest.mark.parametrize(
+    ("front", "group"), [("set_vt", True), ("set_vt", False), ("redrive", True), ("late send", True)]
+)
+@pytest.mark.parametrize("late", ["extend('jobs', %s, 60)", "ack('jobs', %s, %s)"])
+@pytest.mark.parametrize("meets", ["committed claim", "open claim", "open call"])
+def test_lease_that_ran_out_holds_nothing_behind_what_came_in_front_and_another_has(
+    race: Race, group: bool, front: str, late: str, meets: str
+) -> None:
+    headers = BLUE if group else "'{}'"
+    send = f"select pgmq.send('jobs', '1', {headers}::jsonb)"
+    sender = race.begun()
+    (late_sent,) = sender.column(send) if front == "late send" else (0,)
+    dead = 0
+    if front == "redrive":
+        race.main.rows("select spanmq.set_policy('jobs', '{\"redrive_delay\": 0}')")
+        dead = race.main.value(send)
+        race.main.rows("select spanmq.reject('jobs', %s, array[%s])", race.lease(1), dead)
+    ids = [race.main.value(send) for _ in range(4)]
+    overslept = race.main.value("select max(lease_id) from spanmq.receive('jobs', 4, -1)")
+    if front == "late send":
+        sender.commit()
+    elif front == "set_vt":
+        race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", ids[0])
+    else:
+        race.main.rows("select spanmq.redrive_message('jobs', %s)", dead)
+    first = {"set_vt": ids[0], "redrive": dead, "late send": late_sent}[front]
+    arguments = (overslept, ids[1:]) if late.startswith("ack") else (overslept,)
+    one, two = race.begun(), race.open()
+    receive = "select msg_id from spanmq.receive('jobs', 1)"
+    if meets == "open call":
+        assert one.rows(f"select * from spanmq.{late}", *arguments)
+        assert two.column(receive) == [], "another session may hold a message of the group"
+        one.rollback()
+        assert two.column(receive) == [first]
+    else:
+        assert one.column(receive) == [first]
+        if meets == "committed claim":
+            one.commit()
+    call = f"select count(*) from spanmq.{late} where outcome <> 'stale'"
+    if late.startswith("extend"):
+        call = f"select spanmq.{late}"
+    if meets == "open claim":
+        waiting = two.waiting(call, *arguments)
+        one.commit()
+        assert waiting.rows() == [(0,)]
+    else:
+        assert two.value(call, *arguments) == 0
+    assert race.main.column(receive) == []

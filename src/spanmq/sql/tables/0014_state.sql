@@ -88,14 +88,15 @@ begin
         where d.classid = 'pg_proc'::regclass and d.refclassid = 'pg_type'::regclass
           and d.refobjid in ('spanmq_core.fresh'::regtype, 'spanmq_core.held'::regtype, 'spanmq_core.done'::regtype,
                              'spanmq_core.claimed'::regtype, 'spanmq_core.view_change'::regtype,
-                             'spanmq_core.run'::regtype, 'spanmq_core.run[]'::regtype, 'spanmq_core.listed'::regtype)
+                             'spanmq_core.run'::regtype, 'spanmq_core.run[]'::regtype, 'spanmq_core.listed'::regtype,
+                             'spanmq_core.revived'::regtype, 'spanmq_core.revived[]'::regtype)
     loop
         execute format('drop function %s', relation.name);
     end loop;
 end $$;
 drop view spanmq_core.sending;
 drop table spanmq_core.fresh, spanmq_core.held, spanmq_core.done;
-drop type spanmq_core.claimed, spanmq_core.view_change, spanmq_core.run, spanmq_core.listed;
+drop type spanmq_core.claimed, spanmq_core.view_change, spanmq_core.run, spanmq_core.listed, spanmq_core.revived;
 -- What a claim has leased in place: n messages, from first_id to last_id. attempts: of the one that has most.
 create type spanmq_core.claimed as (
     first_id bigint,

@@ -29,16 +29,17 @@ $$;
 -- Fair claims look at a few of them only. If these do not suffice, a claim continues around the ring of all groups,
 -- from where this session ended the last time. So neither a long backlog nor any number of blocked groups hides a free
 -- group indefinitely, nor messages without a group (find_ungrouped). waits: see take_any(). Returns ids in the order
--- of delivery. Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end of the transaction;
--- never waits.
+-- of delivery; late: see take_first(). Raises MQ003 outside READ COMMITTED. Locks the groups that it takes, to the end
+-- of the transaction; never waits.
 create or replace function spanmq_core.take_groups(this_queue int, quantity int, mode text, policy spanmq_core.policy,
-                                                   at_ timestamptz, waits boolean)
-returns bigint[]
+                                                   at_ timestamptz, waits boolean, out ids bigint[], out late bigint[])
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this_queue);
     ungrouped_from bigint := bound.from_id;    -- no visible message without a group is before it
     is_fair boolean := mode in ('fair', 'free');
+    -- In order nothing is taken behind a hidden message, so a look stops at it; else it looks past it.
+    to_at timestamptz := case when mode = 'free' then at_ else 'infinity' end;
     alone boolean := case when waits is not null then false end;
     most int := case when is_fair then (quantity::bigint + 3) / 4 when mode = 'fill' then quantity else 1 end;
     n_rows int := 32 + 2 * least(quantity, 1000);
@@ -54,16 +55,17 @@ declare
     hashes bigint[];
     tried bigint[] := '{}';
     took record;
-    ids bigint[] := '{}';
-    ids_hashes bigint[] := '{}';       -- of the groups of these
+    ids_hashes bigint[] := '{}';       -- of the groups of the ids
     n_locked int := 0;                 -- groups whose locks it has: at most 500
 begin
+    ids := '{}';
+    late := '{}';
     perform spanmq_core.check_isolation('a grouped read',
                                         'It needs a snapshot that was taken after the lock of the group.')
         where not spanmq_core.sees_now();
     oldest := spanmq_core.oldest_groups(this_queue, mode, bound, at_, n_rows);
     if oldest.n = 0 or not spanmq_core.has_group_locks(this_queue) then
-        return ids;
+        return;
     end if;
     there_is_more := oldest.has_more or is_fair and oldest.n > quantity;
     if is_fair and there_is_more then
@@ -93,7 +95,7 @@ begin
             end if;
             if array_position(hashes, null) is not null then
                 if array_position(oldest.hashes || tried, null) is null then
-                    ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+                    ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, to_at, false);
                 end if;
                 if array_position(oldest.hashes || tried, null) is not null or ungrouped_from is null then
                     hashes := array_remove(hashes, null);
@@ -101,7 +103,7 @@ begin
             end if;
         elsif phase = 'ungrouped' then
             continue when not there_is_more or ids <> '{}' or array_position(tried, null) is not null;
-            ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, true);
+            ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, to_at, true);
             continue when ungrouped_from is null;
             hashes := array[null::bigint];
         end if;
@@ -117,6 +119,7 @@ begin
             n_locked := n_locked + took.n_locked;
             ids := ids || took.ids;
             ids_hashes := ids_hashes || took.hashes;
+            late := late || took.late;
             -- The last one may have more, if there was no more room.
             tried := tried || hashes[:took.n_looked - (room = 0)::int];
             if phase = 'turn' then
@@ -141,12 +144,13 @@ begin
         room := room - cardinality(took.ids);
         ids := ids || took.ids;
         ids_hashes := ids_hashes || took.hashes;
+        late := late || took.late;
     end loop;
     if cardinality(ids) < 2 then
-        return ids;
+        return;
     end if;
     -- Of each group in turn, or the messages of a group from several rounds together.
-    return array(
+    ids := array(
         select m.id
         from (select w.id,
                      case when mode = 'rr' then row_number() over (partition by w.hash order by w.id) end as layer,
@@ -204,12 +208,13 @@ language sql stable as $$
     select nullif(r.hash, -9223372036854775808) from ring r offset 1 limit n
 $$;
 
--- From which id on there are visible messages without a group; null if none was found. No index has these: a call looks
--- at the next 500 of state, if it is to be thorough 20,000, from where the last one of this session found some or
--- ended, and round. A round ends at the message that was the last when it began, so one that was committed late, behind
--- others, has its turn. Of later it looks at the 500 that became visible first, or at all.
+-- From which id on there are messages without a group that are visible at to_at; null if none was found. No index has
+-- these: a call looks at the next 500 of state, if it is to be thorough 20,000, from where the last one of this session
+-- found some or ended, and round. It does not count hidden messages of groups. A round ends at the message that was the
+-- last when it began, so one that was committed late, behind others, has its turn. Of later it looks at the 500 that
+-- became visible first, or at all.
 create or replace function spanmq_core.find_ungrouped(
-    this_queue int, bound spanmq_core.bound, at_ timestamptz, is_thorough boolean
+    this_queue int, bound spanmq_core.bound, at_ timestamptz, to_at timestamptz, is_thorough boolean
 ) returns bigint
 language plpgsql as $$
 declare
@@ -235,7 +240,7 @@ begin
         into looked
         from (select * from spanmq_core.state f
               where f.queue_id = this_queue and f.msg_id >= greatest(begin_id, bound.from_id)
-                and f.vt <= at_
+                and f.vt <= case when f.group_hash is null then to_at else at_ end
               order by f.queue_id, f.msg_id limit n_rows) f;
     next_id := coalesce(looked.found_id, case when looked.n = n_rows then looked.last_id else round_to end + 1);
     perform set_config(setting, format('%s %s', next_id, round_to), false);
@@ -247,7 +252,7 @@ begin
         return next_id;
     elsif looked.n < n_rows and begin_id > 0 then
         -- The round has ended: the next one begins.
-        return spanmq_core.find_ungrouped(this_queue, bound, at_, is_thorough);
+        return spanmq_core.find_ungrouped(this_queue, bound, at_, to_at, is_thorough);
     end if;
     return null;
 end $$;
@@ -256,38 +261,47 @@ end $$;
 -- what this claim has of it (`taken`). alone: false for those before the first message that must be delivered alone,
 -- true for that one if it is the first, null for all. Returns their ids, with the hashes of their groups; how many of
 -- the groups were needed, from the first on; and how many it has locked. Locks the groups from which it takes to the
--- end of the transaction; passes over those that others have locked.
+-- end of the transaction; passes over those that others have locked. late: those that leases which have run out still
+-- hold in these groups, for disown(); in order, it locks them, too.
 create or replace function spanmq_core.take_first(
     this_queue int, groups bigint[], most int, quantity int, taken bigint[], mode text, bound spanmq_core.bound,
     ungrouped_from bigint, at_ timestamptz, policy spanmq_core.policy, alone boolean, out ids bigint[],
-    out hashes bigint[], out n_looked int, out n_locked int
+    out hashes bigint[], out n_looked int, out n_locked int, out late bigint[]
 )
 language plpgsql as $$
 declare
+    to_at timestamptz := case when mode = 'free' then at_ else 'infinity' end;
     slots int[];
     locked bigint[];
+    has_late boolean;
 begin
     n_looked := cardinality(groups);
     n_locked := 0;
+    late := '{}';
     -- A first look without the locks, which are held to the commit: only groups that are needed are locked. A second
     -- one, in a new statement begun under all locks: it sees what has changed in these groups until then.
     for round in 1 .. 2 loop
         -- Where groups have an order, nothing is delivered behind a message that is hidden, that must be delivered
-        -- alone, or that is not locked: another session holds it, or has committed it meanwhile.
-        select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.hash), '{}') into ids, hashes
-            from (select w.hash, u.id
+        -- alone, or that is not locked: another session holds it, or has committed it meanwhile. Nothing at all beside
+        -- one of a lease that has run out, and that another session holds: it may extend the lease.
+        select coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.hash), '{}'), bool_or(c.has_late)
+            into ids, hashes, has_late
+            from (select w.hash, u.id, g.has_late
                   from unnest(groups) with ordinality w (hash, place)
                   cross join lateral (
-                      select array_agg(r.msg_id order by r.msg_id)
+                      select array_agg(distinct r.msg_id order by r.msg_id)
                                  filter (where r.vt <= at_ and (mode <> 'free' or take_first.alone is null
                                                                 or (r.alone > 0) = take_first.alone)) as visible,
                              min(r.msg_id) filter (where r.vt <= at_ and r.alone > 0) as alone_id,
-                             bool_or(r.vt > at_ and (r.lease_id <> 0 or r.attempts > 0)) as blocks,
+                             bool_or(r.vt > at_ and (r.lease_id <> 0 or r.attempts > 0)
+                                     or round = 2 and r.vt <= at_ and r.lease_id > 0
+                                        and r.msg_id not in (select unnest(locked))) as blocks,
+                             bool_or(r.vt <= at_ and r.lease_id > 0) as has_late,
                              count(*) filter (where r.vt > at_ and r.lease_id <> 0) as in_flight,
                              min(r.msg_id) filter (where r.vt > at_ or r.alone > 0 and not take_first.alone
                                                    or round = 2 and r.msg_id not in (select unnest(locked))) as stop_id
                       from spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
-                                               least(bound.due_from, at_), at_) r) g
+                                               least(bound.due_from, at_), at_, to_at) r) g
                   cross join lateral unnest(g.visible[:case
                       when g.blocks and mode <> 'free' then 0
                       -- The row may be of one that buried while the policy was taken back.
@@ -312,15 +326,23 @@ begin
         slots := spanmq_core.lock_slots(this_queue, hashes);
         n_locked := (select count(distinct coalesce(h, 0)) from unnest(hashes) h
                      where spanmq_core.slot_of(this_queue, h) in (select unnest(slots)));
+        if has_late and mode <> 'free' then
+            late := array(
+                select distinct r.msg_id
+                from (select distinct unnest(hashes)) w (hash)
+                cross join lateral spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
+                                                       least(bound.due_from, at_), at_, to_at) r
+                where r.vt <= at_ and r.lease_id > 0 and spanmq_core.slot_of(this_queue, w.hash) in (select unnest(slots)));
+        end if;
         locked := taken || spanmq_core.lock_visible(this_queue, array(
             select w.id from unnest(ids, hashes) w (id, hash)
-            where spanmq_core.slot_of(this_queue, w.hash) in (select unnest(slots))), at_);
+            where spanmq_core.slot_of(this_queue, w.hash) in (select unnest(slots))
+            union select unnest(late)), at_);
     end loop;
 end $$;
 
 -- Whether the rows that claims of groups lock exist (group_lock). Makes them, unless another open transaction has done
--- so: then false. Never waits. The claim that makes them also moves the hidden messages that claims of groups would not
--- find in state, where set_vt() has left them until now: see front_end().
+-- so: then false. Never waits.
 create or replace function spanmq_core.has_group_locks(this_queue int) returns boolean
 language plpgsql as $$
 begin
@@ -330,20 +352,10 @@ begin
         -- They may have been committed since the first look.
         return exists (select from spanmq_core.group_lock l where l.queue_id = this_queue and l.slot = 0);
     end if;
-    -- A statement of its own before the move: what is hidden from now on, in any transaction, goes to later.
-    delete from spanmq_core.lock l where l.queue_id = this_queue and l.what = 'groups';
     insert into spanmq_core.group_lock (queue_id, slot)
         select this_queue, s from generate_series(0, 4095) s on conflict do nothing;
-    -- set_policy() has moved those of an ordered or limited queue.
-    perform spanmq_core.move_hidden(q.queue_id, spanmq_core.front_end(q.queue_id, q.is_plain), 9223372036854775807)
-        from spanmq_core.queue q where q.queue_id = this_queue and q.has_plain_policy;
     return true;
 end $$;
-
--- Of 0.1.0, which left this row there.
-delete from spanmq_core.lock l
-    where l.what = 'groups'
-      and exists (select from spanmq_core.group_lock g where g.queue_id = l.queue_id and g.slot = 0);
 
 create or replace function spanmq_core.slot_of(this_queue int, hash bigint) returns int
 language sql immutable as $$ select (hashint8extended(coalesce(hash, 0), this_queue) & 4095)::int $$;
@@ -360,13 +372,15 @@ begin
         for update skip locked), '{}');
 end $$;
 
--- The rows of a group (hash null: of the messages without one) that claims look at: all of later, and of state the
--- first `most` visible ones, and the hidden ones in front: a plain read leases the lowest ids. It looks at 1,000 rows
--- for these, and at 100 of a queue whose claims lease nothing in place: one may have been under way as the policy
--- changed. Messages without a group have no index: the first 5,000 visible ones from ungrouped_from on are looked at.
--- In SQL, so that it is a part of the statement.
+-- The rows of a group (hash null: of the messages without one) that claims look at: all of later; of state the first
+-- `most` that are visible at to_at; and those in front that are hidden, or of a lease that has run out: a plain read
+-- leases the lowest ids. It looks at 1,000 rows for these, and at 100 of a queue whose policy has order or limits: a
+-- claim in place may have been under way as the policy changed. Messages without a group have no index: the first 5,000
+-- from ungrouped_from on are looked at, but for hidden ones of groups. A row may come twice. In SQL, so that it is a
+-- part of the statement.
 create or replace function spanmq_core.rows_of(
-    this_queue int, hash bigint, most int, from_id bigint, ungrouped_from bigint, due_from timestamptz, at_ timestamptz
+    this_queue int, hash bigint, most int, from_id bigint, ungrouped_from bigint, due_from timestamptz, at_ timestamptz,
+    to_at timestamptz
 ) returns table (msg_id bigint, vt timestamptz, lease_id bigint, attempts int, alone smallint)
 language sql stable as $$
     select h.msg_id, h.vt, h.lease_id, h.attempts, h.alone from spanmq_core.later h
@@ -376,13 +390,13 @@ language sql stable as $$
     from (select * from spanmq_core.state s
           where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
           order by s.queue_id + 0, s.group_hash, s.msg_id limit (
-              select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+              select case when q.has_plain_policy then 1000 else 100 end from spanmq_core.queue q
               where q.queue_id = this_queue)) f
-    where f.vt > at_
+    where f.vt > at_ or f.lease_id > 0
     union all
     (select s.msg_id, s.vt, s.lease_id, s.attempts, s.alone from spanmq_core.state s
      where s.queue_id + 0 = this_queue and s.group_hash = hash and s.group_hash is not null and s.msg_id >= from_id
-       and s.vt <= at_
+       and s.vt <= to_at
      order by s.queue_id + 0, s.group_hash, s.msg_id limit most)
     union all
     select u.msg_id, u.vt, u.lease_id, u.attempts, u.alone
@@ -393,13 +407,14 @@ language sql stable as $$
           from (select * from spanmq_core.state s
                 where s.queue_id = this_queue and s.msg_id >= from_id
                 order by s.queue_id, s.msg_id limit (
-                    select case when q.is_plain then 1000 else 100 end from spanmq_core.queue q
+                    select case when q.has_plain_policy then 1000 else 100 end from spanmq_core.queue q
                     where q.queue_id = this_queue)) f
-          where f.group_hash is null and f.vt > at_
+          where f.group_hash is null and (f.vt > at_ or f.lease_id > 0)
           union all
           (select f.*
            from (select * from spanmq_core.state s
-                 where s.queue_id = this_queue and s.msg_id >= ungrouped_from and s.vt <= at_
+                 where s.queue_id = this_queue and s.msg_id >= ungrouped_from
+                   and s.vt <= case when s.group_hash is null then to_at else at_ end
                  order by s.queue_id, s.msg_id limit 5000) f
            where f.group_hash is null order by f.msg_id limit most)
           offset 0) u
@@ -418,6 +433,6 @@ begin
     select coalesce(bool_or(r.lease_id <> 0 or r.attempts > 0), false), count(*) filter (where r.lease_id <> 0),
            min(r.msg_id) filter (where r.lease_id = 0 and r.attempts = 0)
         into blocks, in_flight, delayed_id
-        from spanmq_core.rows_of(this_queue, hash, 0, from_id, from_id, at_, at_) r
+        from spanmq_core.rows_of(this_queue, hash, 0, from_id, from_id, at_, at_, at_) r
         where r.vt > at_;
 end $$;

@@ -94,7 +94,7 @@ begin
     if phase = 'ring' then
         groups := spanmq_core.ring_groups(policy, quantity, bound, at_);
         if 0 = any (groups) then
-            ungrouped_id := spanmq_core.find_ungrouped(this_queue, bound, at_, false);
+            ungrouped_id := spanmq_core.find_ungrouped(this_queue, bound, at_, at_, false);
         end if;
     else
         latest := spanmq_core.now_ns()
@@ -164,7 +164,7 @@ begin
     loop
         turn := step.place;
         continue when not step.is_open or case
-            when step.group_hash = 0 then spanmq_core.find_ungrouped(this_queue, bound, at_, false) is null
+            when step.group_hash = 0 then spanmq_core.find_ungrouped(this_queue, bound, at_, at_, false) is null
             else not exists (select from spanmq_core.state s
                              where s.queue_id + 0 = this_queue and s.group_hash = step.group_hash
                                and s.group_hash is not null and s.msg_id >= bound.from_id and s.vt <= at_)

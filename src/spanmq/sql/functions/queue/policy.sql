@@ -34,10 +34,7 @@ $$;
 -- After how many attempts receive() and nack() make a dead letter of a message; null: never. Messages and categories
 -- may have their own number.
 create or replace function spanmq_core.attempts_of(policy spanmq_core.policy) returns int
-language sql immutable as $$ select nullif(coalesce(policy.max_attempts, spanmq_core.default_attempts()), 0) $$;
-
-create or replace function spanmq_core.default_attempts() returns int
-language sql immutable as $$ select 25 $$;
+language sql immutable as $$ select nullif(coalesce(policy.max_attempts, 25), 0) $$;
 
 -- The valid values of a setting, for errors. The table's constraints enforce them.
 create or replace function spanmq_core.range_of(setting text) returns text
@@ -137,7 +134,8 @@ begin
                     ||
                     coalesce(': ' || coalesce(defaults->>bad,
                                               case bad
-                                              when 'max_attempts' then spanmq_core.default_attempts()::text end),
+                                              when 'max_attempts' then spanmq_core.attempts_of(
+                                                  spanmq_core.default_policy(this.queue_id))::text end),
                                               '') || '.';
     end;
     if policy.rate_limit is null then

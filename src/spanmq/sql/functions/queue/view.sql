@@ -112,7 +112,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned 
 declare
     this_queue int := tg_argv[0];
     this spanmq_core.queue;
-    is_far boolean;
+    goes_to_later boolean;
 begin
     if tg_op = 'INSERT' then
         return spanmq_core.send_row(this_queue, row(new.*)::pgmq.message_record);
@@ -143,16 +143,11 @@ begin
             from spanmq_core.queue q
             where q.queue_id = this_queue and (q.bells = 0 or spanmq_core.is_foreseen(new.vt))
               and s.queue_id = this_queue and s.msg_id = old.msg_id and s.lease_id >= 0
-            -- As front_end(), which costs a fifth of the update.
-            returning s.vt > now()
-                  and not (q.is_plain and exists (select from spanmq_core.lock l
-                                                  where l.queue_id = this_queue and l.what = 'groups'
-                                                    and l.xmax = '0'))
-                  and s.msg_id >= spanmq_core.front_end(q.queue_id, q.is_plain) into is_far;
-        if is_far then
+            returning s.vt > now() and not q.is_plain into goes_to_later;
+        if goes_to_later then
             perform spanmq_core.move_to_later(this_queue, array[old.msg_id]);
         end if;
-        if is_far is not null then
+        if goes_to_later is not null then
             return new;
         end if;
     end if;

@@ -19,23 +19,27 @@ language sql immutable as $$ select least(lost + (lease > 0 and alone = 0)::int,
 create or replace function spanmq_core.was_alone(lease bigint, alone smallint, attempts int) returns boolean
 language sql immutable as $$ select lease > 0 and (alone = 2 or alone = 0 and attempts = 1) $$;
 
--- Takes the oldest visible message that must be delivered alone, where the order of groups allows it.
+-- Takes the oldest visible message that must be delivered alone, where the order of groups allows it. late: see
+-- take_first().
 create or replace function spanmq_core.take_suspect(
-    this spanmq_core.queue, waits boolean, conditional jsonb, mode text, policy spanmq_core.policy, at_ timestamptz
-) returns bigint[]
+    this spanmq_core.queue, waits boolean, conditional jsonb, mode text, policy spanmq_core.policy, at_ timestamptz,
+    out ids bigint[], out late bigint[]
+)
 language plpgsql as $$
 declare
     bound spanmq_core.bound := spanmq_core.bound_of(this.queue_id);
     candidate record;
     tried bigint[] := '{}';
-    took bigint[];
+    took record;
 begin
+    ids := '{}';
+    late := '{}';
     -- Only if the caller waits for all else in its process, or none of the queue is in flight. The lock is held to the
     -- end of the transaction: only then others see what this claim takes.
     if not waits and (not spanmq_core.try_lock(this.queue_id, 'alone') or exists (
             select from spanmq_core.later h
             where h.queue_id - 0 = this.queue_id and h.alone > 0 and h.lease_id > 0 and h.vt > at_)) then
-        return '{}';
+        return;
     end if;
     for candidate in
         select h.msg_id, coalesce(h.group_hash, 0) as place, h.group_hash from spanmq_core.later h
@@ -45,19 +49,19 @@ begin
         if mode is not null then
             continue when candidate.place = any (tried);
             tried := tried || candidate.place;
-            took := (spanmq_core.take_first(
+            took := spanmq_core.take_first(
                 this.queue_id, array[candidate.group_hash], 1, 1, '{}'::bigint[], mode, bound, bound.from_id, at_,
-                policy, true)).ids;
+                policy, true);
+            ids := took.ids;
+            late := took.late;
         else
-            took := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
+            ids := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
         end if;
-        if took <> '{}' and (conditional = '{}' or exists (
-                select from spanmq_core.fetch(this.queue_id, took, null::timestamptz, true) m
-                where m.message @> conditional)) then
-            return took;
-        end if;
+        exit when ids <> '{}' and (conditional = '{}' or exists (
+            select from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true) m
+            where m.message @> conditional));
+        ids := '{}';
     end loop;
-    return '{}';
 end $$;
 
 -- Begins the delivery of the message that receive() reserved under this lease: the attempt counts from now on. Returns

@@ -98,6 +98,8 @@ declare
     asked int;
     is_alone boolean;
     ids bigint[] := '{}';
+    took record;
+    late bigint[] := '{}';         -- see disown()
 begin
     if not this.has_plain_policy or this.uses_priority then
         policy := spanmq_core.policy_of(this.queue_id);
@@ -125,14 +127,21 @@ begin
         if waits is not null
            and exists (select from spanmq_core.later h where h.queue_id - 0 = this.queue_id and h.alone > 0
                        and h.vt <= at_) then
-            ids := spanmq_core.take_suspect(this, waits, conditional, mode, policy, at_);
+            took := spanmq_core.take_suspect(this, waits, conditional, mode, policy, at_);
+            ids := took.ids;
+            late := late || took.late;
         end if;
         is_alone := ids <> '{}';
-        if not is_alone then
+        if is_alone then
+            null;
+        elsif mode = 'free' and (policy.rate_limit_per_group is not null or policy.group_shares is not null) then
+            ids := spanmq_core.take_open(policy, quantity, at_, waits);
+        elsif mode is not null then
+            took := spanmq_core.take_groups(this.queue_id, quantity, mode, policy, at_, waits);
+            ids := took.ids;
+            late := late || took.late;
+        else
             ids := case
-                when mode = 'free' and (policy.rate_limit_per_group is not null or policy.group_shares is not null)
-                then spanmq_core.take_open(policy, quantity, at_, waits)
-                when mode is not null then spanmq_core.take_groups(this.queue_id, quantity, mode, policy, at_, waits)
                 when conditional <> '{}' then spanmq_core.take_matching(this.queue_id, quantity, conditional, at_,
                                                                         waits)
                 when newest then coalesce(nullif(spanmq_core.take_untried(this.queue_id, quantity, at_, true), '{}'),
@@ -150,8 +159,8 @@ begin
         -- What was set aside is visible as from now on.
         at_ := greatest(at_, clock_timestamp());
     end loop;
-    if mode <> 'free' and ids <> '{}' then
-        perform spanmq_core.disown(this.queue_id, ids, at_);
+    if late <> '{}' and ids <> '{}' then
+        perform spanmq_core.disown(this.queue_id, late, ids, at_);
     end if;
     if policy.max_in_flight is not null and ids <> '{}' then
         -- For room_in_flight().

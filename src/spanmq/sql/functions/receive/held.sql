@@ -29,44 +29,22 @@ begin
     end if;
 end $$;
 
--- Moves the messages that expired leases, which held these, still hold in the same groups to new, unknown leases.
--- Otherwise a worker whose lease has expired could still settle a message that follows one that another worker has in
--- flight. Skips rows that other transactions have locked.
-create or replace function spanmq_core.disown(this_queue int, ids bigint[], at_ timestamptz) returns void
+-- Moves messages from leases that have run out to a new, unknown one: those of `late` that are in the groups of a claim
+-- (ids), and not part of it. Otherwise a worker that overslept could still settle or extend a message that follows one
+-- which another worker has. The caller has locked them.
+create or replace function spanmq_core.disown(this_queue int, late bigint[], ids bigint[], at_ timestamptz) returns void
 language plpgsql as $$
 declare
-    late record;
+    new_lease bigint := spanmq_core.new_lease(at_);
+    groups bigint[] := array(
+        select distinct coalesce(u.group_hash, 0) from spanmq_core.unsettled u
+        where u.queue_id = this_queue and u.msg_id = any (ids));
 begin
-    for late in
-        select l.*, spanmq_core.new_lease(at_) as new_lease
-        from (select distinct u.group_hash, u.lease_id from spanmq_core.unsettled u
-              where u.queue_id = this_queue and u.msg_id = any (ids) and u.lease_id + 0 > 0) l
-    loop
-        -- Of state those that are in front: a claim in place leases the lowest ids.
-        update spanmq_core.state h set lease_id = late.new_lease
-            where h.ctid = any (array(
-                select k.ctid from spanmq_core.state k
-                where k.queue_id = this_queue and k.lease_id = late.lease_id and k.vt <= at_
-                  and k.group_hash is not distinct from late.group_hash
-                  and k.msg_id = any (array(
-                      (select f.msg_id from spanmq_core.state f
-                       where late.group_hash is null and f.queue_id = this_queue
-                         and f.msg_id >= (spanmq_core.bound_of(this_queue)).from_id
-                       order by f.queue_id, f.msg_id limit 1000)
-                      union all
-                      (select f.msg_id from spanmq_core.state f
-                       where f.queue_id + 0 = this_queue and f.group_hash = late.group_hash
-                         and f.group_hash is not null
-                       order by f.queue_id + 0, f.group_hash, f.msg_id limit 1000)))
-                order by k.msg_id for update skip locked));
-        update spanmq_core.later h set lease_id = late.new_lease
-            where h.ctid = any (array(
-                select k.ctid from spanmq_core.later k
-                where k.queue_id is not distinct from this_queue and k.lease_id = late.lease_id and k.lease_id <> 0
-                  and k.vt <= at_
-                  and k.group_hash is not distinct from late.group_hash
-                order by k.msg_id for update skip locked));
-    end loop;
+    late := spanmq_core.without(late, ids);
+    update spanmq_core.state s set lease_id = new_lease
+        where s.queue_id = this_queue and s.msg_id = any (late) and coalesce(s.group_hash, 0) = any (groups);
+    update spanmq_core.later l set lease_id = new_lease
+        where l.queue_id = this_queue and l.msg_id = any (late) and coalesce(l.group_hash, 0) = any (groups);
 end $$;
 
 -- Locks those of the messages that no lease holds, or an expired one, and no other transaction has locked.

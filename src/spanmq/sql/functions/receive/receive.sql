@@ -152,28 +152,29 @@ begin
             end if;
         end if;
     end if;
-    return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, at_, lease);
+    return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, null::text);
 end $$;
 
--- Goes on with read() in every case but the usual one.
-create or replace function spanmq_core.read_any(
-    queue_name text, vt int, qty int, conditional jsonb, at_ timestamptz, lease bigint
-) returns setof pgmq.message_record
+-- Goes on with read() in every case but the usual one. mode: null, or that of a grouped read (take_groups).
+create or replace function spanmq_core.read_any(queue_name text, vt int, qty int, conditional jsonb, mode text)
+returns setof pgmq.message_record
 language plpgsql as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue_name);
+    at_ timestamptz := clock_timestamp();
     until timestamptz := spanmq_core.after(vt, 'vt', at_);
     ids bigint[];
     n int;
 begin
     perform spanmq_core.check_quantity(qty);
-    ids := spanmq_core.claim(this, qty, lease, until, at_, conditional, null::text, false, null::int, false);
-    return query select * from spanmq_core.fetch(this.queue_id, ids, until, true);
+    ids := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, conditional, mode, false, null::int,
+                             false);
+    return query select * from spanmq_core.fetch(this.queue_id, ids, until, mode is distinct from 'rr');
     get diagnostics n = row_count;
     if n < cardinality(ids) then
         perform spanmq_core.settle_missing(this, ids);
         if n = 0 then
-            return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
+            return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, mode);
         end if;
     end if;
 end $$;
@@ -357,7 +358,7 @@ begin
         if mode is null then
             return query select * from spanmq_call.read(queue_name, vt, qty, conditional);
         else
-            return query select * from spanmq_core.read_groups(queue_name, vt, qty, mode);
+            return query select * from spanmq_core.read_any(queue_name, vt, qty, conditional, mode);
         end if;
         exit when found;
         perform spanmq_core.raise_if(poll_interval_ms is null or poll_interval_ms < 0,

@@ -2,14 +2,16 @@
 -- was when the transaction ends, and lease_ids() leases the rest. It never waits: it skips rows that other transactions
 -- have locked. Claims of the usual kind lease in place: see receive.sql.
 
--- Locks the visible ones of these messages, but for those that others hold. Returns their ids, ascending.
+-- Locks the visible ones of these messages, but for those that others hold. Returns their ids, ascending. The order is
+-- outside: before PostgreSQL 17, a scan by many ids has none, and one in order would read the whole queue.
 create or replace function spanmq_core.lock_visible(this_queue int, ids bigint[], at_ timestamptz) returns bigint[]
 language plpgsql as $$
 declare
     mine bigint[] := array(
-        select s.msg_id from spanmq_core.state s
-        where s.queue_id = this_queue and s.msg_id = any (ids) and s.vt <= at_
-        order by s.queue_id, s.msg_id for update skip locked);
+        select k.msg_id
+        from (select s.msg_id from spanmq_core.state s
+              where s.queue_id = this_queue and s.msg_id = any (ids) and s.vt <= at_ for update skip locked) k
+        order by k.msg_id);
 begin
     if cardinality(mine) = cardinality(ids) then
         return mine;
@@ -18,7 +20,7 @@ begin
         select u.id from unnest(mine || array(
             select l.msg_id from spanmq_core.later l
             where l.queue_id = this_queue and l.msg_id = any (ids) and l.vt <= at_
-            order by l.queue_id, l.msg_id for update skip locked)) u (id) order by u.id);
+            for update skip locked)) u (id) order by u.id);
 end $$;
 
 -- These ids, in their order, without some.

@@ -101,8 +101,8 @@ begin
         select unnest(spanmq_core.move_to_archive(spanmq_core.find_queue(queue_name), msg_ids, null::bigint));
 end $$;
 
--- Hides messages until a time (or shows them at once), where they are; those from front_end() on go to later.
--- They leave the lease that they were in. read_ct stays.
+-- Hides messages until a time (or shows them at once), where they are; in a queue whose claims lease nothing in place,
+-- hidden ones go to later. They leave the lease that they were in. read_ct stays.
 create or replace function spanmq_core.hide_until(
     this spanmq_core.queue, msg_ids bigint[], until timestamptz
 ) returns bigint[]
@@ -110,8 +110,7 @@ language plpgsql as $$
 declare
     ids bigint[];
     ids_later bigint[];
-    far_from bigint;
-    far bigint[];                  -- those that go to later
+    from_state bigint[];           -- those that go to later
 begin
     perform spanmq_core.raise_if(until is null or not isfinite(until),
         'vt cannot be NULL or infinite', 'Pass a time; a past time makes the messages visible at once.');
@@ -120,9 +119,8 @@ begin
             where s.queue_id = this.queue_id and s.msg_id = any (msg_ids) and s.lease_id >= 0
             returning s.msg_id)
     select coalesce(array_agg(h.msg_id), '{}') into ids from hidden h;
-    if until > clock_timestamp() then
-        far_from := spanmq_core.front_end(this.queue_id, this.is_plain);
-        far := array(select id from unnest(ids) id where id >= far_from);
+    if until > clock_timestamp() and not this.is_plain then
+        from_state := ids;
     end if;
     if cardinality(ids) < cardinality(msg_ids) then
         perform spanmq_core.heed_clock(this.queue_id);
@@ -134,26 +132,13 @@ begin
         select array_agg(h.msg_id) into ids_later from hidden h;
         ids := ids || ids_later;
     end if;
-    if far <> '{}' then
-        perform spanmq_core.move_to_later(this.queue_id, far);
+    if from_state <> '{}' then
+        perform spanmq_core.move_to_later(this.queue_id, from_state);
     end if;
     if ids <> '{}' and this.bells <> 0 and not spanmq_core.is_foreseen(until) then
         perform spanmq_core.wake(this.queue_id, this.bells);
     end if;
     return ids;
-end $$;
-
--- From which id on a hidden message must be in later, for claims of groups look for it there and among the first 1,000
--- of state: see rows_of(). 0 where claims lease nothing in place. Above all ids until the first claim of groups, which
--- moves these messages, and first deletes a row of lock: see has_group_locks(). In any snapshot xmax shows that.
-create or replace function spanmq_core.front_end(this_queue int, is_plain boolean) returns bigint
-language plpgsql stable as $$
-begin
-    return case when not is_plain then 0
-                when exists (select from spanmq_core.lock l
-                             where l.queue_id = this_queue and l.what = 'groups' and l.xmax = '0')
-                then 9223372036854775807
-                else (spanmq_core.bound_of(this_queue)).from_id + 1000 end;
 end $$;
 
 create or replace function spanmq_core.hide(
@@ -177,11 +162,7 @@ begin
     select q.queue_id, q.lane, q.log_name into this from spanmq_core.queue q
         where q.folded_name = lower(queue_name collate "C") and q.bells = 0 and q.is_plain
           and id > q.log_lo and id <= q.log_hi and isfinite(until)
-          and has_table_privilege(q.queue_view, 'select')
-          -- As front_end().
-          and (exists (select from spanmq_core.lock l
-                       where l.queue_id = q.queue_id and l.what = 'groups' and l.xmax = '0')
-               or id < (spanmq_core.bound_of(q.queue_id)).from_id + 1000);
+          and has_table_privilege(q.queue_view, 'select');
     if found then
         update spanmq_core.state s set vt = until, lease_id = 0
             where s.queue_id = this.queue_id and s.msg_id = id and s.lease_id >= 0
@@ -322,30 +303,22 @@ begin
         this := spanmq_core.find_queue(queue);
         others := array(select u.msg_id from spanmq_core.unsettled u
                         where u.queue_id = this.queue_id and u.msg_id = any (msg_ids) order by u.msg_id);
-        perform spanmq_core.cancel_held(this, others);
+    end if;
+    if others <> '{}' then
+        -- They end when their receivers return them. The id of the queue, negative, notifies its workers.
+        perform spanmq_core.note_use(this, false, true);
+        insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
+            select this.queue_id, id, clock_timestamp(), true from unnest(others) id
+            on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at),
+            is_cancelled = true;
+        perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
+            from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp()
+            and this.queue_id = any (l.queue_ids);
     end if;
     return query
         select distinct id, case when id in (select unnest(cancelled)) then 'cancelled'
                                  when id in (select unnest(others)) then 'cancelling' else 'unknown' end
         from unnest(msg_ids) id where id is not null order by id;
-end $$;
-
--- Notes that these messages are to end when their receivers return them, and notifies the workers of the queue: with
--- its id, negative.
-create or replace function spanmq_core.cancel_held(this spanmq_core.queue, msg_ids bigint[]) returns void
-language plpgsql as $$
-begin
-    if msg_ids = '{}' then
-        return;
-    end if;
-    perform spanmq_core.note_use(this, false, true);
-    insert into spanmq_core.expiry as e (queue_id, msg_id, expires_at, is_cancelled)
-        select this.queue_id, id, clock_timestamp(), true from unnest(msg_ids) id
-        on conflict on constraint expiry_pkey do update set expires_at = least(e.expires_at, excluded.expires_at),
-        is_cancelled = true;
-    perform spanmq_core.notify_channel(l.channel, (-this.queue_id)::text)
-        from spanmq_core.listener l where l.channel is not null and l.expires_at > clock_timestamp()
-        and this.queue_id = any (l.queue_ids);
 end $$;
 
 -- Returns the messages that the holder of the lease should stop handling: they were cancelled or have ended, or they

@@ -80,7 +80,7 @@ begin
     return gone;
 end $$;
 
--- Returns messages that the caller has locked to the queue, each hidden for its backoff() from at_ on. A delivery alone
+-- Returns messages that the caller has locked to the queue, each hidden until its retry_at(). A delivery alone
 -- has ended with this. undelivered: this delivery does not count as an attempt (one that was only reserved never did),
 -- and if it was alone, so is the next. With jitter those of a block of ids with equal attempts have the same part of
 -- their time: messages that failed together are retried together, and cost one failure.
@@ -97,8 +97,7 @@ begin
     perform spanmq_core.heed_clock(this_queue);
     now_at := clock_timestamp();
     update spanmq_core.later l
-        set vt = greatest(at_ + make_interval(secs => spanmq_core.backoff(l.attempts, base, factor, most)
-                                                      * spanmq_core.draw(l.msg_id, l.attempts, seed)), now_at),
+        set vt = greatest(spanmq_core.retry_at(l.msg_id, l.attempts, at_, base, factor, most, seed), now_at),
             lease_id = 0, attempts = greatest(l.attempts - (undelivered and l.alone <> 1)::int, 0),
             alone = case when undelivered then least(l.alone, 1) else l.alone & 1 end,
             last_read_at = case when not undelivered or l.attempts > (l.alone <> 1)::int then l.last_read_at end
@@ -110,31 +109,27 @@ begin
         insert into spanmq_core.later (queue_id, msg_id, attempts, lost, alone, vt, last_read_at, priority, group_hash,
                                        group_key)
             select g.queue_id, g.msg_id, greatest(g.attempts - undelivered::int, 0), g.lost, g.alone,
-                   greatest(at_ + make_interval(secs => spanmq_core.backoff(g.attempts, base, factor, most)
-                                                        * spanmq_core.draw(g.msg_id, g.attempts, seed)), now_at),
+                   greatest(spanmq_core.retry_at(g.msg_id, g.attempts, at_, base, factor, most, seed), now_at),
                    case when not undelivered or g.attempts > 1 then g.last_read_at end, g.priority, g.group_hash,
                    g.group_key
             from gone g;
     end if;
 end $$;
 
--- Seconds to wait after this many attempts: least(most, base * factor^(attempts - 1)), at most a century.
-create or replace function spanmq_core.backoff(
-    attempts int, base double precision, factor double precision, most double precision
-) returns double precision
+-- When a message is tried again after this many attempts: least(most, base * factor^(attempts - 1)) seconds, at most a
+-- century, after at_; with a seed, a part of that, the same for a block of ids with equal attempts.
+create or replace function spanmq_core.retry_at(
+    id bigint, attempts int, at_ timestamptz, base double precision, factor double precision, most double precision,
+    seed bigint
+) returns timestamptz
 language sql immutable as $$
-    select least(3e9, case
+    select at_ + make_interval(secs => least(3e9, case
         when base <= 0 then 0
         -- In logarithms, for the power may be larger than any number; and so it may behind a base that is next to 0.
         when ln(base) + greatest(attempts - 1, 0) * ln(factor) >= ln(least(greatest(most, 1e-9), 3e9)) then most
         else base * power(factor, least(greatest(attempts - 1, 0), 690 / greatest(ln(factor), 1e-9))) end)
-$$;
-
--- A number from 0 to 1, for a seed the same for a block of ids with equal attempts; 1 without a seed.
-create or replace function spanmq_core.draw(id bigint, attempts int, seed bigint) returns double precision
-language sql immutable as $$
-    select case when seed is null then 1
-                else (hashint8extended(id / 256 * 1024 + attempts, seed) & 1048575) / 1048576::double precision end
+        * case when seed is null then 1
+          else (hashint8extended(id / 256 * 1024 + attempts, seed) & 1048575) / 1048576::double precision end)
 $$;
 
 -- Takes all messages of a queue out of it. Returns their number. Messages sent meanwhile are removed and counted, too;

@@ -332,7 +332,8 @@ begin
                 from (select distinct unnest(hashes)) w (hash)
                 cross join lateral spanmq_core.rows_of(this_queue, w.hash, most, bound.from_id, ungrouped_from,
                                                        least(bound.due_from, at_), at_, to_at) r
-                where r.vt <= at_ and r.lease_id > 0 and spanmq_core.slot_of(this_queue, w.hash) in (select unnest(slots)));
+                where r.vt <= at_ and r.lease_id > 0
+                  and spanmq_core.slot_of(this_queue, w.hash) in (select unnest(slots)));
         end if;
         locked := taken || spanmq_core.lock_visible(this_queue, array(
             select w.id from unnest(ids, hashes) w (id, hash)

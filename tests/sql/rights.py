@@ -11,7 +11,8 @@ ROLE = "spanmq_test_caller"
 ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "send": """
         send send_batch send_topic send_messages copy_begin copy_publish bulk_published published_epochs
-        schedule unschedule pause_schedule run_schedule resume_schedule plan_schedule create_batch add_to_batch note_task_shapes wait_for_signal signal
+        schedule unschedule pause_schedule run_schedule resume_schedule plan_schedule create_batch add_to_batch
+        note_task_shapes wait_for_signal signal
     """,
     "bulk": "bulk_reserve bulk_seal bulk_publish bulk_close",
     "look": """

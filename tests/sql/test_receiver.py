@@ -209,21 +209,6 @@ def test_release_settles_what_the_checkpoint_proves(client: Client, connection: 
     assert client.queues.metrics("orders").length == 6
 
 
-def test_role_that_may_not_receive_settles_no_batch(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(10))
-    reader = Reader(connection)
-    assert reader.claim(0, 4) == 1
-    role = f"role_{uuid.uuid4().hex[:12]}"
-    connection.execute(f"create role {role}".encode())
-    connection.execute("select spanmq.grant_queue(%s, 'orders', 'look')", [role])
-    connection.execute(f"set local role {role}".encode())
-    fails(connection, "42501", lambda: reader.claim(1))
-    with pytest.raises(errors.MissingPrivilegeError), connection.transaction():
-        client.admin.receivers.release("orders", str(reader.receiver), settled=1)
-    connection.execute("reset role")
-    assert client.queues.metrics("orders").length == 10
-
-
 def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connection: Connection) -> None:
     client.send_batch("orders", range(3))
     client.send("orders", 4)

@@ -141,13 +141,6 @@ def test_a_delayed_message_hides_none_of_a_group_that_has_no_order(jobs: Connect
     assert all(got[:7] if quantity == 1 else got[: 7 // quantity])
 
 
-def test_an_ordered_group_has_a_limit_too(jobs: Connection) -> None:
-    ids = send(jobs, 6, "'a'")
-    change(jobs, '{"max_in_flight_per_group": 2, "ordered": true}')
-    assert receive(jobs, 5) == ids[:2]
-    assert receive(jobs, 5) == []
-
-
 def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection) -> None:
     ids = send(jobs, 30)
     change(jobs, '{"rate_limit": 0.001, "rate_burst": 10}')

@@ -1,9 +1,7 @@
 """nack, reject, release, extend: what becomes of a message, and what is known of it afterwards."""
 
-import psycopg
 import pytest
 from psycopg.types.json import Jsonb
-from tests.schemas import qualified
 from tests.sql.queue import Connection, Queue
 
 # Unlogged queues have no short ways: so both ways are shown.
@@ -267,9 +265,6 @@ def test_empty_and_unknown_ids(orders: Queue) -> None:
     ends = [-(2**63), 2**63 - 1]
     for name in ("ack", "nack", "release"):
         assert orders.settle(name, 5, ends) == dict.fromkeys(ends, "stale")
-    for call in ("nack('no', 1, array[1])", "extend('no', 1, 1)", "state('no', 1)", "pause('no')"):
-        with pytest.raises(psycopg.errors.UndefinedTable), orders.connection.transaction():
-            orders.rows(f"select {qualified(call)}")
 
 
 def test_long_texts_are_cut(orders: Queue) -> None:

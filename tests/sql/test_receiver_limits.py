@@ -1,7 +1,7 @@
 """Limits on receivers: messages in flight of a queue and of a group, messages a second; and priorities."""
 
 import pytest
-from tests.sql.queue import Connection, change_state, column
+from tests.sql.queue import Connection, change_state, column, send_groups
 
 
 def change(connection: Connection, settings: str) -> None:
@@ -9,13 +9,7 @@ def change(connection: Connection, settings: str) -> None:
 
 
 def send(connection: Connection, n: int, group: str = "null") -> list[int]:
-    return column(
-        connection,
-        "select pgmq.send_batch('jobs', array(select '1'::jsonb from generate_series(1, %s)),"
-        f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))",
-        n,
-        n,
-    )
+    return send_groups(connection, "jobs", n, group)
 
 
 def receive(connection: Connection, quantity: int, lease: float = 30) -> list[int]:

@@ -135,13 +135,10 @@ def test_default_privileges_count_when_a_queue_is_created(following: Connection)
         assert verbs(following, queue=queue) == ["manage"]
         may = "select has_table_privilege(%s, r, %s) from unnest(%s::text[]) r"
         for privilege in ("trigger", "references"):
-            assert (
-                column(following, may, ROLE, privilege, [f"pgmq.q_{queue}", f"pgmq.a_{queue}"]) == [False] * 2
-            )
-        sequence = f"pgmq.q_{queue}_msg_id_seq"
-        assert (
-            one(following, "select has_sequence_privilege(%s, %s, 'usage, update')", ROLE, sequence) is False
-        )
+            relations = [f"pgmq.q_{queue}", f"pgmq.a_{queue}"]
+            assert column(following, may, ROLE, privilege, relations) == [False] * 2
+        may_draw = "select has_sequence_privilege(%s, %s, 'usage, update')"
+        assert one(following, may_draw, ROLE, f"pgmq.q_{queue}_msg_id_seq") is False
     assert verbs(following) == []
     assert schema.verify(following) == []
 
@@ -375,7 +372,6 @@ def test_role_calls_what_its_table_privileges_allow(hosted: Connection) -> None:
 def test_end_of_the_api_closes_the_queues(hosted: Connection) -> None:
     hosted.execute(f"revoke all on all tables in schema pgmq from {SERVICE}".encode())
     maintain(hosted)
+    closed = ["42P01"] * 8 + ["42501"] * 2 + ["42P01"] * 2
     for queue in ("jobs", "later"):
-        assert (
-            outcomes(hosted, queue, SERVICE, CALLS + DIRECT) == ["42P01"] * 8 + ["42501"] * 2 + ["42P01"] * 2
-        )
+        assert outcomes(hosted, queue, SERVICE, CALLS + DIRECT) == closed

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.sql.queue import Connection, sqlstate_of
+from tests.sql.queue import Connection, one, sqlstate_of
 
 
 @pytest.fixture
@@ -15,10 +15,8 @@ def orders(connection: Connection) -> Connection:
 def classify(
     connection: Connection, error: str | None, error_class: str | None = None, queue: str | None = None
 ) -> Any:
-    row = connection.execute(
-        "select spanmq.classify(error => %s, error_class => %s, queue => %s)", [error, error_class, queue]
-    ).fetchone()
-    return None if row is None else row[0]
+    call = "select spanmq.classify(error => %s, error_class => %s, queue => %s)"
+    return one(connection, call, error, error_class, queue)
 
 
 def set_rule(connection: Connection, name: str, category: str, **more: Any) -> None:

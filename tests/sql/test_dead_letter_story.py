@@ -14,8 +14,8 @@ def settle(connection: Connection, verb: str, **more: Any) -> str:
     lease, id_ = connection.execute(receive.encode()).fetchone() or (0, 0)
     arguments = {"queue": "jobs", "lease_id": lease, "msg_ids": [id_]} | more
     call = ", ".join(f"{name} => %({name})s" for name in arguments)
-    row = connection.execute(f"select outcome from {qualified(verb)}({call})".encode(), arguments).fetchone()
-    return "" if row is None else str(row[0])
+    [(outcome,)] = connection.execute(f"select outcome from {qualified(verb)}({call})".encode(), arguments)
+    return str(outcome)
 
 
 def test_story_is_told_over_all_deaths(jobs: Connection) -> None:

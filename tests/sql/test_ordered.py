@@ -20,14 +20,14 @@ def change(connection: Connection, settings: str) -> None:
 
 def send(connection: Connection, groups: str) -> list[int]:
     """Send a message for each letter, which is its group; `-` has none."""
-    rows = connection.execute(
+    return column(
+        connection,
         "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[cardinality(g)]),"
         " array(select case when k <> '-' then jsonb_build_object('x-pgmq-group', k) end"
         "  from unnest(g) with ordinality u (k, i) order by i))"
         " from string_to_array(%s, null) g",
-        [groups],
-    ).fetchall()
-    return [row[0] for row in rows]
+        groups,
+    )
 
 
 RECEIVE = "select msg_id from spanmq.receive('orders', %s, 30)"

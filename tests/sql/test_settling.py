@@ -2,7 +2,7 @@
 
 import pytest
 from psycopg.types.json import Jsonb
-from tests.sql.queue import Connection, Queue
+from tests.sql.queue import Connection, Queue, one
 
 # Unlogged queues have no short ways: so both ways are shown.
 KINDS = ("create", "create_unlogged")
@@ -172,14 +172,13 @@ def test_category_may_have_attempts_and_a_backoff_of_its_own(orders: Queue) -> N
 
 
 def test_backoff_is_bounded_and_jitter_is_full(connection: Connection) -> None:
-    rows = connection.execute(
+    [(least, most, mean)] = connection.execute(
         "select min(w), max(w), avg(w) from (select spanmq_core.backoff(3, 10, 2, 3600)"
         "  * spanmq_core.draw(256 * block, 3, 42) as w from generate_series(1, 2000) block) b"
-    ).fetchone()
-    assert rows is not None
-    assert 0 <= rows[0] < 4
-    assert 36 < rows[1] <= 40
-    assert 17 < rows[2] < 23
+    )
+    assert 0 <= least < 4
+    assert 36 < most <= 40
+    assert 17 < mean < 23
     for arguments, wanted in {
         "1000, 10, 10, 60": 60,
         "1, 0, 2, 60": 0,
@@ -187,8 +186,8 @@ def test_backoff_is_bounded_and_jitter_is_full(connection: Connection) -> None:
         "2, 1, 1, 60": 1,
         "5, 1, 2, 0": 0,
     }.items():
-        row = connection.execute(f"select spanmq_core.backoff({arguments})".encode()).fetchone()
-        assert row == (pytest.approx(wanted),), arguments
+        seconds = one(connection, f"select spanmq_core.backoff({arguments})")
+        assert seconds == pytest.approx(wanted), arguments
 
 
 def test_messages_have_their_own_attempts(orders: Queue) -> None:

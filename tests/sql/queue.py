@@ -27,6 +27,18 @@ def one(connection: Connection, query: str, *arguments: Any) -> Any:
     return next(iter(column(connection, query, *arguments)), None)
 
 
+def send_groups(connection: Connection, queue: str, n: int, group: str = "null") -> list[int]:
+    """Send n messages in one batch; `group` is an SQL expression over the number i of each, or null for none."""
+    return column(
+        connection,
+        "select pgmq.send_batch(%s, array_fill('1'::jsonb, array[%s::int]),"
+        f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))",
+        queue,
+        n,
+        n,
+    )
+
+
 def sqlstate_of(connection: Connection, act: str | Callable[[], object]) -> str:
     """Return the SQLSTATE with which a statement, or what calls one, fails; what it did is rolled back."""
     call = act if callable(act) else lambda: rows(connection, act)
@@ -94,6 +106,13 @@ class Queue:
         """Return the lease_id, 0 if nothing came, and the ids."""
         found = self.rows("select lease_id, msg_id from spanmq.receive('orders', %s, %s)", n, lease)
         return (found[0][0] if found else 0), [row[1] for row in found]
+
+    def leased(self, n: int, lease: float = 60) -> tuple[int, list[int]]:
+        """Send the numbers from 1 to n, and receive them; return the lease_id and the ids."""
+        ids = self.send(n)
+        lease_id, received = self.receive(n, lease)
+        assert received == ids
+        return lease_id, ids
 
     def settle(self, call: str, lease: int, ids: list[int], *more: Any) -> dict[int, str]:
         """Return the outcome for each id."""

@@ -33,13 +33,9 @@ def test_archive_is_walked_through_the_newest_first(archived: Connection) -> Non
     assert ids(archived, "orders", 1, 0, None, True) == [4]
     assert ids(archived, "orders", 10, 4, None, True) == [2]
     row = archived.execute("select * from spanmq.peek_archive('orders', 1)").fetchone()
-    assert (
-        row
-        == archived.execute(
-            "select msg_id, read_ct, enqueued_at, last_read_at, archived_at, vt, message, headers"
-            " from pgmq.a_orders where msg_id = 2"
-        ).fetchone()
-    )
+    columns = "msg_id, read_ct, enqueued_at, last_read_at, archived_at, vt, message, headers"
+    of_the_table = archived.execute(f"select {columns} from pgmq.a_orders where msg_id = 2".encode())
+    assert row == of_the_table.fetchone()
 
 
 def test_storage_counts_what_is_there(archived: Connection) -> None:

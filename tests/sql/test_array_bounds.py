@@ -4,9 +4,10 @@ import json
 
 import psycopg
 import pytest
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, column, one, rows
 
 NUMBERS = list(range(10))
+BODIES = "select message from pgmq.q_jobs order by msg_id"
 SHAPES = {
     "from 0": "[0:9]={{{},{},{},{},{},{},{},{},{},{}}}",
     "from 7": "[7:16]={{{},{},{},{},{},{},{},{},{},{}}}",
@@ -35,25 +36,22 @@ def test_batch_is_stored_whole(queue: Connection, shape: str, has_headers: bool)
         "select pgmq.send_batch('jobs', %s::jsonb[], %s::jsonb[])",
         [shaped(shape, [str(n) for n in NUMBERS]), headers],
     )
-    found = queue.execute("select message, headers from pgmq.q_jobs order by msg_id").fetchall()
+    found = rows(queue, "select message, headers from pgmq.q_jobs order by msg_id")
     assert found == [(n, {"h": n} if has_headers else None) for n in NUMBERS]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_deduplication_goes_by_the_place_in_the_list(queue: Connection, shape: str) -> None:
     def send() -> list[int]:
-        rows = queue.execute(
-            "select spanmq.send_messages('jobs', %s::jsonb[], dedup_ids => %s::text[])",
-            [shaped(shape, [str(n) for n in NUMBERS]), shaped(shape, [f"d{n}" for n in NUMBERS])],
-        )
-        return [row[0] for row in rows]
+        call = "select spanmq.send_messages('jobs', %s::jsonb[], dedup_ids => %s::text[])"
+        bodies, ids = [str(n) for n in NUMBERS], [f"d{n}" for n in NUMBERS]
+        return column(queue, call, shaped(shape, bodies), shaped(shape, ids))
 
     first = send()
-    found = queue.execute("select message from pgmq.q_jobs order by msg_id").fetchall()
-    assert found == [(n,) for n in NUMBERS]
+    assert column(queue, BODIES) == NUMBERS
     assert send() == first
     again = "select spanmq.send_messages('jobs', array['1']::jsonb[], dedup_ids => array['d3'])"
-    assert queue.execute(again.encode()).fetchone() == (first[3],)
+    assert one(queue, again) == first[3]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -79,14 +77,12 @@ def test_new_bodies_go_by_the_place_in_the_list(queue: Connection, shape: str, s
     queue.execute(
         "select spanmq.reject('jobs', lease_id, array_agg(msg_id)) from spanmq.receive('jobs', 10) group by lease_id"
     )
-    ids = [str(row[0]) for row in queue.execute("select dead_letter_id from spanmq.dead_letters('jobs')")]
+    ids = column(queue, "select dead_letter_id::text from spanmq.dead_letters('jobs')")
     queue.execute(
         "select spanmq.redrive('jobs', dead_letter_ids => %s::bigint[], new_messages => %s::jsonb[])",
         [shaped(shape_of_ids, ids), shaped(shape, [str(n) for n in NUMBERS])],
     )
-    assert queue.execute("select message from pgmq.q_jobs order by msg_id").fetchall() == [
-        (n,) for n in NUMBERS
-    ]
+    assert column(queue, BODIES) == NUMBERS
 
 
 @pytest.mark.parametrize("ids", ["[0:0]={{{}}}", "[7:7]={{{}}}", "{{{{{}}}}}"])
@@ -94,9 +90,7 @@ def test_new_bodies_go_by_the_place_in_the_list(queue: Connection, shape: str, s
 def test_one_message_is_acked(queue: Connection, ids: str, archives: str) -> None:
     queue.execute("select spanmq.set_policy('jobs', %s)", [f'{{"archive_on_ack": {archives}}}'])
     queue.execute("select pgmq.send('jobs', '1')")
-    rows = queue.execute("select msg_id, lease_id from spanmq.receive('jobs')").fetchall()
-    [(msg_id, lease)] = rows
-    acked = queue.execute("select * from spanmq.ack('jobs', %s, %s)", [lease, ids.format(msg_id)])
-    assert acked.fetchall() == [(msg_id, "acked")]
-    archived = queue.execute("select msg_id from pgmq.a_jobs").fetchall()
-    assert archived == ([(msg_id,)] if archives == "true" else [])
+    [(msg_id, lease)] = rows(queue, "select msg_id, lease_id from spanmq.receive('jobs')")
+    acked = rows(queue, "select * from spanmq.ack('jobs', %s, %s)", lease, ids.format(msg_id))
+    assert acked == [(msg_id, "acked")]
+    assert column(queue, "select msg_id from pgmq.a_jobs") == ([msg_id] if archives == "true" else [])

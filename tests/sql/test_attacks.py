@@ -131,10 +131,8 @@ def test_schedule_is_made_by_the_role_that_calls(caller: Connection) -> None:
     forged = f"spanmq_call.schedule_{number}('forged', '* * * * *', '1', 'UTC', null, false"
     assert sqlstate_of(caller, f"select {forged}, 'postgres')") == "22P02"
     assert sqlstate_of(caller, f"select {forged}, gen_random_uuid())") == "42501"
-    assert (
-        sqlstate_of(caller, "insert into spanmq_call.caller values (gen_random_uuid(), 'postgres')")
-        == "42501"
-    )
+    forge = "insert into spanmq_call.caller values (gen_random_uuid(), 'postgres')"
+    assert sqlstate_of(caller, forge) == "42501"
     caller.execute("select spanmq.schedule('own', 'jobs', '* * * * *', '1')")
     made_by = "select made_by from spanmq.list_schedules() where name = 'own'"
     assert one(caller, made_by) == ROLE

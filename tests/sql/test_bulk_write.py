@@ -136,10 +136,8 @@ def test_headers_that_are_not_an_object_are_refused(
     [(log_table, first, last, _)] = copied
     statement = sql.SQL("insert into spanmq_core.{} values (%s, now(), '1', %s)")
     connection.execute(statement.format(sql.Identifier(log_table)), [first, headers])
-    assert (
-        sqlstate_of(connection, f"select spanmq.copy_publish('orders', '{{{first}}}', '{{{last}}}')")
-        == "MQ002"
-    )
+    publish = f"select spanmq.copy_publish('orders', '{{{first}}}', '{{{last}}}')"
+    assert sqlstate_of(connection, publish) == "MQ002"
 
 
 def test_maintenance_forgets_writes_without_a_name_after_a_day(

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.sql.queue import Connection, kill
+from tests.sql.queue import Connection, column, kill
 
 
 @pytest.fixture
@@ -15,11 +15,8 @@ def orders(connection: Connection) -> Connection:
 
 
 def send(connection: Connection, bodies: list[Any], headers: Any = None, queue: str = "orders") -> list[int]:
-    rows = connection.execute(
-        "select * from pgmq.send_batch(%s, %s::jsonb[], %s::jsonb[])",
-        [queue, list(map(json.dumps, bodies)), [json.dumps(headers)] * len(bodies)],
-    )
-    return [row[0] for row in rows.fetchall()]
+    texts, more = list(map(json.dumps, bodies)), [json.dumps(headers)] * len(bodies)
+    return column(connection, "select pgmq.send_batch(%s, %s::jsonb[], %s::jsonb[])", queue, texts, more)
 
 
 def chosen(connection: Connection, **filters: Any) -> list[int]:

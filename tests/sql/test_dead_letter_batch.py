@@ -1,6 +1,7 @@
 """Many messages that die in one call are dead letters like any other."""
 
 import pytest
+from tests.sql.queue import send_groups
 from tests.sql.race.sessions import Race, Session
 
 REJECT = "select * from spanmq.reject('jobs', %s, %s, 'boom', 'BUSINESS', 'Boom', worker => 'w1')"
@@ -11,12 +12,7 @@ IN_BULK = (
 
 
 def send(race: Race, n: int) -> list[int]:
-    return race.main.column(
-        "select * from pgmq.send_batch('jobs', array(select to_jsonb(i) from generate_series(1, %s) i),"
-        """ array(select jsonb_build_object('x-pgmq-group', 'g' || i %% 3) from generate_series(1, %s) i))""",
-        n,
-        n,
-    )
+    return send_groups(race.main.connection, "jobs", n, "'g' || i %% 3")
 
 
 def receive(race: Race, qty: int = 10000) -> tuple[int, list[int]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 from tests.sql.model.explaining import explain as reasons_of
-from tests.sql.queue import Connection, breaker_report, change_state, one, rows
+from tests.sql.queue import Connection, breaker_report, change_state, column, one, rows
 from tests.sql.race.sessions import Race
 
 
@@ -158,10 +158,8 @@ def test_expired_and_exhausted_messages_end_with_the_next_claim(jobs: Connection
     assert first(jobs)[:2] == ("ends", "It expired. The next claim that meets it makes it a dead letter.")
     rows(jobs, "select spanmq.receive('jobs', 2)")
     change_state(jobs, "vt = clock_timestamp()")
-    assert (
-        first(jobs, 2)[1]
-        == "It has no attempt left after 1. The next claim that meets it makes it a dead letter."
-    )
+    spent = "It has no attempt left after 1. The next claim that meets it makes it a dead letter."
+    assert first(jobs, 2)[1] == spent
     assert (first(jobs)[0], rows(jobs, "select * from spanmq.receive('jobs', 2)")) == ("dead", [])
 
 
@@ -244,10 +242,7 @@ def test_of_messages_that_are_delivered_alone_one_counts_under_a_limit(
     if not is_marked or "ordered" not in policy:
         assert first(jobs, 2)[0] in ("alone", "behind")
     assert rows(jobs, "select msg_id from spanmq.receive('jobs', 9, 60)") == [(1,)]
-    assert (
-        sorted(id_ for (id_,) in rows(jobs, "select msg_id from spanmq.receive('jobs', 9, 60)"))
-        == allowed[1:]
-    )
+    assert sorted(column(jobs, "select msg_id from spanmq.receive('jobs', 9, 60)")) == allowed[1:]
 
 
 def test_rate_limit_names_the_time_of_the_next_token(jobs: Connection) -> None:

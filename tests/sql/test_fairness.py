@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from tests.sql.cost.counts import begin_alike
 from tests.sql.cost.counts import pages_touched as pages
-from tests.sql.queue import Connection, column
+from tests.sql.queue import Connection, column, send_groups
 
 FREE, LONG = 40, 3000
 
@@ -22,12 +22,7 @@ def orders(own_connection: Connection) -> Connection:
 
 
 def send(connection: Connection, n: int, group: str) -> None:
-    """Send n messages; `group` is an SQL expression over their number i."""
-    connection.execute(
-        "select count(*) from pgmq.send_batch('orders', array(select '1'::jsonb from generate_series(1, %s)),"
-        f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))".encode(),
-        [n, n],
-    )
+    send_groups(connection, "orders", n, group)
 
 
 @pytest.mark.parametrize("quantity", [1, 4, 10])

@@ -301,10 +301,8 @@ def test_privileges_on_columns_of_what_all_queues_share_are_revoked(granting: Co
     granting.execute("select spanmq.maintain()")
     assert schema.verify(granting) == []
     assert one(granting, proof, ROLE) is True
-    assert (
-        as_role(granting, "insert into spanmq_call.caller (proof, role) values (gen_random_uuid(), 'x')")
-        is False
-    )
+    forge = "insert into spanmq_call.caller (proof, role) values (gen_random_uuid(), 'x')"
+    assert as_role(granting, forge) is False
 
 
 # Functions, schemas, default privileges, grant options.

@@ -190,12 +190,3 @@ def test_topic_reaches_the_queues_into_which_its_sender_may_send(roles: Connecti
     batch = "select queue_name from pgmq.send_batch_topic('a.b', array['1', '2']::jsonb[])"
     assert as_role(roles, batch) == [("jobs",), ("jobs",)]
     assert column(roles, "select pgmq.send_topic('a.b', '1')") == [2]
-
-
-def test_binding_needs_the_right_to_manage_all_and_unbinding_the_queue(roles: Connection) -> None:
-    roles.execute("select pgmq.bind_topic('#', 'jobs')")
-    give(roles, "manage")
-    assert outcome(roles, "bind_topic('#', 'jobs')") == "42501"
-    assert as_role(roles, "select pgmq.unbind_topic('#', 'jobs')") == [(True,)]
-    rows(roles, "select spanmq.grant_all(%s, 'manage')", OTHER)
-    assert outcome(roles, "bind_topic('a.b', 'jobs')", OTHER) == "ok"

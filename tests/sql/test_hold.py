@@ -13,23 +13,20 @@ def seconds_left(orders: Queue, more: str = "") -> list[int]:
 
 @pytest.mark.parametrize("place", [0, 4, 9])
 def test_one_message_is_held_by_itself(orders: Queue, place: int) -> None:
-    ids = orders.send(10)
-    lease, _ = orders.receive(10, 600)
+    lease, ids = orders.leased(10, 600)
     assert orders.settle("hold", lease, [ids[place]], 6000) == {ids[place]: "held"}
     assert seconds_left(orders, f"where msg_id = {ids[place]}") == [6000]
     assert seconds_left(orders) == [600] * 9 + [6000]
 
 
 def test_shorter_is_shorter(orders: Queue) -> None:
-    ids = orders.send(3)
-    lease, _ = orders.receive(3, 6000)
+    lease, ids = orders.leased(3, 6000)
     orders.settle("hold", lease, ids[:1], 600)
     assert seconds_left(orders) == [600, 6000, 6000]
 
 
 def test_what_was_held_is_still_of_its_lease(orders: Queue) -> None:
-    ids = orders.send(6)
-    lease, _ = orders.receive(6, 600)
+    lease, ids = orders.leased(6, 600)
     orders.settle("hold", lease, [ids[0]], 6000)
     orders.settle("hold", lease, [ids[3], ids[5]], 3000)
     orders.settle("hold", lease, [ids[1]], 12000)
@@ -45,8 +42,7 @@ def test_what_was_held_is_still_of_its_lease(orders: Queue) -> None:
 
 
 def test_message_that_was_held_for_less_comes_again_alone(orders: Queue) -> None:
-    ids = orders.send(4)
-    lease, _ = orders.receive(4, 600)
+    lease, ids = orders.leased(4, 600)
     orders.settle("hold", lease, [ids[2]], 60)
     change_state(orders.connection, "vt = vt - interval '1 minute'", "msg_id = %s", ids[2])
     assert orders.rows("select msg_id, read_ct from spanmq.receive('orders', 10)") == [(ids[2], 2)]
@@ -56,8 +52,7 @@ def test_message_that_was_held_for_less_comes_again_alone(orders: Queue) -> None
 
 
 def test_what_left_the_lease_one_by_one_does_not_come_back(orders: Queue) -> None:
-    ids = orders.send(40)
-    lease, _ = orders.receive(40, 60)
+    lease, ids = orders.leased(40, 60)
     for each in ids[1:30:3]:
         assert orders.value("select pgmq.delete('orders', %s::bigint)", each)
     done = orders.settle("hold", lease, ids[:20], 600)

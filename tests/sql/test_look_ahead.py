@@ -1,22 +1,21 @@
 """When the next message comes back by itself, for who waits."""
 
-from tests.sql.queue import Connection
+from typing import Any
+
+from tests.sql.queue import Connection, one, rows
 
 
 def ahead(connection: Connection) -> float | None:
-    row = connection.execute("select spanmq.look_ahead('JOBS')").fetchone()
-    assert row is not None
-    return None if row[0] is None else float(row[0])
+    seconds: float | None = one(connection, "select spanmq.look_ahead('JOBS')")
+    return seconds
 
 
 def send(connection: Connection, delay: float = 0) -> None:
-    text = "select pgmq.send('jobs', '1', clock_timestamp() + make_interval(secs => %s))"
-    connection.execute(text.encode(), [delay])
+    rows(connection, "select pgmq.send('jobs', '1', clock_timestamp() + make_interval(secs => %s))", delay)
 
 
-def receive(connection: Connection, lease: float) -> list[tuple[int, int]]:
-    text = "select msg_id, lease_id from spanmq.receive('jobs', 1, %s)"
-    return connection.execute(text.encode(), [lease]).fetchall()
+def receive(connection: Connection, lease: float) -> list[tuple[Any, ...]]:
+    return rows(connection, "select msg_id, lease_id from spanmq.receive('jobs', 1, %s)", lease)
 
 
 def test_nothing_is_known_of_an_empty_queue_and_of_what_is_ready(jobs: Connection) -> None:
@@ -66,10 +65,8 @@ def test_many_are_asked_for_at_once_and_of_what_is_gone_nothing_is_known(jobs: C
         jobs.execute("select spanmq.grant_queue('looker', %s, 'receive')", [queue])
     text = "select spanmq.look_ahead(array['others', 'nothing', 'JOBS', 'hidden', '', null])"
     jobs.execute("set role looker")
-    row = jobs.execute(text.encode()).fetchone()
+    others, nothing, mine, *rest = one(jobs, text)
     jobs.execute("reset role")
-    assert row is not None
-    others, nothing, mine, *rest = row[0]
     assert 400 < others <= 500
     assert 200 < mine <= 300
     assert [nothing, *rest] == [None] * 4

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.sql.queue import Connection, one, rows
+from tests.sql.queue import Connection, column, one, rows
 
 CLAIMS = {
     "read": "pgmq.read('orders', 60, %s)",
@@ -39,13 +39,11 @@ def lose(connection: Connection, *ranges: tuple[int, int]) -> None:
 
 
 def claim(connection: Connection, name: str, n: int) -> list[Any]:
-    rows = connection.execute(f"select msg_id from {CLAIMS[name]}".encode(), [n]).fetchall()
-    return [message_id for (message_id,) in rows]
+    return column(connection, f"select msg_id from {CLAIMS[name]}", n)
 
 
 def missing(connection: Connection) -> list[Any]:
-    rows = connection.execute("select msg_id from spanmq_core.missing order by 1").fetchall()
-    return [message_id for (message_id,) in rows]
+    return column(connection, "select msg_id from spanmq_core.missing order by 1")
 
 
 @pytest.mark.parametrize("kind", KINDS)

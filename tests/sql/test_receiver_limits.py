@@ -1,7 +1,7 @@
 """Limits on receivers: messages in flight of a queue and of a group, messages a second; and priorities."""
 
 import pytest
-from tests.sql.queue import Connection, change_state, column
+from tests.sql.queue import Connection, change_state, column, send_groups
 
 
 def change(connection: Connection, settings: str) -> None:
@@ -9,13 +9,7 @@ def change(connection: Connection, settings: str) -> None:
 
 
 def send(connection: Connection, n: int, group: str = "null") -> list[int]:
-    return column(
-        connection,
-        "select pgmq.send_batch('jobs', array(select '1'::jsonb from generate_series(1, %s)),"
-        f" array(select jsonb_build_object('x-pgmq-group', {group}) from generate_series(1, %s) i))",
-        n,
-        n,
-    )
+    return send_groups(connection, "jobs", n, group)
 
 
 def receive(connection: Connection, quantity: int, lease: float = 30) -> list[int]:
@@ -139,13 +133,6 @@ def test_a_delayed_message_hides_none_of_a_group_that_has_no_order(jobs: Connect
     got = [receive(jobs, quantity) for _ in range(8)]
     assert sorted(each for some in got for each in some) == ids[2:]
     assert all(got[:7] if quantity == 1 else got[: 7 // quantity])
-
-
-def test_an_ordered_group_has_a_limit_too(jobs: Connection) -> None:
-    ids = send(jobs, 6, "'a'")
-    change(jobs, '{"max_in_flight_per_group": 2, "ordered": true}')
-    assert receive(jobs, 5) == ids[:2]
-    assert receive(jobs, 5) == []
 
 
 def test_a_rate_limit_gives_its_burst_and_then_nothing(jobs: Connection) -> None:

@@ -83,6 +83,7 @@ REFUSED = {
         await_settled('orders', ?) <- 0 | 61
         await_messages('{orders}', ?) <- null
         report_worker('{orders}', ?) <- null, 1 | '', 1 | 'a', -1 | 'a', 'nan' | 'a', 1, -1 | 'a', 1, 1, null
+        report_worker('{orders}', ?) <- repeat('a', 1001), 1
         report_worker('{orders}', 'a', 1, 1, ?) <- '[]' | '{"orders": {"held": -1}}' | '{"orders": {"held": "a"}}'
         report_worker('{orders}', 'a', 1, 1, ?) <- '{"orders": {"times": {}}}' | '{"orders": {"breaker": {}}}'
         report_worker('{a}', 'a', 1, 1, ?) <- '{"a": {"breaker": {"open_for": -1, "opening": 1}}}'
@@ -178,6 +179,7 @@ REFUSED = {
         set_policy('audit', '{"max_backlog": ?}') <- 5
         set_policy('audit', '{"keep": ?}') <- "1 day"
         replay(?) <- 'audit', 'orders' | 'orders', 'audit'
+        create_subscription(?) <- 'full', 'orders' | 'orders', 'orders' | 'audit', 'full' | 'more', 'audit'
     """,
     "MQ062": r"""
         replay('orders', ?) <- 'full'
@@ -193,6 +195,7 @@ REFUSED = {
         peek_archive(?) <- null
         purge_dead_letters(?) <- null
         redrive(?) <- null
+        create_subscription(?, 'orders') <- 'a;b' | null
         send_messages('orders', ?) <- null | '{}' | '{1}', array['1', '2']::jsonb[]
     """,
     "42P01": r"""
@@ -209,7 +212,7 @@ REFUSED = {
         replay(?) <- 'orders', 'nothing' | 'nothing', 'orders'
         begin_pipeline_run('export', ?) <- 'nothing'
         list_pipeline_runs(?) <- 'nothing'
-        pause(?) <- 'nothing'
+        create_subscription('more', ?) <- 'nothing'
     """,
 }
 

@@ -126,10 +126,8 @@ def test_one_that_does_not_fit_keeps_all_where_they_are(race: Race) -> None:
 def test_more_than_the_quantity_are_not_half_done(race: Race) -> None:
     ids = dead(race, [{"custmer": n} for n in range(12)])
     for more in (", qty => 11", ", qty => 11, dry_run => true"):
-        assert (
-            refused(race.main, RENAME, more).message_primary
-            == "more than 11 dead letters fit: none is redriven"
-        )
+        told = refused(race.main, RENAME, more).message_primary
+        assert told == "more than 11 dead letters fit: none is redriven"
     assert race.main.column(WAITING) == ids
     assert repair(race.main, RENAME, ", qty => 12") == ids
     assert repair(race.main, RENAME, ", qty => 2147483647") == []
@@ -142,10 +140,8 @@ def test_every_filter_chooses(race: Race) -> None:
         ids[5],
         ids[7],
     ]
-    assert (
-        repair(race.main, RENAME, ", dead_letter_ids => %s", [numbers[1], numbers[5], numbers[2], 10**9])
-        == ids[1:3]
-    )
+    named = [numbers[1], numbers[5], numbers[2], 10**9]
+    assert repair(race.main, RENAME, ", dead_letter_ids => %s", named) == ids[1:3]
     assert repair(race.main, RENAME, ", category => 'BUSINESS'") == []
     assert repair(race.main, RENAME, ", dead_letter_ids => '{}'") == []
     assert repair(race.main, RENAME, ", match => '$ ? (@.custmer < 4)'") == [ids[0], ids[3]]

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.program import wait_until
 from tests.schemas import qualified
 from tests.sql.model.invariants import broken_invariants
-from tests.sql.race.sessions import Race
+from tests.sql.race.sessions import Race, Session
 from tests.sql.segment import SIZE, delete, did, maintain, make_queue, make_sparse, send_past, state_of
 
 from spanmq import embedded, schema
@@ -75,6 +75,17 @@ def test_segment_is_looked_at_again_under_its_lock(race: Race) -> None:
     worker.commit()
 
 
+def check_it_is_kept_for(reader: Session, race: Race, message_id: int) -> None:
+    """Settle a message that a reader has seen, and check that its segment goes when the reader has ended."""
+    reader.look()
+    delete(race, [message_id])
+    maintain(race)
+    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", message_id) == [message_id]
+    reader.commit()
+    maintain(race)
+    assert state_of(race, message_id) is None
+
+
 def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> None:
     sender, reader = race.begun(), race.open()
     (late,) = send_past(race, 1, sender)
@@ -82,13 +93,7 @@ def test_segment_into_which_a_late_message_came_is_noted_anew(race: Race) -> Non
     maintain(race)
     sender.commit()
     maintain(race)
-    reader.look()
-    delete(race, [late])
-    maintain(race)
-    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
-    reader.commit()
-    maintain(race)
-    assert state_of(race, late) is None
+    check_it_is_kept_for(reader, race, late)
 
 
 @pytest.mark.parametrize("writes_before", [True, False])
@@ -112,13 +117,7 @@ def test_late_message_that_came_and_went_is_kept_for_who_saw_it(race: Race, writ
     if not writes_before:
         write()
     sender.commit()
-    reader.look()
-    delete(race, [late])
-    maintain(race)
-    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", late) == [late]
-    reader.commit()
-    maintain(race)
-    assert state_of(race, late) is None
+    check_it_is_kept_for(reader, race, late)
 
 
 def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) -> None:
@@ -134,10 +133,7 @@ def test_redriven_message_that_came_and_went_is_kept_for_who_saw_it(race: Race) 
     delete(race, ids)
     maintain(race)
     redriver.commit()
-    reader.look()
-    delete(race, [dead])
-    maintain(race)
-    assert reader.column("select msg_id from pgmq.q_jobs where msg_id = %s", dead) == [dead]
+    check_it_is_kept_for(reader, race, dead)
 
 
 @pytest.mark.parametrize(

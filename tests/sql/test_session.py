@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from tests.sql.queue import Connection
+from tests.sql.queue import Connection, one, rows
 from tests.sql.race.sessions import Race
 
 from spanmq.client import Client
@@ -13,15 +13,12 @@ from spanmq.client.secret import hash_of, new_secret
 def opened(connection: Connection, secret: str, seconds: float = 43_200) -> str | None:
     """Open a session; return its key, None if the secret is not valid."""
     key = new_secret()
-    row = connection.execute(
-        "select name from spanmq.open_session(%s, %s, %s)", (hash_of(secret), hash_of(key), seconds)
-    ).fetchone()
-    return None if row is None else key
+    call = "select name from spanmq.open_session(%s, %s, %s)"
+    return key if rows(connection, call, hash_of(secret), hash_of(key), seconds) else None
 
 
 def closed(connection: Connection, key: str) -> bool:
-    row = connection.execute("select spanmq.close_session(%s)", (hash_of(key),)).fetchone()
-    return row == (True,)
+    return one(connection, "select spanmq.close_session(%s)", hash_of(key)) is True
 
 
 def good(connection: Connection, key: str | None) -> bool:
@@ -33,16 +30,12 @@ def test_session_stands_for_its_token(tokens: Tokens, connection: Connection) ->
     secret = tokens.create("shop", queues=["orders-*"], verbs=["look"])
     key = opened(connection, secret)
     assert key is not None
-    assert (
-        connection.execute("select * from spanmq.check_session(%s)", (hash_of(key),)).fetchall()
-        == connection.execute("select * from spanmq.check_token(%s)", (hash_of(secret),)).fetchall()
-        != []
-    )
-    row = connection.execute("select s::text, s.key_hash from spanmq_core.session s").fetchone()
-    assert row is not None
-    assert secret not in row[0]
-    assert key not in row[0]
-    assert row[1] == hash_of(key)
+    of_session = rows(connection, "select * from spanmq.check_session(%s)", hash_of(key))
+    assert of_session == rows(connection, "select * from spanmq.check_token(%s)", hash_of(secret)) != []
+    [(text, key_hash)] = rows(connection, "select s::text, s.key_hash from spanmq_core.session s")
+    assert secret not in text
+    assert key not in text
+    assert key_hash == hash_of(key)
     # Neither is the other.
     assert not connection.execute("select from spanmq.check_token(%s)", (hash_of(key),)).fetchall()
     assert not good(connection, secret)
@@ -53,7 +46,7 @@ def test_secret_that_is_not_good_opens_nothing(tokens: Tokens, connection: Conne
     connection.execute("update spanmq_core.token set expires_at = clock_timestamp() - interval '1 second'")
     assert opened(connection, secret) is None
     assert opened(connection, "spanmq_unknown") is None
-    assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
+    assert one(connection, "select count(*) from spanmq_core.session") == 0
 
 
 def test_session_ends_in_time_and_is_swept_by_the_next(tokens: Tokens, connection: Connection) -> None:
@@ -63,7 +56,7 @@ def test_session_ends_in_time_and_is_swept_by_the_next(tokens: Tokens, connectio
     connection.execute("update spanmq_core.session set expires_at = clock_timestamp() - interval '1 second'")
     assert not good(connection, key)
     later = opened(connection, secret)
-    assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (1,)
+    assert one(connection, "select count(*) from spanmq_core.session") == 1
     assert good(connection, later)
 
 
@@ -76,7 +69,7 @@ def test_session_ends_with_its_token(tokens: Tokens, connection: Connection) -> 
     assert good(connection, key)
     tokens.revoke("shop")
     assert not good(connection, key)
-    assert connection.execute("select count(*) from spanmq_core.session").fetchone() == (0,)
+    assert one(connection, "select count(*) from spanmq_core.session") == 0
 
 
 def test_session_ends_with_its_secret_after_the_overlap(tokens: Tokens, connection: Connection) -> None:

@@ -47,9 +47,8 @@ def test_redrive_policy_names_a_queue(queues: Connection, attributes: str, sqlst
 
 def test_move_goes_only_where_the_policy_says(queues: Connection) -> None:
     lease_id, message_id = spend(queues)
-    assert (
-        sqlstate_of(queues, lambda: queues.execute(MOVE, ["jobs", "secret", lease_id, message_id])) == "MQ004"
-    )
+    to_another = ["jobs", "secret", lease_id, message_id]
+    assert sqlstate_of(queues, lambda: queues.execute(MOVE, to_another)) == "MQ004"
     # A lease that is not held moves nothing.
     assert queues.execute(MOVE, ["jobs", "dead", lease_id + 1, message_id]).fetchall() == []
     assert queues.execute("select count(*) from pgmq.q_dead").fetchone() == (0,)

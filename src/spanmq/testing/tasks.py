@@ -267,7 +267,7 @@ class Clock:
 async def _settle(client: AsyncClient, performer: Performer, message: Message) -> Exception | None:
     """Run the task of a message and settle it; return what failed."""
     lease_id = message.lease_id or 0
-    job = Job([message], Lease(message.queue, lease_id, 1, monotonic(), 3600.0), None)
+    job = Job([message], Lease(message.queue, lease_id, [message.message_id], monotonic(), 3600.0), None)
     failed: Exception | None = None
     try:
         verdict = await performer.perform(job)

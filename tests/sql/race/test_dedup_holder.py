@@ -1,4 +1,4 @@
-"""Ids of which one message is pending, with senders, receivers and redrives at once."""
+"""Ids of which one message is pending, or that stand for a time: senders, receivers and redrives at once."""
 
 import random
 
@@ -18,15 +18,15 @@ DOUBLE = """
 """
 
 
-def given(*ids: str, until: str = "settled", mode: str = "keep") -> dict[str, object]:
+def given(*ids: str, until: str | None = "settled", mode: str = "keep") -> dict[str, object]:
     return {"ids": list(ids), "until": until, "mode": mode}
 
 
-def send(session: Session, *ids: str, until: str = "settled", mode: str = "keep") -> list[int]:
+def send(session: Session, *ids: str, until: str | None = "settled", mode: str = "keep") -> list[int]:
     return session.column(SEND, given(*ids, until=until, mode=mode))
 
 
-def sending(session: Session, *ids: str, until: str = "settled", mode: str = "keep") -> Later:
+def sending(session: Session, *ids: str, until: str | None = "settled", mode: str = "keep") -> Later:
     """Start a send that waits for another transaction."""
     return session.waiting(SEND, given(*ids, until=until, mode=mode))
 
@@ -40,9 +40,9 @@ def only(later: Later) -> int:
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 @pytest.mark.parametrize(
     ("until", "mode"),
-    [("settled", "keep"), ("started", "keep"), ("settled", "replace"), ("settled", "raise")],
+    [("settled", "keep"), ("started", "keep"), ("settled", "replace"), ("settled", "raise"), (None, "keep")],
 )
-def test_second_sender_waits_for_the_first(race: Race, until: str, mode: str, fate: str) -> None:
+def test_second_sender_waits_for_the_first(race: Race, until: str | None, mode: str, fate: str) -> None:
     one, two = race.begun(), race.open()
     [first] = send(one, "a", until=until)
     later = sending(two, "b", "a", until=until, mode=mode)
@@ -134,17 +134,18 @@ def test_redrive_and_send_of_one_id_wait_for_each_other(race: Race, first: str, 
         assert len(race.left()) == 1
 
 
-def test_batches_in_opposite_order_do_not_deadlock(race: Race) -> None:
+@pytest.mark.parametrize("until", ["settled", None])
+def test_batches_in_opposite_order_do_not_deadlock(race: Race, until: str | None) -> None:
     holder, one, two = race.open(), race.open(), race.open()
     for session in (one, two):
         session.rows("set deadlock_timeout = '10ms'")
     for number in range(3):
         ids = [f"{letter}{number}" for letter in "bca"]
         holder.begin()
-        send(holder, ids[0])
+        send(holder, ids[0], until=until)
         waiting = []
         for session, own in ((two, ids), (one, ids[::-1])):
-            waiting.append(session.later(SEND, given(*own)))
+            waiting.append(session.later(SEND, given(*own, until=until)))
             assert waiting[-1].waits()
         holder.rollback()
         assert waiting[0].rows() == waiting[1].rows()[::-1]

@@ -1,20 +1,16 @@
 """What an open transaction has read of one ordered queue hides no group of another queue."""
 
 import pytest
+from tests.sql.queue import send_groups
 from tests.sql.race.sessions import Race, Session
 
 ORDERED = """select spanmq.set_policy('%s', '{"ordered": true}')"""
 GROUPS_OF_A_CLAIM = 500
 
 
-def send_groups(race: Race, queue: str, n: int) -> list[int]:
+def send(race: Race, queue: str, n: int) -> list[int]:
     """Send a message into each of n groups."""
-    return race.main.column(
-        "select pgmq.send_batch(%s, array_agg(to_jsonb(i)), array_agg(jsonb_build_object('x-pgmq-group', i)))"
-        " from generate_series(1, %s) i",
-        queue,
-        n,
-    )
+    return send_groups(race.main.connection, queue, n, "i")
 
 
 def receive_all(session: Session, queue: str) -> list[int]:
@@ -35,8 +31,8 @@ def race(race: Race) -> Race:
 
 
 def test_open_claims_of_thousands_of_groups_hide_no_group_of_another_queue(race: Race) -> None:
-    send_groups(race, "others", 12 * GROUPS_OF_A_CLAIM)
-    ids = send_groups(race, "jobs", 60)
+    send(race, "others", 12 * GROUPS_OF_A_CLAIM)
+    ids = send(race, "jobs", 60)
     claimer = race.begun()
     for _ in range(6):
         assert claimer.column("select msg_id from spanmq.receive('others', 500)")
@@ -45,8 +41,8 @@ def test_open_claims_of_thousands_of_groups_hide_no_group_of_another_queue(race:
 
 
 def test_first_claim_of_a_queue_hides_no_group_of_another(race: Race) -> None:
-    send_groups(race, "others", 2)
-    ids = send_groups(race, "jobs", 2)
+    send(race, "others", 2)
+    ids = send(race, "jobs", 2)
     claimer = race.begun()
     assert claimer.column("select msg_id from spanmq.receive('others')")
     assert receive_all(race.main, "jobs") == ids
@@ -55,7 +51,7 @@ def test_first_claim_of_a_queue_hides_no_group_of_another(race: Race) -> None:
 
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_claim_that_meets_the_first_one_of_its_queue_returns_nothing(race: Race, fate: str) -> None:
-    ids = send_groups(race, "jobs", 3)
+    ids = send(race, "jobs", 3)
     first, second = race.begun(), race.open()
     (taken,) = first.column("select msg_id from spanmq.receive('jobs')")
     assert second.column("select msg_id from spanmq.receive('jobs')") == []
@@ -64,7 +60,7 @@ def test_claim_that_meets_the_first_one_of_its_queue_returns_nothing(race: Race,
 
 
 def test_open_claim_after_the_first_hides_its_group_only(race: Race) -> None:
-    ids = send_groups(race, "jobs", 3)
+    ids = send(race, "jobs", 3)
     first, second = race.open(), race.begun()
     (settled,) = first.column("select msg_id from spanmq.receive('jobs')")
     (taken,) = second.column("select msg_id from spanmq.receive('jobs')")
@@ -73,7 +69,7 @@ def test_open_claim_after_the_first_hides_its_group_only(race: Race) -> None:
 
 
 def test_rows_that_claims_of_groups_lock_are_made_once(race: Race) -> None:
-    send_groups(race, "jobs", 3)
+    send(race, "jobs", 3)
     for session in (race.open(), race.open()):
         session.rows("select pgmq.pop('jobs')")
     assert race.main.value("select count(*) from spanmq_core.group_lock") == 4096

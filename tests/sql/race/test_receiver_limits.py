@@ -5,22 +5,15 @@ import threading
 from collections import Counter
 
 import pytest
-from tests.sql.queue import change_state
+from tests.sql.queue import change_state, send_groups
 from tests.sql.race.sessions import Race, Session, together
 
 MESSAGES = 240
 RECEIVE = "select msg_id from spanmq.receive(%s, %s, 3600)"
 
 
-def send_groups(race: Race, groups: int) -> list[int]:
-    return race.main.column(
-        "select pgmq.send_batch(%s, array_fill('1'::jsonb, array[%s::int]),"
-        " array(select jsonb_build_object('x-pgmq-group', 'g' || i %% %s) from generate_series(1, %s) i))",
-        race.queue,
-        MESSAGES,
-        groups,
-        MESSAGES,
-    )
+def send(race: Race, groups: int) -> list[int]:
+    return send_groups(race.main.connection, race.queue, MESSAGES, f"'g' || i %% {groups}")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +26,7 @@ def send_groups(race: Race, groups: int) -> list[int]:
     ],
 )
 def test_never_more_than_max_in_flight(race: Race, policy: str, most: int) -> None:
-    ids = send_groups(race, 40)
+    ids = send(race, 40)
     race.main.value("select spanmq.set_policy(%s, %s)", race.queue, policy)
     mutex = threading.Lock()
     held = 0
@@ -173,7 +166,7 @@ def test_message_of_its_last_attempt_is_received_beside_an_open_transaction(race
 def test_no_two_receivers_draw_one_token_and_none_waits_for_another(race: Race) -> None:
     settings = '{"rate_limit_per_group": 0.0001, "rate_burst_per_group": 5}'
     race.main.value("select spanmq.set_policy(%s, %s)", race.queue, settings)
-    ids = send_groups(race, 2)
+    ids = send(race, 2)
     assert race.main.column(RECEIVE, race.queue, 1) == ids[:1]
     holder, other, third = race.begun(), race.open(), race.open()
     assert holder.column(RECEIVE, race.queue, 1) == ids[1:2]
@@ -197,7 +190,7 @@ def test_no_two_receivers_draw_one_token_and_none_waits_for_another(race: Race) 
 
 
 def test_side_by_side_no_group_gets_more_than_its_tokens(race: Race) -> None:
-    ids = send_groups(race, 8)
+    ids = send(race, 8)
     settings = '{"rate_limit_per_group": 0.0001, "rate_burst_per_group": 12, "max_in_flight_per_group": 20}'
     race.main.value("select spanmq.set_policy(%s, %s)", race.queue, settings)
     mutex = threading.Lock()

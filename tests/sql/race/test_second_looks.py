@@ -1,12 +1,11 @@
 """What was looked at before a lock was had may have changed: each is looked at again under the lock."""
 
-from collections.abc import Callable
-from functools import partial
-
 import pytest
 from tests.sql.race.sessions import Later, Race, Session
 
 GATE = 4711
+ORDERED = """select spanmq.set_policy('jobs', '{"ordered": true}')"""
+BLOCKING = """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
 SEND = (
     "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[%s]),"
     ' array_fill(\'{"x-pgmq-group": "blue"}\'::jsonb, array[%s]))'
@@ -47,9 +46,7 @@ def stopped_in_a_look(
 
 
 def test_group_is_locked_before_the_second_look(race: Race) -> None:
-    race.main.rows(
-        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
-    )
+    race.main.rows(BLOCKING)
     ids = race.main.column(SEND, 3, 3)
     guard, quick, later = stopped_in_a_look(race, 1)
     assert quick.rows("select msg_id from spanmq.receive('jobs', 1)") == []
@@ -59,9 +56,7 @@ def test_group_is_locked_before_the_second_look(race: Race) -> None:
 
 @pytest.mark.parametrize("act", ["leases", "buries", "extends", "retries", "rejects"])
 def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -> None:
-    race.main.rows(
-        """select spanmq.set_policy('jobs', '{"ordered": true, "dead_letter_blocks_group": true}')"""
-    )
+    race.main.rows(BLOCKING)
     # The first claim makes the locks of the queue's groups, and keeps others off until it commits.
     race.main.rows("select pgmq.send('jobs', '0')")
     race.main.rows("select pgmq.pop('jobs')")
@@ -88,7 +83,7 @@ def test_group_that_another_took_meanwhile_is_left_alone(race: Race, act: str) -
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
 @pytest.mark.parametrize("is_leased", [False, True])
 def test_message_that_another_took_meanwhile_leaves_no_gap(race: Race, fate: str, *, is_leased: bool) -> None:
-    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows(ORDERED)
     ids = race.main.column(SEND, 20, 20)
     # Of a lease that ran out.
     late = race.lease(3, -1) if is_leased else None
@@ -112,7 +107,7 @@ def test_message_that_another_took_meanwhile_leaves_no_gap(race: Race, fate: str
 
 
 def test_message_that_was_committed_late_is_not_passed_over(race: Race) -> None:
-    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows(ORDERED)
     race.main.rows("select pgmq.send('jobs', '0')")
     race.main.rows("select pgmq.pop('jobs')")
     sender = race.begun()
@@ -127,7 +122,7 @@ def test_message_that_was_committed_late_is_not_passed_over(race: Race) -> None:
 
 
 def test_group_of_an_open_claim_is_locked_for_what_was_committed_late_too(race: Race) -> None:
-    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows(ORDERED)
     race.main.rows("select pgmq.send('jobs', '0')")
     race.main.rows("select pgmq.pop('jobs')")
     sender, claimer = race.begun(), race.begun()
@@ -141,7 +136,7 @@ def test_group_of_an_open_claim_is_locked_for_what_was_committed_late_too(race: 
 
 
 def test_lease_that_was_extended_meanwhile_blocks_what_is_before_it(race: Race) -> None:
-    race.main.rows("""select spanmq.set_policy('jobs', '{"ordered": true}')""")
+    race.main.rows(ORDERED)
     ids = race.main.column(SEND, 3, 3)
     late = race.lease(3, -1)
     race.main.rows("select pgmq.set_vt('jobs', %s::bigint, 0)", ids[0])
@@ -195,60 +190,31 @@ def test_visible_message_that_another_leased_meanwhile_is_left_alone(race: Race)
     assert race.left() == ids
 
 
-def change(verb: str, queue: str) -> str:
-    return f"select spanmq.{verb}_queue('pg_monitor', '{queue}', 'send')"
-
-
-def rate(n: str, queue: str) -> str:
-    return f"select spanmq.set_policy('{queue}', '{{\"rate_limit\": {n}}}')"
-
-
-@pytest.mark.parametrize(
-    ("none", "first", "second", "found", "expected"),
-    [
-        pytest.param(
-            partial(change, "revoke"),
-            partial(change, "grant"),
-            partial(change, "revoke"),
-            "select count(*) from spanmq.list_grants('jobs')",
-            0,
-            id="revoke",
-        ),
-        pytest.param(
-            partial(rate, "null"),
-            partial(rate, "3"),
-            partial(rate, "5"),
-            "select spanmq.get_policy('jobs')->'rate_limit'",
-            5,
-            id="rate",
-        ),
-        pytest.param(
-            partial(rate, "null"),
-            partial(rate, "3"),
-            partial(rate, "null"),
-            "select count(*) from pg_class where relname ~ '^rate_[0-9]+$'",
-            0,
-            id="no rate",
-        ),
-    ],
+REVOKE = "select spanmq.revoke_queue('pg_monitor', '%s', 'send')"
+GRANT = "select spanmq.grant_queue('pg_monitor', '%s', 'send')"
+NO_RATE, RATE_3, RATE_5 = (
+    f"select spanmq.set_policy('%s', '{{\"rate_limit\": {n}}}')" for n in ("null", "3", "5")
 )
-def test_object_that_was_made_while_it_waited_is_found(
-    race: Race,
-    none: Callable[[str], str],
-    first: Callable[[str], str],
-    second: Callable[[str], str],
-    found: str,
-    expected: int,
-) -> None:
+# What leaves no object, what makes one, what is done then, how it ends, and what that is.
+MADE = {
+    "revoke": (REVOKE, GRANT, REVOKE, "select count(*) from spanmq.list_grants('jobs')", 0),
+    "rate": (NO_RATE, RATE_3, RATE_5, "select spanmq.get_policy('jobs')->'rate_limit'", 5),
+    "no rate": (NO_RATE, RATE_3, NO_RATE, "select count(*) from pg_class where relname ~ '^rate_[0-9]+$'", 0),
+}
+
+
+@pytest.mark.parametrize("case", MADE)
+def test_object_that_was_made_while_it_waited_is_found(race: Race, case: str) -> None:
+    none, first, second, found, expected = MADE[case]
     race.main.rows("select pgmq.create('others')")
     one, two = race.begun(), race.open()
     # A session remembers that there was no such object, and within a transaction that holds the locks on tables
     # already nothing tells it of a new one.
-    two.rows(none("jobs"))
+    two.rows(none % "jobs")
     two.begin()
-    two.rows(second("others"))
-    one.rows(first("jobs"))
-    later = two.waiting(second("jobs"))
+    two.rows(second % "others")
+    one.rows(first % "jobs")
+    later = two.waiting(second % "jobs")
     one.commit()
     later.rows()
     two.commit()

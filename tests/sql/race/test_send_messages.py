@@ -26,17 +26,6 @@ def once(session: Session, race: Race, *ids: str) -> list[int]:
 
 
 @pytest.mark.parametrize("fate", ["commit", "rollback"])
-def test_second_waits_for_the_first(race: Race, fate: str) -> None:
-    one, two = race.begun(), race.open()
-    [first] = once(one, race, "a")
-    later = two.waiting(ONCE, race.queue, ["a"], ["a"])
-    one.end(fate)
-    [(second,)] = later.rows()
-    assert (second == first) is (fate == "commit")
-    assert race.left() == [second]
-
-
-@pytest.mark.parametrize("fate", ["commit", "rollback"])
 def test_second_with_another_fingerprint_is_refused_once_the_first_commits(race: Race, fate: str) -> None:
     text = f"{ONCE.rstrip().removesuffix(')')}, fingerprint => %s)"
     one, two = race.begun(), race.open()
@@ -48,23 +37,6 @@ def test_second_with_another_fingerprint_is_refused_once_the_first_commits(race:
     else:
         assert len(later.rows()) == 2
     assert len(race.left()) == (1 if fate == "commit" else 2)
-
-
-def test_batches_in_opposite_order_do_not_deadlock(race: Race) -> None:
-    holder, one, two = race.open(), race.open(), race.open()
-    for each in (one, two):
-        each.rows("set deadlock_timeout = '10ms'")
-    for number in range(5):
-        given = [f"{letter}{number}" for letter in "bca"]
-        holder.begin()
-        once(holder, race, given[0])
-        waiting = []
-        for session, ids in ((two, given), (one, given[::-1])):
-            waiting.append(session.later(ONCE, race.queue, ids, ids))
-            assert waiting[-1].waits()
-        holder.rollback()
-        assert waiting[0].rows() == waiting[1].rows()[::-1]
-    assert len(race.left()) == 15
 
 
 def test_each_id_is_sent_once_by_many(race: Race) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.sql.queue import Connection
+from tests.sql.schema.upstream import fill
 
 from spanmq import schema
 from spanmq.schema.release import Release, load_release, manager
@@ -76,6 +77,13 @@ def session(empty_database: str) -> Iterator[Connection]:
         yield opened
 
 
+@pytest.fixture
+def small(session: Connection, older: Release) -> Connection:
+    """A session on a database with the small schema, of version 0.1.0."""
+    schema.install(session, release=older)
+    return session
+
+
 def change(folder: Path, file: str, *replaced: tuple[str, str]) -> Release:
     """Replace text in a file of functions of a copy of the real schema; return the release 9.0.0."""
     path = folder / "functions" / file
@@ -124,3 +132,10 @@ def owner(session: Connection, empty_database: str, role: str) -> Iterator[Conne
 def upstream(upstream_database: str) -> Iterator[Connection]:
     with psycopg.connect(upstream_database, autocommit=True) as opened:
         yield opened
+
+
+@pytest.fixture
+def filled(upstream: Connection) -> Connection:
+    """A session on a database of PGMQ with a queue `orders`, which has messages in every state."""
+    fill(upstream, "orders")
+    return upstream

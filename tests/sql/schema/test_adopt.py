@@ -13,12 +13,11 @@ ODD_NAMES = ["MyQ", "two words", 'quo"ted', "a.b-c", "größe", "q_x", "日本�
 # Messages.
 
 
-def test_every_message_is_as_it_was(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    before = messages(upstream, "orders")
+def test_every_message_is_as_it_was(filled: Connection) -> None:
+    before = messages(filled, "orders")
     assert len(before) == 44
-    report = adopt(upstream)
-    assert messages(upstream, "orders") == before
+    report = adopt(filled)
+    assert messages(filled, "orders") == before
     assert report == AdoptReport(
         holding=schema.Holding.UPSTREAM_SQL_ONLY,
         version=None,
@@ -41,49 +40,46 @@ def test_every_message_is_as_it_was(upstream: Connection) -> None:
         kept=(),
         obstacles=(),
     )
-    assert schema.verify(upstream) == []
-    assert schema.install(upstream).functions_applied is False
+    assert schema.verify(filled) == []
+    assert schema.install(filled).functions_applied is False
 
 
-def test_ids_go_on(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("select pgmq.create('emptied'); select pgmq.create('fresh')")
-    upstream.execute("select pgmq.send_batch('emptied', array_fill('{}'::jsonb, array[300]))")
-    upstream.execute("select pgmq.purge_queue('emptied')")
+def test_ids_go_on(filled: Connection) -> None:
+    filled.execute("select pgmq.create('emptied'); select pgmq.create('fresh')")
+    filled.execute("select pgmq.send_batch('emptied', array_fill('{}'::jsonb, array[300]))")
+    filled.execute("select pgmq.purge_queue('emptied')")
     totals = "select queue_name, total_messages, queue_length from pgmq.metrics_all() order by 1"
-    before = rows(upstream, totals)
-    adopt(upstream)
-    assert rows(upstream, totals) == before == [("emptied", 300, 0), ("fresh", 0, 0), ("orders", 60, 44)]
-    sent = [one(upstream, f"select pgmq.send('{queue}', '{{}}')") for queue in ("emptied", "fresh", "orders")]
+    before = rows(filled, totals)
+    adopt(filled)
+    assert rows(filled, totals) == before == [("emptied", 300, 0), ("fresh", 0, 0), ("orders", 60, 44)]
+    sent = [one(filled, f"select pgmq.send('{queue}', '{{}}')") for queue in ("emptied", "fresh", "orders")]
     assert sent == [301, 1, 61]
 
 
-def test_messages_are_delivered_as_before(upstream: Connection) -> None:
-    fill(upstream, "orders")
+def test_messages_are_delivered_as_before(filled: Connection) -> None:
     visible = rows(
-        upstream, "select msg_id, read_ct from pgmq.q_orders where vt <= clock_timestamp() order by 1"
+        filled, "select msg_id, read_ct from pgmq.q_orders where vt <= clock_timestamp() order by 1"
     )
-    adopt(upstream)
-    received = rows(upstream, "select msg_id, read_ct from pgmq.read('orders', 600, 1000)")
+    adopt(filled)
+    received = rows(filled, "select msg_id, read_ct from pgmq.read('orders', 600, 1000)")
     assert received == [(msg_id, read_ct + 1) for msg_id, read_ct in visible]
-    assert rows(upstream, "select * from pgmq.read('orders', 600, 1000)") == []
+    assert rows(filled, "select * from pgmq.read('orders', 600, 1000)") == []
     # A consumer that read before the take-over settles after it.
-    assert one(upstream, "select pgmq.delete('orders', 1)") is True
-    upstream.execute("select pgmq.set_vt('orders', 5, 0)")
-    assert rows(upstream, "select msg_id, read_ct from pgmq.read('orders', 600, 10)") == [(5, 2)]
-    assert one(upstream, "select count(*) from pgmq.q_orders") == 43
+    assert one(filled, "select pgmq.delete('orders', 1)") is True
+    filled.execute("select pgmq.set_vt('orders', 5, 0)")
+    assert rows(filled, "select msg_id, read_ct from pgmq.read('orders', 600, 10)") == [(5, 2)]
+    assert one(filled, "select count(*) from pgmq.q_orders") == 43
 
 
-def test_hidden_messages_come_back(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("update pgmq.q_orders set vt = '2100-01-01' where msg_id in (1, 41)")
-    upstream.execute("select pgmq.read('orders', 600, 100)")
-    adopt(upstream)
+def test_hidden_messages_come_back(filled: Connection) -> None:
+    filled.execute("update pgmq.q_orders set vt = '2100-01-01' where msg_id in (1, 41)")
+    filled.execute("select pgmq.read('orders', 600, 100)")
+    adopt(filled)
     read = "select msg_id, read_ct from pgmq.read('orders', 600, 100)"
-    assert rows(upstream, read) == []
+    assert rows(filled, read) == []
     # The time comes when the test says so, not while the take-over goes on.
-    change_state(upstream, "vt = clock_timestamp()", "vt = '2100-01-01'")
-    assert rows(upstream, read) == [(1, 2), (41, 1)]
+    change_state(filled, "vt = clock_timestamp()", "vt = '2100-01-01'")
+    assert rows(filled, read) == [(1, 2), (41, 1)]
 
 
 def test_grouped_reads_see_the_groups(upstream: Connection) -> None:
@@ -130,31 +126,29 @@ def test_ids_far_apart_need_no_log_between(upstream: Connection) -> None:
     assert one(upstream, "select pgmq.send('orders', '{}')") == 5000000001
 
 
-def test_upkeep_goes_on_and_loses_nothing(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    before = messages(upstream, "orders")
-    adopt(upstream)
-    while rows(upstream, "select * from spanmq.maintain()"):
+def test_upkeep_goes_on_and_loses_nothing(filled: Connection) -> None:
+    before = messages(filled, "orders")
+    adopt(filled)
+    while rows(filled, "select * from spanmq.maintain()"):
         pass
-    assert messages(upstream, "orders") == before
-    assert one(upstream, "select pgmq.drop_queue('orders')") is True
-    assert schema.verify(upstream) == []
+    assert messages(filled, "orders") == before
+    assert one(filled, "select pgmq.drop_queue('orders')") is True
+    assert schema.verify(filled) == []
 
 
 # Archives.
 
 
-def test_archive_stays_the_table_that_it_is(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("create index mine on pgmq.a_orders (read_ct)")
-    upstream.execute("create view public.archived as select * from pgmq.a_orders")
+def test_archive_stays_the_table_that_it_is(filled: Connection) -> None:
+    filled.execute("create index mine on pgmq.a_orders (read_ct)")
+    filled.execute("create view public.archived as select * from pgmq.a_orders")
     look = "select tableoid, a.*::text from pgmq.a_orders a order by msg_id"
-    before = rows(upstream, look)
-    adopt(upstream)
-    assert rows(upstream, look) == before
-    assert one(upstream, "select 'pgmq.mine'::regclass::text") == "pgmq.mine"
-    assert one(upstream, "select pgmq.archive('orders', 8)") is True
-    archived = rows(upstream, "select msg_id, read_ct from public.archived order by 1")
+    before = rows(filled, look)
+    adopt(filled)
+    assert rows(filled, look) == before
+    assert one(filled, "select 'pgmq.mine'::regclass::text") == "pgmq.mine"
+    assert one(filled, "select pgmq.archive('orders', 8)") is True
+    archived = rows(filled, "select msg_id, read_ct from public.archived order by 1")
     assert archived == [(2, 1), (3, 1), (8, 2), (30, 0)]
 
 
@@ -171,12 +165,11 @@ def test_retention_of_a_partitioned_archive_takes_no_other_rows(upstream: Connec
     assert rows(upstream, "select msg_id from pgmq.a_parts order by 1") == [(100,), (101,)]
 
 
-def test_missing_archive_is_made(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("drop table pgmq.a_orders")
-    assert adopt(upstream).queues[0].notes == ("had no archive table: gets an empty one",)
-    assert one(upstream, "select pgmq.archive('orders', 8)") is True
-    assert rows(upstream, "select msg_id from pgmq.a_orders") == [(8,)]
+def test_missing_archive_is_made(filled: Connection) -> None:
+    filled.execute("drop table pgmq.a_orders")
+    assert adopt(filled).queues[0].notes == ("had no archive table: gets an empty one",)
+    assert one(filled, "select pgmq.archive('orders', 8)") is True
+    assert rows(filled, "select msg_id from pgmq.a_orders") == [(8,)]
 
 
 # Queues.
@@ -206,18 +199,15 @@ def test_names_that_differ_in_case_become_one_queue(upstream: Connection) -> Non
     assert rows(upstream, "select pattern, queue_name from pgmq.list_topic_bindings()") == [("a", "MyQ")]
 
 
-def test_queue_without_a_table_is_left_out(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute(
-        "select pgmq.create('gone'); select pgmq.bind_topic('a', 'gone'); drop table pgmq.q_gone"
-    )
-    report = adopt(upstream)
+def test_queue_without_a_table_is_left_out(filled: Connection) -> None:
+    filled.execute("select pgmq.create('gone'); select pgmq.bind_topic('a', 'gone'); drop table pgmq.q_gone")
+    report = adopt(filled)
     assert {queue.queue: queue.notes for queue in report.queues} == {
         "gone": ("left out: its table is missing",),
         "orders": (),
     }
-    assert rows(upstream, "select queue_name from pgmq.list_queues()") == [("orders",)]
-    assert one(upstream, "select count(*) from pgmq.a_gone") == 0
+    assert rows(filled, "select queue_name from pgmq.list_queues()") == [("orders",)]
+    assert one(filled, "select count(*) from pgmq.a_gone") == 0
 
 
 def test_flags_and_dates_go_over(upstream: Connection) -> None:
@@ -275,22 +265,21 @@ def test_notifications_go_over(upstream: Connection) -> None:
     ]
 
 
-def test_shape_of_older_versions_goes_over(upstream: Connection) -> None:
-    fill(upstream, "orders")
+def test_shape_of_older_versions_goes_over(filled: Connection) -> None:
     for table in ("q_orders", "a_orders"):
         # 1.4 had no headers, 1.9 no last_read_at.
-        upstream.execute(f"alter table pgmq.{table} drop headers, drop last_read_at".encode())
-    upstream.execute("drop table pgmq.topic_bindings, pgmq.notify_insert_throttle")
-    upstream.execute("drop function pgmq.drop_queue(text)")
+        filled.execute(f"alter table pgmq.{table} drop headers, drop last_read_at".encode())
+    filled.execute("drop table pgmq.topic_bindings, pgmq.notify_insert_throttle")
+    filled.execute("drop function pgmq.drop_queue(text)")
     look = "select msg_id, read_ct, enqueued_at, message from pgmq.q_orders order by 1"
-    before = rows(upstream, look)
-    assert adopt(upstream).queues[0].messages == 44
-    assert rows(upstream, look) == before
-    assert rows(upstream, "select distinct last_read_at, headers from pgmq.q_orders") == [(None, None)]
-    upstream.execute("select pgmq.send('orders', '{}', '{\"h\": 1}'::jsonb)")
-    upstream.execute("select pgmq.read('orders', 0, 1)")
-    assert one(upstream, "select pgmq.archive('orders', 61)") is True
-    assert one(upstream, "select headers->>'h' from pgmq.a_orders where msg_id = 61") == "1"
+    before = rows(filled, look)
+    assert adopt(filled).queues[0].messages == 44
+    assert rows(filled, look) == before
+    assert rows(filled, "select distinct last_read_at, headers from pgmq.q_orders") == [(None, None)]
+    filled.execute("select pgmq.send('orders', '{}', '{\"h\": 1}'::jsonb)")
+    filled.execute("select pgmq.read('orders', 0, 1)")
+    assert one(filled, "select pgmq.archive('orders', 61)") is True
+    assert one(filled, "select headers->>'h' from pgmq.a_orders where msg_id = 61") == "1"
 
 
 def test_message_that_waits_for_ever_goes_over(upstream: Connection) -> None:

@@ -77,20 +77,19 @@ OBSTACLES = [
 ]
 
 
-def test_obstacle_is_named_and_nothing_is_changed(upstream: Connection) -> None:
-    fill(upstream, "orders")
+def test_obstacle_is_named_and_nothing_is_changed(filled: Connection) -> None:
     for statement, named, reason in OBSTACLES:
-        with upstream.transaction(force_rollback=True):
-            upstream.execute(statement.encode())
-            tables = relations(upstream)
-            count = one(upstream, "select count(*) from pgmq.q_orders")
-            (obstacle,) = adopt(upstream, dry_run=True).obstacles
+        with filled.transaction(force_rollback=True):
+            filled.execute(statement.encode())
+            tables = relations(filled)
+            count = one(filled, "select count(*) from pgmq.q_orders")
+            (obstacle,) = adopt(filled, dry_run=True).obstacles
             assert (named in obstacle.object, reason in obstacle.reason) == (True, True), statement
             with pytest.raises(NotPossibleError) as caught:
-                adopt(upstream)
+                adopt(filled)
             assert caught.value.detail == f"{obstacle.object}: {obstacle.reason}"
-            assert relations(upstream) == tables
-            assert one(upstream, "select count(*) from pgmq.q_orders") == count
+            assert relations(filled) == tables
+            assert one(filled, "select count(*) from pgmq.q_orders") == count
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
@@ -103,14 +102,13 @@ def test_own_schema_of_the_name_that_a_take_over_needs_is_named_and_stays(
     assert one(upstream, "select to_regclass('spanmq_adopt.mine') is not null")
 
 
-def test_all_obstacles_are_named_at_once_and_go_one_by_one(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("create view public.v as select * from pgmq.q_orders")
-    upstream.execute("alter table pgmq.q_orders add column note text")
+def test_all_obstacles_are_named_at_once_and_go_one_by_one(filled: Connection) -> None:
+    filled.execute("create view public.v as select * from pgmq.q_orders")
+    filled.execute("alter table pgmq.q_orders add column note text")
     with pytest.raises(NotPossibleError, match="2 obstacles"):
-        adopt(upstream)
-    upstream.execute("drop view public.v; alter table pgmq.q_orders drop column note")
-    assert adopt(upstream).messages == 44
+        adopt(filled)
+    filled.execute("drop view public.v; alter table pgmq.q_orders drop column note")
+    assert adopt(filled).messages == 44
 
 
 def test_repeated_ids_are_an_obstacle(upstream: Connection) -> None:
@@ -120,15 +118,14 @@ def test_repeated_ids_are_an_obstacle(upstream: Connection) -> None:
     assert obstacles == (Obstacle("table pgmq.q_parts", "3 of its messages have an id that another has too"),)
 
 
-def test_own_objects_stay(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("create table pgmq.mine (id int primary key); insert into pgmq.mine values (1)")
-    upstream.execute("create function pgmq.own(text) returns int language sql as 'select 7'")
-    upstream.execute("create function pgmq.send(text, int) returns int language sql as 'select 8'")
-    upstream.execute("create view pgmq.archived as select * from pgmq.a_orders")
-    upstream.execute("create sequence pgmq.counter; create type pgmq.kind as enum ('a')")
-    upstream.execute("create table pgmq.q_loose (id int)")
-    report = adopt(upstream)
+def test_own_objects_stay(filled: Connection) -> None:
+    filled.execute("create table pgmq.mine (id int primary key); insert into pgmq.mine values (1)")
+    filled.execute("create function pgmq.own(text) returns int language sql as 'select 7'")
+    filled.execute("create function pgmq.send(text, int) returns int language sql as 'select 8'")
+    filled.execute("create view pgmq.archived as select * from pgmq.a_orders")
+    filled.execute("create sequence pgmq.counter; create type pgmq.kind as enum ('a')")
+    filled.execute("create table pgmq.q_loose (id int)")
+    report = adopt(filled)
     assert report.kept == (
         "function pgmq.own(text)",
         "function pgmq.send(text,integer)",
@@ -138,17 +135,16 @@ def test_own_objects_stay(upstream: Connection) -> None:
         "type pgmq.kind",
         "view pgmq.archived",
     )
-    assert rows(upstream, "select id from pgmq.mine") == [(1,)]
-    assert one(upstream, "select pgmq.own('x') + pgmq.send('x', 1)") == 15
-    assert one(upstream, "select count(*) from pgmq.archived") == 3
-    assert one(upstream, "select 'a'::pgmq.kind::text") == "a"
-    assert schema.verify(upstream) == []
+    assert rows(filled, "select id from pgmq.mine") == [(1,)]
+    assert one(filled, "select pgmq.own('x') + pgmq.send('x', 1)") == 15
+    assert one(filled, "select count(*) from pgmq.archived") == 3
+    assert one(filled, "select 'a'::pgmq.kind::text") == "a"
+    assert schema.verify(filled) == []
 
 
-def test_own_index_is_noted(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    upstream.execute("select pgmq.create_fifo_index('orders'); create index mine on pgmq.q_orders (read_ct)")
-    assert adopt(upstream).queues[0].notes == (
+def test_own_index_is_noted(filled: Connection) -> None:
+    filled.execute("select pgmq.create_fifo_index('orders'); create index mine on pgmq.q_orders (read_ct)")
+    assert adopt(filled).queues[0].notes == (
         "drops your index pgmq.mine: use dedup_id in place of a unique one, a queue of its own for what you search",
     )
 
@@ -172,15 +168,14 @@ def failing(step: str) -> Release:
 
 
 @pytest.mark.parametrize("step", ["early", "late"])
-def test_failure_in_the_middle_leaves_everything_as_it_was(upstream: Connection, step: str) -> None:
-    fill(upstream, "orders")
-    upstream.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders')")
-    before, tables, functions = messages(upstream, "orders"), relations(upstream), all_functions(upstream)
+def test_failure_in_the_middle_leaves_everything_as_it_was(filled: Connection, step: str) -> None:
+    filled.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders')")
+    before, tables, functions = messages(filled, "orders"), relations(filled), all_functions(filled)
     with pytest.raises(ServerError, match=f"fails {step}"):
-        adopt(upstream, release=failing(step))
-    assert (messages(upstream, "orders"), relations(upstream)) == (before, tables)
-    assert all_functions(upstream) == functions
-    assert one(upstream, "select pgmq.send_topic('a', '{}')") == 1
+        adopt(filled, release=failing(step))
+    assert (messages(filled, "orders"), relations(filled)) == (before, tables)
+    assert all_functions(filled) == functions
+    assert one(filled, "select pgmq.send_topic('a', '{}')") == 1
 
 
 def test_failure_at_the_last_queue_leaves_everything_as_it_was(upstream: Connection) -> None:

@@ -29,16 +29,15 @@ def test_nothing_to_adopt_is_said(session: Connection) -> None:
     assert schema.verify(session) == []
 
 
-def test_adoption_joins_the_callers_transaction(upstream: Connection) -> None:
-    fill(upstream, "orders")
-    before, tables = messages(upstream, "orders"), relations(upstream)
-    with upstream.transaction(force_rollback=True):
-        upstream.execute("set local lock_timeout = '7s'")
-        adopt(upstream)
-        assert one(upstream, "select current_setting('lock_timeout')") == "7s"
-        assert messages(upstream, "orders") == before
-    assert (messages(upstream, "orders"), relations(upstream)) == (before, tables)
-    assert one(upstream, "select pgmq.send('orders', '{}')") == 61
+def test_adoption_joins_the_callers_transaction(filled: Connection) -> None:
+    before, tables = messages(filled, "orders"), relations(filled)
+    with filled.transaction(force_rollback=True):
+        filled.execute("set local lock_timeout = '7s'")
+        adopt(filled)
+        assert one(filled, "select current_setting('lock_timeout')") == "7s"
+        assert messages(filled, "orders") == before
+    assert (messages(filled, "orders"), relations(filled)) == (before, tables)
+    assert one(filled, "select pgmq.send('orders', '{}')") == 61
 
 
 class Adopting(threading.Thread):
@@ -113,48 +112,45 @@ def test_what_commits_while_we_wait_goes_over_and_who_waits_for_us_goes_on(
 
 
 def test_second_adoption_and_an_installation_meet_the_first(
-    upstream: Connection, upstream_database: str
+    filled: Connection, upstream_database: str
 ) -> None:
-    fill(upstream, "orders")
-    before = messages(upstream, "orders")
+    before = messages(filled, "orders")
     with psycopg.connect(upstream_database) as first:
         first.execute("begin")
         assert adopt(first).messages == len(before)
         second = Adopting(upstream_database)
         wait_until_waiting(first, second.session.info.backend_pid)
         with pytest.raises(NotPossibleError):
-            schema.install(upstream)
+            schema.install(filled)
         first.commit()
     second.join()
     second.session.close()
     assert isinstance(second.result, NotPossibleError)
-    assert not schema.install(upstream).functions_applied
-    assert messages(upstream, "orders") == before
-    assert schema.verify(upstream) == []
+    assert not schema.install(filled).functions_applied
+    assert messages(filled, "orders") == before
+    assert schema.verify(filled) == []
 
 
-def test_tables_in_use_end_the_adoption_in_time(upstream: Connection, upstream_database: str) -> None:
-    fill(upstream, "orders")
-    before, tables = messages(upstream, "orders"), relations(upstream)
+def test_tables_in_use_end_the_adoption_in_time(filled: Connection, upstream_database: str) -> None:
+    before, tables = messages(filled, "orders"), relations(filled)
     with psycopg.connect(upstream_database) as user:
         user.execute("select pgmq.send('orders', '{}')")
         with pytest.raises(StatementCancelledError, match="did not end in time"):
-            adopt(upstream, lock_timeout_seconds=0.05)
+            adopt(filled, lock_timeout_seconds=0.05)
         user.rollback()
-    assert (messages(upstream, "orders"), relations(upstream)) == (before, tables)
+    assert (messages(filled, "orders"), relations(filled)) == (before, tables)
 
 
-def test_dry_run_waits_for_nobody_and_changes_nothing(upstream: Connection, upstream_database: str) -> None:
-    fill(upstream, "orders")
-    upstream.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders', 9)")
-    before, tables = messages(upstream, "orders"), relations(upstream)
+def test_dry_run_waits_for_nobody_and_changes_nothing(filled: Connection, upstream_database: str) -> None:
+    filled.execute("select pgmq.bind_topic('a', 'orders'); select pgmq.enable_notify_insert('orders', 9)")
+    before, tables = messages(filled, "orders"), relations(filled)
     with psycopg.connect(upstream_database) as user:
         user.execute("select pgmq.send('orders', '{}')")
-        told = adopt(upstream, dry_run=True, lock_timeout_seconds=0.05)
+        told = adopt(filled, dry_run=True, lock_timeout_seconds=0.05)
         user.rollback()
-    assert (messages(upstream, "orders"), relations(upstream)) == (before, tables)
-    assert schema.state(upstream).holding is schema.Holding.UPSTREAM_SQL_ONLY
-    done = adopt(upstream)
+    assert (messages(filled, "orders"), relations(filled)) == (before, tables)
+    assert schema.state(filled).holding is schema.Holding.UPSTREAM_SQL_ONLY
+    done = adopt(filled)
     assert (told.queues[0].messages, told.queues[0].topics, told.queues[0].notify_ms) == (44, ("a",), 9)
     assert told.queues[0].last_id == done.queues[0].last_id - 0 == 61
     assert told.is_dry_run

@@ -46,13 +46,12 @@ def test_install_makes_everything_and_records_it(session: Connection, older: Rel
     assert schema.verify(session, release=older) == []
 
 
-def test_second_install_touches_nothing(session: Connection, older: Release) -> None:
-    schema.install(session, release=older)
+def test_second_install_touches_nothing(small: Connection, older: Release) -> None:
     touched = "select max(xmin::text::bigint) from pg_proc"
-    before = one(session, touched)
-    assert schema.install(session, release=older) == schema.Installed("0.1.0", (), functions_applied=False)
-    assert one(session, touched) == before
-    assert one(session, "select count(*) from spanmq_core.release") == 1
+    before = one(small, touched)
+    assert schema.install(small, release=older) == schema.Installed("0.1.0", (), functions_applied=False)
+    assert one(small, touched) == before
+    assert one(small, "select count(*) from spanmq_core.release") == 1
 
 
 def test_install_joins_the_callers_transaction(session: Connection, older: Release) -> None:
@@ -110,21 +109,20 @@ def test_settings_of_the_callers_transaction_are_put_back(
 
 
 def test_upgrade_adds_what_is_new_keeps_live_functions_and_ends_as_a_fresh_install(
-    session: Connection, older: Release, newer: Release, role: str
+    small: Connection, newer: Release, role: str
 ) -> None:
-    schema.install(session, release=older)
-    session.execute(f"grant execute on function pgmq.create(text) to {role}".encode())
+    small.execute(f"grant execute on function pgmq.create(text) to {role}".encode())
     identity = "select array[oid::text, proacl::text] from pg_proc where proname = 'create'"
-    before = one(session, identity)
-    done = schema.install(session, release=newer)
+    before = one(small, identity)
+    done = schema.install(small, release=newer)
     assert done == schema.Installed("0.2.0", ("0002_orders.sql",), functions_applied=True)
-    assert one(session, identity) == before
-    assert one(session, "select spanmq.version()") == "0.2.0"
-    assert schema.verify(session, release=newer) == []
-    upgraded = snapshot(session)
-    schema.uninstall(session, force=True, release=newer)
-    schema.install(session, release=newer)
-    assert snapshot(session) == upgraded
+    assert one(small, identity) == before
+    assert one(small, "select spanmq.version()") == "0.2.0"
+    assert schema.verify(small, release=newer) == []
+    upgraded = snapshot(small)
+    schema.uninstall(small, force=True, release=newer)
+    schema.install(small, release=newer)
+    assert snapshot(small) == upgraded
 
 
 def test_install_works_on_any_kind_of_connection(empty_database: str, older: Release) -> None:
@@ -145,12 +143,11 @@ def test_failure_in_the_middle_changes_nothing_and_says_where(session: Connectio
 # Upgrading.
 
 
-def test_upgrade_repairs_functions(session: Connection, older: Release) -> None:
-    schema.install(session, release=older)
-    session.execute("drop function spanmq.made(text)")
-    assert schema.install(session, release=older).functions_applied is False
-    assert schema.upgrade(session, release=older) == schema.Installed("0.1.0", (), functions_applied=True)
-    assert schema.verify(session, release=older) == []
+def test_upgrade_repairs_functions(small: Connection, older: Release) -> None:
+    small.execute("drop function spanmq.made(text)")
+    assert schema.install(small, release=older).functions_applied is False
+    assert schema.upgrade(small, release=older) == schema.Installed("0.1.0", (), functions_applied=True)
+    assert schema.verify(small, release=older) == []
 
 
 def test_upgrade_and_uninstallation_of_nothing_are_refused(session: Connection, older: Release) -> None:
@@ -190,16 +187,13 @@ def test_newer_version_without_migrations_is_refused(session: Connection, folder
         schema.install(session, release=load_release(folder, version="0.9.0"))
 
 
-def test_edited_migration_is_refused(session: Connection, older: Release, folder: Path) -> None:
-    schema.install(session, release=older)
+def test_edited_migration_is_refused(small: Connection, folder: Path) -> None:
     with (folder / "tables/0001_core.sql").open("a") as file:
         file.write("-- edited")
     edited = load_release(folder, version="0.1.0")
     with pytest.raises(SchemaVersionError, match=r"tables/0001_core\.sql"):
-        schema.install(session, release=edited)
-    problems = [
-        (difference.name, difference.problem) for difference in schema.verify(session, release=edited)
-    ]
+        schema.install(small, release=edited)
+    problems = [(difference.name, difference.problem) for difference in schema.verify(small, release=edited)]
     assert problems == [("0001_core.sql", "changed")]
 
 
@@ -300,16 +294,15 @@ def test_schema_with_objects_of_its_own_is_refused_by_its_name(session: Connecti
 
 
 def test_role_that_is_not_the_owner_can_not_upgrade(
-    session: Connection, empty_database: str, older: Release, role: str
+    small: Connection, empty_database: str, older: Release, role: str
 ) -> None:
-    schema.install(session, release=older)
-    session.execute(
+    small.execute(
         f"grant usage on schema spanmq_core to {role};"
         f" grant select on spanmq_core.migration, spanmq_core.release to {role}".encode()
     )
     with session_of(empty_database, role) as other, pytest.raises(MissingPrivilegeError):
         schema.upgrade(other, release=older)
-    assert schema.verify(session, release=older) == []
+    assert schema.verify(small, release=older) == []
 
 
 def test_open_transaction_with_a_snapshot_is_refused(empty_database: str, older: Release) -> None:

@@ -161,10 +161,8 @@ def goes_on(client: Client, session: Connection, dsn: str, role: str) -> None:
     [(write_id, epoch, blocks)] = session.execute(
         f"{open_write} join spanmq_core.bulk_block b using (write_id) group by 1, 2".encode()
     ).fetchall()
-    assert (
-        one(session, "select spanmq.bulk_publish('stream', 'writer', %s, %s, %s)", epoch, write_id, blocks)
-        == 10
-    )
+    publish = "select spanmq.bulk_publish('stream', 'writer', %s, %s, %s)"
+    assert one(session, publish, epoch, write_id, blocks) == 10
     # A stream that is not coming back.
     assert client.admin.receivers.release("stream", "spark") > 0
     assert one(session, "select pgmq.send_topic('order.new', '{}')") == 1

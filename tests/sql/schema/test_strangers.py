@@ -260,17 +260,15 @@ def test_bulk_writer_may_write_into_the_segments_of_its_queues_alone(
     assert schema.verify(session) == []
 
 
-def test_insert_on_a_log_without_the_verb_is_revoked(session: Connection, role: str) -> None:
-    schema.install(session)
-    session.execute("select pgmq.create('orders')")
-    session.execute("select spanmq.grant_queue(%s, 'orders', 'send')", [role])
-    session.execute(
+def test_insert_on_a_log_without_the_verb_is_revoked(installed: Connection, role: str) -> None:
+    installed.execute("select spanmq.grant_queue(%s, 'orders', 'send')", [role])
+    installed.execute(
         f"grant usage on schema spanmq_core to {role}; grant insert on spanmq_core.log_1 to {role}".encode()
     )
-    session.execute("select spanmq.maintain()")
-    assert rows(session, HELD, role) == []
+    installed.execute("select spanmq.maintain()")
+    assert rows(installed, HELD, role) == []
     with pytest.raises(psycopg.Error, match="not everybody can write in bulk"):
-        session.execute("select spanmq.grant_queue('public', 'orders', 'bulk')")
+        installed.execute("select spanmq.grant_queue('public', 'orders', 'bulk')")
 
 
 def test_doctor_reports_an_owner_without_rights(session: Connection, empty_database: str, role: str) -> None:

@@ -57,25 +57,23 @@ DAMAGES = [
 ]
 
 
-def test_verify_finds(session: Connection, older: Release) -> None:
-    schema.install(session, release=older)
+def test_verify_finds(small: Connection, older: Release) -> None:
     for damage, what, problem in DAMAGES:
-        with session.transaction(force_rollback=True):
-            session.execute(damage.encode())
-            assert differences(session, older) == [(*what, problem)], damage
+        with small.transaction(force_rollback=True):
+            small.execute(damage.encode())
+            assert differences(small, older) == [(*what, problem)], damage
 
 
-def test_verify_finds_a_wrong_owner(session: Connection, older: Release, role: str) -> None:
-    schema.install(session, release=older)
-    session.execute("create table spanmq_core.log_1_1 (id int)")
+def test_verify_finds_a_wrong_owner(small: Connection, older: Release, role: str) -> None:
+    small.execute("create table spanmq_core.log_1_1 (id int)")
     for what in (
         "function spanmq.made(text)",
         "table spanmq.item",
         "table spanmq_core.log_1_1",
         "type pgmq.message_record",
     ):
-        session.execute(f"alter {what} owner to {role}".encode())
-    assert differences(session, older) == [
+        small.execute(f"alter {what} owner to {role}".encode())
+    assert differences(small, older) == [
         ("function", "spanmq.made(queue_name text)", "owner"),
         ("relation", "spanmq_core.log_1_1", "owner"),
         ("table", "spanmq.item", "owner"),
@@ -83,13 +81,12 @@ def test_verify_finds_a_wrong_owner(session: Connection, older: Release, role: s
     ]
 
 
-def test_verify_finds_an_index_whose_build_failed(session: Connection, older: Release) -> None:
-    schema.install(session, release=older)
-    session.execute("create table spanmq_core.log_1_1 (id int)")
-    session.execute("insert into spanmq_core.log_1_1 values (1), (1)")
+def test_verify_finds_an_index_whose_build_failed(small: Connection, older: Release) -> None:
+    small.execute("create table spanmq_core.log_1_1 (id int)")
+    small.execute("insert into spanmq_core.log_1_1 values (1), (1)")
     with pytest.raises(psycopg.errors.UniqueViolation):
-        session.execute("create unique index concurrently log_1_1_id on spanmq_core.log_1_1 (id)")
-    assert differences(session, older) == [("index", "spanmq_core.log_1_1_id", "invalid")]
+        small.execute("create unique index concurrently log_1_1_id on spanmq_core.log_1_1 (id)")
+    assert differences(small, older) == [("index", "spanmq_core.log_1_1_id", "invalid")]
 
 
 def test_verify_of_another_version_or_of_nothing_says_so(
@@ -120,22 +117,20 @@ def test_own_objects_in_our_schemas_are_left_alone(session: Connection, older: R
     assert schema.verify(session, release=older) == []
 
 
-def test_objects_of_queues_are_not_compared(session: Connection, older: Release, folder: Path) -> None:
-    schema.install(session, release=older)
+def test_objects_of_queues_are_not_compared(small: Connection, folder: Path) -> None:
     made = (
         "create view pgmq.q_orders as select 1 as msg_id; create table spanmq_core.log_1_1 (msg_id bigint);"
     )
     (folder / "tables/0002_rebuilt.sql").write_text(made)
     release = load_release(folder, version="0.2.0")
-    schema.upgrade(session, release=release)
-    session.execute("drop view pgmq.q_orders; drop table spanmq_core.log_1_1")
-    assert schema.verify(session, release=release) == []
+    schema.upgrade(small, release=release)
+    small.execute("drop view pgmq.q_orders; drop table spanmq_core.log_1_1")
+    assert schema.verify(small, release=release) == []
 
 
 def test_verify_changes_nothing_and_works_read_only(
-    session: Connection, empty_database: str, older: Release
+    small: Connection, empty_database: str, older: Release
 ) -> None:
-    schema.install(session, release=older)
     with psycopg.connect(empty_database, options="-c default_transaction_read_only=on") as reader:
         assert schema.verify(reader, release=older) == []
 
@@ -206,13 +201,12 @@ def test_script_without_transaction_joins_one(session: Connection, older: Releas
 # Uninstalling.
 
 
-def test_uninstall_drops_everything(session: Connection, older: Release) -> None:
-    schema.install(session, release=older)
-    session.execute("select pgmq.create('empty')")
-    schema.uninstall(session, release=older)
-    assert schema.state(session).holding is schema.Holding.NOTHING
-    assert one(session, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
-    assert schema.install(session, release=older).functions_applied
+def test_uninstall_drops_everything(small: Connection, older: Release) -> None:
+    small.execute("select pgmq.create('empty')")
+    schema.uninstall(small, release=older)
+    assert schema.state(small).holding is schema.Holding.NOTHING
+    assert one(small, "select count(*) from pg_namespace where nspname in ('pgmq', 'spanmq')") == 0
+    assert schema.install(small, release=older).functions_applied
 
 
 LOSSES = [
@@ -234,17 +228,16 @@ LOSSES = [
 ]
 
 
-def test_uninstall_refuses_to_lose(session: Connection, older: Release) -> None:
-    schema.install(session, release=older)
+def test_uninstall_refuses_to_lose(small: Connection, older: Release) -> None:
     for act, named in LOSSES:
-        with session.transaction(force_rollback=True):
-            session.execute(act.encode())
+        with small.transaction(force_rollback=True):
+            small.execute(act.encode())
             with pytest.raises(DataLossError) as caught:
-                schema.uninstall(session, release=older)
+                schema.uninstall(small, release=older)
             assert named in (caught.value.detail or ""), act
-            assert schema.verify(session, release=older) == []
-            schema.uninstall(session, force=True, release=older)
-            assert schema.state(session).holding is schema.Holding.NOTHING
+            assert schema.verify(small, release=older) == []
+            schema.uninstall(small, force=True, release=older)
+            assert schema.state(small).holding is schema.Holding.NOTHING
 
 
 # Each changes the texts that the catalogs give of what is installed.

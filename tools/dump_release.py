@@ -54,9 +54,9 @@ def main() -> int:
         lose(server)
         with psycopg.connect(server.dsn, autocommit=True) as connection, Client(server.dsn) as client:
             fill(client, connection, server.dsn)
-            empty = [name for (name,) in connection.execute(TABLES).fetchall() if is_empty(connection, name)]
-        if set(empty) - EMPTY:
-            print("nothing is in " + ", ".join(sorted(set(empty) - EMPTY)), file=sys.stderr)
+            empty = empty_tables(connection)
+        if empty:
+            print("nothing is in " + ", ".join(sorted(empty)), file=sys.stderr)
             return 1
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(lzma.compress(dump(server.dsn).encode(), preset=9 | lzma.PRESET_EXTREME))
@@ -76,10 +76,15 @@ def dump(dsn: str) -> str:
     return re.sub(r"^--\n-- (Name|Data for Name): .*\n--\n\n+", "", text, flags=re.MULTILINE)
 
 
-def is_empty(connection: psycopg.Connection[Any], table: str) -> bool:
-    """Return whether a table of schema spanmq_core has no rows."""
-    query = sql.SQL("select from {} limit 1").format(sql.Identifier("spanmq_core", table))
-    return connection.execute(query).fetchone() is None
+def empty_tables(connection: psycopg.Connection[Any]) -> set[str]:
+    """Return the tables of schema spanmq_core that have no rows, and should have some."""
+    query = sql.SQL("select from {} limit 1")
+    names = {name for (name,) in connection.execute(TABLES).fetchall()} - EMPTY
+    return {
+        name
+        for name in names
+        if connection.execute(query.format(sql.Identifier("spanmq_core", name))).fetchone() is None
+    }
 
 
 def lose(server: embedded.TemporaryServer) -> None:
@@ -144,6 +149,7 @@ def plain(client: Client, _: psycopg.Connection[Any]) -> None:
     send({"late": True}, expires_in=0.001)
     send({"late": False}, expires_in=1000 * DAY, max_attempts=5)
     send({"once": True}, dedup_id="once", dedup_for=14 * DAY, fingerprint="f")
+    send({"pending": True}, dedup_id="pending", dedup_until="settled")
     client.delete("Orders", client.send_batch("Orders", [{"n": 2}] * 2)[0])
 
 
@@ -169,6 +175,12 @@ def limited(client: Client, connection: psycopg.Connection[Any]) -> None:
     client.receive("limited", 1, lease=1000 * DAY)
     breaker = '{"limited": {"breaker": {"open_for": 86400, "opening": 1}}}'
     connection.execute("select spanmq.report_worker('{limited}', 'worker', 1, 1, %s)", (breaker,))
+    client.admin.stop_worker("worker")
+    client.queues.create("keyed")
+    client.queues.set_policy("keyed", rate_limit_per_group=0.001, rate_burst_per_group=2)
+    client.send_batch("keyed", range(6), group=["open", "closed"] * 3)
+    held = client.receive("keyed", 2, lease=1000 * DAY)
+    client.close_bucket([message for message in held if message.group == "closed"], 1000 * DAY)
     client.queues.create("paused")
     client.send("paused", None)
     client.queues.pause("paused")
@@ -221,6 +233,7 @@ def copies(client: Client, connection: psycopg.Connection[Any]) -> None:
             connection.execute("select spanmq.bulk_close('stream', 'writer', 1)")
     connection.execute("select spanmq.note_position('Orders')")
     connection.execute("select spanmq.note_export('Orders', '/lake', '{[1,5)}')")
+    connection.execute("select spanmq.hold_export('Orders', '/lake', 'archive')")
     connection.execute("select spanmq.set_shards('sharded', 1, 'group', %s)", [Jsonb({"jobs": "here"})])
     done = client.admin.pipeline_runs.begin("export", "Orders", target="/lake")
     client.admin.pipeline_runs.end(done, report={"exported": 5})
@@ -228,7 +241,7 @@ def copies(client: Client, connection: psycopg.Connection[Any]) -> None:
 
 
 def programs(client: Client, connection: psycopg.Connection[Any]) -> None:
-    """Have schedules, batches that wait and that have ended, and reports of workers."""
+    """Have schedules, signals, batches that wait and that have ended, reports of workers, and notices."""
     client.queues.create("jobs")
     # A queue that has had a thousand messages gets a lane.
     connection.execute("select setval('pgmq.q_jobs_msg_id_seq', 1000)")
@@ -240,6 +253,13 @@ def programs(client: Client, connection: psycopg.Connection[Any]) -> None:
     client.batches.create("jobs", {"task": "then"}, {"jobs": [first, second]})
     client.batches.create("jobs", {"task": "at once"}, {"jobs": []})
     client.results.store("jobs", first, [1, None], keep_for=30 * DAY)
+    client.signals.park("jobs", "approved", {"task": "then"}, wait_for=30 * DAY)
+    client.signals.send("jobs", "early", {"by": "ann"}, keep_for=30 * DAY)
+    shape = Jsonb({"number": "number"})
+    connection.execute("select spanmq.note_task_shapes('jobs', '{a}', array[%s])", [shape])
+    notices = client.admin.begin_notices("a target")
+    assert notices is not None
+    client.admin.end_notices("a target", notices, [{"queue": "jobs"}])
     times = [{"kind": "a", "failed": False, "bucket": 16, "n": 9}]
     connection.execute(
         "select spanmq.report_worker(array['jobs'], 'worker', 60, 4, %s)",

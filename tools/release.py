@@ -50,8 +50,9 @@ def main() -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="spanmq-release-") as path:
         folder = Path(path)
-        tools = environment(folder / "tools", sys.executable, *TOOLS)
         shutil.rmtree(DIST, ignore_errors=True)
+        DIST.mkdir()
+        tools = environment(folder / "tools", sys.executable, *TOOLS)
         for source in FOLDERS.values():
             run(tools, "-m", "build", "--outdir", DIST, source)
         wheels = {name: next(DIST.glob(f"{name}-{version}-*.whl")) for name in FOLDERS}

@@ -232,7 +232,7 @@ DOORS: Final = (
          Shell(columns=DEAD_LETTER_COLUMNS, empty="it never became a dead letter"),
          Http("GET /queues/{queue}/messages/{message_id}/dead-letters", "dead_letters_of",
               "DeadLetters.dead_letters")),
-    door("dead-letter count", "DeadLetters.count",
+    door("dead-letter count", "DeadLetters.count", Shell(empty="no dead letters"),
          Http("GET /dead-letters", "count_all_dead_letters", "DeadLetterCounts.counts", of="filtered",
               about="Count the dead letters, by queue and category."),
          Http("GET /queues/{queue}/dead-letters", "count_dead_letters", "DeadLetterCounts.counts")),

@@ -13,7 +13,8 @@ def kill(orders: str, n: int) -> None:
 
 
 def test_dead_letters_are_listed_counted_put_back_and_deleted(orders: str) -> None:
-    assert spanmq("dead-letter list", dsn=orders).out == "no dead letters\n"
+    for verb in ("list", "count"):
+        assert spanmq("dead-letter", verb, dsn=orders).out == "no dead letters\n"
     kill(orders, 4)
     assert records("dead-letter count", dsn=orders) == [
         {"queue": "orders", "category": "TRANSIENT", "count": 4}

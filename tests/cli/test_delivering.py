@@ -60,6 +60,7 @@ def test_worker_is_asked_to_stop(filled: str) -> None:
     assert records("queue workers", dsn=filled)[0]["stop_asked_at"] is not None
     refused = spanmq("queue stop-worker", "worker-8", dsn=filled)
     assert (refused.code, "no worker 'worker-8' is running" in refused.err) == (1, True)
+    assert "hint: spanmq worker list shows " in refused.err
     guessed = spanmq("worker", "stop", "worker-7", dsn=filled)
     assert (guessed.code, "spanmq queue stop-worker" in guessed.err) == (2, True)
 

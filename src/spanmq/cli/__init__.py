@@ -6,6 +6,9 @@ import sys
 
 __all__ = ["main"]
 
+# Commands of other distributions, and the extra of each, for a hint before anything else of the program is imported.
+OTHERS = {"serve": "service", "demo": "lab", "simulate": "lab", "receiver": "spark", "pipeline": "spark"}
+
 
 def main() -> None:
     """Run the program `spanmq`."""
@@ -57,7 +60,8 @@ def _unusable(error: OSError) -> tuple[str, str | None]:
 def _missing(error: ImportError) -> tuple[str, str] | None:
     """Return what to install, if it is a package that no command can do without."""
     if (error.name or "").partition(".")[0] in ("typer", "rich"):
-        return "the command line is not installed", "pip install 'spanmq[cli]'"
+        extras = ["cli", *(OTHERS[word] for word in sys.argv[1:2] if word in OTHERS)]
+        return "the command line is not installed", f"pip install 'spanmq[{','.join(extras)}]'"
     # psycopg reports this in its message only: neither its binary package nor the system's libpq is
     # installed.
     if "pq wrapper" in str(error) or "psycopg" in str(error):

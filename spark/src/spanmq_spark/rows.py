@@ -221,6 +221,24 @@ def count_others(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) 
     return int(n)
 
 
+def exported_ids(
+    server: Client, queue: str, lake: str, table: str, among: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return those ids that a lake had by its last note which are in these ranges."""
+    found = server.connection.execute(
+        "select lower(r), upper(r) - 1 from unnest(spanmq.exported_ids(%s, %s, %s) * %s::int8multirange) r",
+        [queue, lake, table, multirange(among)],
+    )
+    return list(found.fetchall())
+
+
+def count_exported(server: Client, queue: str, lake: str, table: str) -> int:
+    """Count the ids that a lake had by its last note."""
+    query = "select coalesce(sum(upper(r) - lower(r)), 0) from unnest(spanmq.exported_ids(%s, %s, %s)) r"
+    [n] = server.connection.execute(query, [queue, lake, table]).fetchone()
+    return int(n)
+
+
 def read(
     options: Options,
     columns: Sequence[Column],

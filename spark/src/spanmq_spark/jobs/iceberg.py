@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq_spark.jobs.manifests.store import Committed, Manifest
+from spanmq_spark.jobs.manifests.store import Manifest, check_removed, next_commit
 from spanmq_spark.jobs.table_format import ManifestFormat
 
 if TYPE_CHECKING:
@@ -54,15 +54,14 @@ class IcebergFormat(ManifestFormat):
     """An Iceberg table, partitioned by queue and day; its namespace is the name of the lake's folder."""
 
     __slots__ = ()
-    not_compacted: ClassVar[str] = "Use the procedure rewrite_data_files of Iceberg for Spark."
 
     @property
     def file_schema(self) -> pyarrow.Schema:
         """The columns of files, which have the partitions, too."""
         return TABLES[self.table].schema_with_day
 
-    def committed(self, manifest: Manifest) -> Committed:
-        """Return what the table's properties have of the newest commits."""
+    def committed(self, manifest: Manifest) -> int:
+        """Return what the table's properties have of the newest commit."""
         with self._catalog() as catalog:
             return _committed(self._table(catalog), manifest)
 
@@ -71,24 +70,28 @@ class IcebergFormat(ManifestFormat):
     ) -> None:
         """Add files to the table, which is created if need be, and take others away."""
         with self._catalog() as catalog:
+            from pyiceberg.exceptions import CommitFailedException
+
             table = self._table(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
+            version = next_commit(self.lake, manifest, _committed(table, manifest))
             transaction: Any = self._created(catalog) if table is None else table.transaction()
             if table is not None and removed:
+                names = self._files(table, manifest.queue)
+                check_removed(self.lake, manifest, removed, names)
                 with transaction.update_snapshot().overwrite() as snapshot:
-                    for name, file in self._files(table, manifest.queue).items():
-                        if name in removed:
-                            snapshot.delete_data_file(file)
+                    for name in removed:
+                        snapshot.delete_data_file(names[name])
             if files:
                 # The table has none of them, for their names have the token of a run.
-                names = [self._path(file.name) for file in files]
+                added = [self._path(file.name) for file in files]
                 transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
-                transaction.add_files(names, check_duplicate_files=False)
+                transaction.add_files(added, check_duplicate_files=False)
                 _forget_snapshots(transaction)
-            notes = committed.notes(manifest).items()
-            transaction.set_properties({name: str(version) for name, version in notes})
-            transaction.commit_transaction()
+            transaction.set_properties({manifest.application: str(version)})
+            try:
+                transaction.commit_transaction()
+            except CommitFailedException as error:
+                raise PipelineError(f"the Iceberg table {self._name} took no commit: {error}") from error
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
 
@@ -210,10 +213,8 @@ class IcebergFormat(ManifestFormat):
             yield catalog
 
 
-def _committed(table: Table | None, manifest: Manifest) -> Committed:
-    if table is None:
-        return Committed()
-    return Committed.noted(manifest, table.properties.get)
+def _committed(table: Table | None, manifest: Manifest) -> int:
+    return 0 if table is None else int(table.properties.get(manifest.application, 0))
 
 
 def _of(queue: str) -> Any:

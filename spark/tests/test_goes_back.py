@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,10 +18,12 @@ from spark.tests.without_spark import Session
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark.jobs import export as jobs
+from spanmq_spark.jobs import iceberg
 from spanmq_spark.jobs.export import ExportReport, export
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
 from spanmq_spark.jobs.manifests import repair
+from spanmq_spark.jobs.manifests.store import read_drafts
 from spanmq_spark.jobs.repairs import RestoredTable, restored
 
 # A lake whose catalogue goes back with the database is in test_ducklake.py.
@@ -219,6 +222,39 @@ def test_delta_table_is_compacted_while_an_export_writes(
     assert run(dsn, tmp_path, "delta").exported == 3
     assert rows_of(tmp_path, dsn) == {"one": 3, "two": 3, "three": 3}
     assert run(dsn, tmp_path, "delta").exported == 0
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+def test_iceberg_table_that_was_changed_meanwhile_takes_each_export_once(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_run: bool
+) -> None:
+    lake = lake_at(tmp_path)
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path, "iceberg")
+    archived(dsn, "two", 3)
+    forget = iceberg._forget_snapshots
+
+    def meanwhile(transaction: Any) -> None:
+        if is_run:
+            # Another run has taken the number of this one, which had lost its lock.
+            [draft] = read_drafts(lake, "orders", "archive")
+            taking = replace(draft, ids=[], files=[], count=0, token="")
+            iceberg.IcebergFormat(dsn, lake, "archive").commit(taking, [])
+        elif rows_of(tmp_path, dsn) == {"one": 3}:
+            with iceberg_catalogue(dsn) as catalogue:
+                catalogue.load_table((tmp_path.name, "archive")).delete("message_id = 1")
+        forget(transaction)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "_forget_snapshots", meanwhile)
+        if is_run:
+            with pytest.raises(PipelineError, match="came first"):
+                run(dsn, tmp_path, "iceberg")
+            assert rows_of(tmp_path, dsn) == {"one": 3}
+        else:
+            assert run(dsn, tmp_path, "iceberg").exported == 3
+    run(dsn, tmp_path, "iceberg")
+    assert rows_of(tmp_path, dsn) == {"one": 3 if is_run else 2, "two": 3}
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -225,11 +225,11 @@ def exported_ids(
     server: Client, queue: str, lake: str, table: str, among: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Return those ids that a lake had by its last note which are in these ranges."""
-    found = server.connection.execute(
+    ranges = server.connection.execute(
         "select lower(r), upper(r) - 1 from unnest(spanmq.exported_ids(%s, %s, %s) * %s::int8multirange) r",
         [queue, lake, table, multirange(among)],
     )
-    return list(found.fetchall())
+    return list(ranges.fetchall())
 
 
 def count_exported(server: Client, queue: str, lake: str, table: str) -> int:

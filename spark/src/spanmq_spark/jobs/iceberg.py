@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 CATALOG: Final = "spanmq"
 METADATA: Final = ".metadata.json"
+# Another queue's export, or another program, may commit at the same time. PyIceberg would repeat the commit of a run
+# that another has overtaken, so a commit is repeated with its check.
+TRIES: Final = 5
+RETRIES: Final = {"commit.retry.num-retries": "0"}
 # A commit writes the list of all snapshots and manifests anew, so both stay short. What is taken off the list of
 # snapshots stays in the folder for a week: a database that is restored has the catalogue of its time.
 SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
@@ -42,6 +46,7 @@ POLICY: Final = {
     "commit.manifest.target-size-bytes": str(256 << 10),
     # Files have no statistics of it.
     "write.metadata.metrics.column.body": "none",
+    **RETRIES,
 }
 # The commits between two looks for what nothing needs, and between two that join manifests. With its own setting
 # PyIceberg writes a large one again at each commit as soon as it is nearly full.
@@ -72,28 +77,45 @@ class IcebergFormat(ManifestFormat):
         with self._catalog() as catalog:
             from pyiceberg.exceptions import CommitFailedException
 
-            table = self._table(catalog)
-            version = next_commit(self.lake, manifest, _committed(table, manifest))
-            transaction: Any = self._created(catalog) if table is None else table.transaction()
-            if table is not None and removed:
-                names = self._files(table, manifest.queue)
-                check_removed(self.lake, manifest, removed, names)
-                with transaction.update_snapshot().overwrite() as snapshot:
-                    for name in removed:
-                        snapshot.delete_data_file(names[name])
-            if files:
-                # The table has none of them, for their names have the token of a run.
-                added = [self._path(file.name) for file in files]
-                transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
-                transaction.add_files(added, check_duplicate_files=False)
-                _forget_snapshots(transaction)
-            transaction.set_properties({manifest.application: str(version)})
-            try:
-                transaction.commit_transaction()
-            except CommitFailedException as error:
-                raise PipelineError(f"the Iceberg table {self._name} took no commit: {error}") from error
+            for attempt in range(1, TRIES + 1):
+                try:
+                    self._commit(catalog, manifest, files, removed)
+                    break
+                except CommitFailedException as error:
+                    if attempt == TRIES:
+                        message = f"the Iceberg table {self._name} took no commit: {error}"
+                        raise PipelineError(message) from error
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
+
+    def _commit(
+        self,
+        catalog: Catalog,
+        manifest: Manifest,
+        files: Sequence[parquet.LakeFile],
+        removed: Collection[str],
+    ) -> None:
+        table = self._table(catalog)
+        version = next_commit(self.lake, manifest, _committed(table, manifest))
+        transaction: Any = self._created(catalog) if table is None else table.transaction()
+        if table is not None and removed:
+            names = self._files(table, manifest.queue)
+            check_removed(self.lake, manifest, removed, names)
+            with transaction.update_snapshot().overwrite() as snapshot:
+                for name in removed:
+                    snapshot.delete_data_file(names[name])
+        if files:
+            # The table has none of them, for their names have the token of a run.
+            added = [self._path(file.name) for file in files]
+            transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
+            transaction.add_files(added, check_duplicate_files=False)
+            _forget_snapshots(transaction)
+        elif not removed:
+            # Each commit has a snapshot: one that is under way meanwhile, and began before, fails by that.
+            with transaction.update_snapshot().fast_append():
+                pass
+        transaction.set_properties({manifest.application: str(version), **RETRIES})
+        transaction.commit_transaction()
 
     def read(self, queue: str) -> list[str]:
         """Return the files that the table has now of a queue."""

@@ -154,13 +154,17 @@ def _find(state: ManifestState, *, is_dry_run: bool = False) -> _Lost:
 
 def _in_table(with_rows: list[Manifest], committed: int, last: int) -> _Table:
     """Return what a table has by its newest commit; it shall have what manifests up to `last` say."""
+
+    def tag_until(number: int) -> int:
+        tags = (tag_of(manifest.commit) for manifest in reversed(with_rows) if manifest.number <= number)
+        return next(tags, 0)
+
     tag = tag_of(committed)
     if committed and not committed & NO_TAG:
-        tag = next((tag_of(m.commit) for m in reversed(with_rows) if m.number <= number_of(committed)), 0)
+        tag = tag_until(number_of(committed))
     if not with_rows or tag == tag_of(with_rows[-1].commit):
         return _Table.WHOLE
-    shall_have = next((tag_of(m.commit) for m in reversed(with_rows) if m.number <= last), 0)
-    return _Table.BACK if tag == shall_have else _Table.OTHER
+    return _Table.BACK if tag == tag_until(last) else _Table.OTHER
 
 
 def _check_base(lake: Lake, manifests: list[Manifest], base: list[str], sizes: Mapping[str, int]) -> None:

@@ -220,8 +220,8 @@ def _written(manifest: Manifest) -> bytes:
 
 
 def _read_all(lake: Lake, folder: str) -> list[Manifest]:
-    found = (_read(lake, name) for name in lake.sizes(folder) if name.endswith(".json"))
-    return [manifest for manifest in found if manifest is not None]
+    manifests = (_read(lake, name) for name in lake.sizes(folder) if name.endswith(".json"))
+    return [manifest for manifest in manifests if manifest is not None]
 
 
 def _read(lake: Lake, name: str) -> Manifest | None:

@@ -5,21 +5,25 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow.parquet
 import pytest
+from spark.tests.process.lakes import compacted
 from spark.tests.restored import copied
 from spark.tests.without_spark import Session
 
 from spanmq.client import Client
-from spanmq.errors import PositionUnknownError
+from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark.jobs import export as jobs
-from spanmq_spark.jobs.compact import compact
+from spanmq_spark.jobs import iceberg
 from spanmq_spark.jobs.export import ExportReport, export
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_format import known_table
+from spanmq_spark.jobs.manifests import repair
+from spanmq_spark.jobs.manifests.store import read_drafts
 from spanmq_spark.jobs.repairs import RestoredTable, restored
 
 # A lake whose catalogue goes back with the database is in test_ducklake.py.
@@ -54,6 +58,15 @@ def retained(dsn: str) -> None:
         client.queues.set_policy("orders", archive_retention=None)
 
 
+def cut_off(dsn: str, lake: Path, kind: str) -> None:
+    """Begin an export of late rows, whose process ends before the commit."""
+    archived(dsn, "late", 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "verify", killed)
+        with pytest.raises(Killed):
+            run(dsn, lake, kind)
+
+
 def words(bodies: list[str]) -> Bodies:
     return Counter(json.loads(body).split()[0] for body in bodies)
 
@@ -66,7 +79,9 @@ def rows_of(lake: Path, dsn: str) -> Bodies:
 
 
 def lost_of(lake: Path) -> Bodies:
-    return words([body for path in (lake / "lost").rglob("*.parquet") for body in column(path)])
+    """Return the first words of the bodies that a repair has kept: in a DuckLake they are a table."""
+    folders = (lake / "lost", lake / "lost_archive")
+    return words([body for each in folders for path in each.rglob("*.parquet") for body in column(path)])
 
 
 def column(path: Path) -> list[str]:
@@ -92,11 +107,7 @@ def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
     went_back = copied(dsn, spanmq_server)
     archived(dsn, "lost", 10)
     run(dsn, tmp_path, kind)
-    archived(dsn, "late", 5)
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "verify", killed)
-        with pytest.raises(Killed):
-            run(dsn, tmp_path, kind)
+    cut_off(dsn, tmp_path, kind)
     went_back()
     archived(dsn, "after", 30)
     with pytest.raises(PositionUnknownError):
@@ -118,10 +129,33 @@ def test_rows_that_only_the_lake_has_are_kept_whatever_was_cut_off_before(
     assert lost_of(tmp_path) == {"lost": 10}
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_are_kept_of_a_database_that_went_back_to_before_the_first_export(
+    dsn: str, spanmq_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    went_back = copied(dsn, spanmq_server)
+    archived(dsn, "lost", 3)
+    run(dsn, tmp_path, kind)
+    cut_off(dsn, tmp_path, kind)
+    went_back()
+    archived(dsn, "after", 4)
+    with pytest.raises(PositionUnknownError):
+        run(dsn, tmp_path, kind)
+    # The number of the export that was cut off is taken in a new table, if that is of a catalogue in the database.
+    monkeypatch.setattr("spanmq_spark.jobs.manifests.repair._write", killed)
+    with pytest.raises(Killed):
+        restored(dsn, "orders", lake=tmp_path)
+    monkeypatch.undo()
+    assert repaired(dsn, tmp_path).only_in_lake == 3
+    assert run(dsn, tmp_path, kind).exported == 4
+    assert (rows_of(tmp_path, dsn), lost_of(tmp_path)) == ({"after": 4}, {"lost": 3})
+
+
 @pytest.mark.parametrize("kind", FORMATS[1:])
 def test_rows_that_an_engine_has_rewritten_are_kept_and_no_others(
-    dsn: str, spanmq_server: str, tmp_path: Path, kind: str
+    dsn: str, spanmq_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    deltalake = pytest.importorskip("deltalake")
     archived(dsn, "before", 4)
     run(dsn, tmp_path, kind)
     went_back = copied(dsn, spanmq_server)
@@ -129,7 +163,7 @@ def test_rows_that_an_engine_has_rewritten_are_kept_and_no_others(
     run(dsn, tmp_path, kind)
     if kind == "delta":
         # One file of both exports.
-        assert compact(dsn, "orders", tmp_path).written == 1
+        assert compacted(tmp_path) == (2, 1)
     else:
         # A file in a folder of PyIceberg's own, without one of the rows.
         with iceberg_catalogue(dsn) as catalogue:
@@ -142,17 +176,85 @@ def test_rows_that_an_engine_has_rewritten_are_kept_and_no_others(
     with pytest.raises(PositionUnknownError):
         run(dsn, tmp_path, kind)
     n = 3 if kind == "delta" else 2
+    # Once more, in the middle of the repair.
+    write = repair._write
+
+    def meanwhile(lost: Any, manifest: Any) -> RestoredTable:
+        done = write(lost, manifest)
+        if kind == "delta":
+            deltalake.DeltaTable(f"{tmp_path}/archive").delete("message_id = 4")
+        else:
+            with iceberg_catalogue(dsn) as catalogue:
+                catalogue.load_table((tmp_path.name, "archive")).delete("message_id = 6")
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(repair, "_write", meanwhile)
+        with pytest.raises(PipelineError, match="another program has rewritten files of queue orders"):
+            restored(dsn, "orders", lake=tmp_path)
+    left = {"before": 3} if kind == "delta" else {"before": 4}
+    n -= kind != "delta"
     assert repaired(dsn, tmp_path).only_in_lake == n
     assert lost_of(tmp_path) == {"lost": n}
-    assert rows_of(tmp_path, dsn) == {"before": 4}
+    assert rows_of(tmp_path, dsn) == left
     assert run(dsn, tmp_path, kind).exported == 2
-    assert rows_of(tmp_path, dsn) == {"before": 4, "after": 2}
+    assert rows_of(tmp_path, dsn) == {**left, "after": 2}
     if kind == "delta":
-        import deltalake
-
         # Readers of older versions have their files.
         table = deltalake.DeltaTable(f"{tmp_path}/archive", version=2)
         assert table.to_pyarrow_table().num_rows == 7
+
+
+def test_delta_table_is_compacted_while_an_export_writes(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for word in ("one", "two"):
+        archived(dsn, word, 3)
+        run(dsn, tmp_path, "delta")
+    archived(dsn, "three", 3)
+    verify = jobs.verify
+
+    def meanwhile(*given: Any) -> None:
+        verify(*given)
+        assert compacted(tmp_path) == (2, 1)
+
+    monkeypatch.setattr(jobs, "verify", meanwhile)
+    assert run(dsn, tmp_path, "delta").exported == 3
+    assert rows_of(tmp_path, dsn) == {"one": 3, "two": 3, "three": 3}
+    assert run(dsn, tmp_path, "delta").exported == 0
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+def test_iceberg_table_that_was_changed_meanwhile_takes_each_export_once(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_run: bool
+) -> None:
+    lake = lake_at(tmp_path)
+    archived(dsn, "one", 3)
+    run(dsn, tmp_path, "iceberg")
+    archived(dsn, "two", 3)
+    forget = iceberg._forget_snapshots
+
+    def meanwhile(transaction: Any) -> None:
+        if is_run:
+            # Another run has taken the number of this one, which had lost its lock.
+            [draft] = read_drafts(lake, "orders", "archive")
+            taking = replace(draft, ids=[], files=[], count=0, token="")
+            iceberg.IcebergFormat(dsn, lake, "archive").commit(taking, [])
+        elif rows_of(tmp_path, dsn) == {"one": 3}:
+            with iceberg_catalogue(dsn) as catalogue:
+                catalogue.load_table((tmp_path.name, "archive")).delete("message_id = 1")
+        forget(transaction)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(iceberg, "_forget_snapshots", meanwhile)
+        if is_run:
+            with pytest.raises(PipelineError, match="came first"):
+                run(dsn, tmp_path, "iceberg")
+            assert rows_of(tmp_path, dsn) == {"one": 3}
+        else:
+            assert run(dsn, tmp_path, "iceberg").exported == 3
+    run(dsn, tmp_path, "iceberg")
+    assert rows_of(tmp_path, dsn) == {"one": 3 if is_run else 2, "two": 3}
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -239,7 +341,7 @@ def test_table_that_lacks_the_last_export_takes_no_other_and_is_made_anew(
     run(dsn, tmp_path, kind)
     went_back()
     archived(dsn, "three", 3)
-    with pytest.raises(PositionUnknownError, match="has export 1 of queue orders as its newest, not 2"):
+    with pytest.raises(PositionUnknownError, match="lacks export 2 of queue orders, or has another one"):
         run(dsn, tmp_path, kind)
     table = repaired(dsn, tmp_path)
     assert (table.only_in_lake, table.only_in_database, table.exports) == (0, 3, 0)

@@ -55,9 +55,9 @@ STEPS = [
     "spanmq_spark.calls.note_position",
     "commit",
     f"{MANIFESTS}.run.write_manifest",
-    f"{MANIFESTS}.run.write_exported",
     f"{MANIFESTS}.run.drop_draft",
     f"{MANIFESTS}.run.record",
+    f"{MANIFESTS}.run.write_seen",
 ]
 # And of a repair.
 REPAIR_STEPS = [
@@ -65,11 +65,10 @@ REPAIR_STEPS = [
     "spanmq_spark.rows.count_others",
     "spanmq_spark.calls.note_position",
     "commit",
+    f"{MANIFESTS}.repair.take_numbers",
     f"{MANIFESTS}.run.write_manifest",
-    f"{MANIFESTS}.repair.write_manifest",
-    f"{MANIFESTS}.run.write_exported",
     f"{MANIFESTS}.run.drop_draft",
-    f"{MANIFESTS}.repair.record",
+    f"{MANIFESTS}.repair.note",
 ]
 # A DuckLake's export is one transaction, and so is its repair.
 DUCKLAKE = f"{JOBS}.ducklake"

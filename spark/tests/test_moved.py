@@ -15,7 +15,8 @@ from spanmq_spark import calls, rows
 from spanmq_spark.jobs.export import export, follow
 from spanmq_spark.jobs.lake import lake_at
 from spanmq_spark.jobs.lake_lock import FOLDER
-from spanmq_spark.jobs.manifests.store import Manifest, read_exported, write_manifest
+from spanmq_spark.jobs.manifests.state import read_state
+from spanmq_spark.jobs.manifests.store import Manifest, write_manifest
 from spanmq_spark.jobs.repairs import moved
 
 
@@ -60,9 +61,8 @@ def test_lake_goes_on_with_a_database_that_has_given_its_ids(
     client.send_batch("orders", range(10))
     exported(1, 10)
     assert moved(database, "orders", lake=tmp_path).tables == ["archive"]
-    with rows.connected(database) as server:
-        assert read_exported(lake_at(tmp_path), "orders").source == rows.identity(server, "orders")
-    assert read_exported(lake_at(tmp_path), "orders").ids == [(1, 10)]
+    state = read_state(database, lake_at(tmp_path), "orders", "archive")
+    assert (state.is_of_source, state.number, state.ids_in(None)) == (True, 2, [(1, 10)])
     # Again there is nothing to do.
     assert moved(database, "orders", lake=tmp_path).tables == []
     write_manifest(lake_at(tmp_path), manifest(3, "7/old", 11, str(uuid.uuid4())))

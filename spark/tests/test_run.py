@@ -4,7 +4,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 import pyarrow
 import pytest
@@ -14,12 +13,12 @@ from spanmq.client import Client
 from spanmq.errors import PipelineError
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs import parquet
-from spanmq_spark.jobs.export import follow
 from spanmq_spark.jobs.lake import Lake, lake_at
 from spanmq_spark.jobs.lake_format import BY_MANIFEST, FORMATS
 from spanmq_spark.jobs.lake_table import TABLES
-from spanmq_spark.jobs.manifests.run import ManifestRun, run_on
-from spanmq_spark.jobs.manifests.store import Manifest, files_of, read_exported, write_draft, write_manifest
+from spanmq_spark.jobs.manifests.run import ManifestRun, end, run_on
+from spanmq_spark.jobs.manifests.state import read_state
+from spanmq_spark.jobs.manifests.store import Manifest, files_of, write_draft, write_manifest
 from spanmq_spark.jobs.parquet import LakeFile
 
 ARCHIVE = TABLES["archive"]
@@ -37,7 +36,7 @@ def written(dsn: str, lake: Lake, manifest: Manifest) -> list[LakeFile]:
 
 
 def begun(run: ManifestRun, kind: str) -> Manifest:
-    with rows.connected(run.dsn) as server:
+    with rows.connected(run.state.dsn) as server:
         return run.begin(rows.identity(server, "orders"), kind)
 
 
@@ -74,9 +73,9 @@ def test_run_that_has_lost_its_lock_and_was_overtaken_commits_nothing(
             with pytest.raises((PipelineError, FileExistsError)):
                 committed(database, lake, manifest, files)
             newer = committed(database, lake, newer, written(database, lake, newer))
-            second.end(newer)
+            end(lake, newer)
     assert files_of(lake, "orders") == newer.files
-    assert read_exported(lake, "orders").ids == [(1, 2)]
+    assert read_state(database, lake, "orders", "archive").ids_in(None) == [(1, 2)]
     assert sorted(FORMATS[kind](database, lake, "archive").read("orders")) == sorted(newer.files)
 
 
@@ -103,9 +102,10 @@ def test_run_killed_while_it_takes_the_number_of_one_that_was_killed(
     assert not half.exists()
     # Delta has a commit of that number, without the files.
     with run_on(database, lake, "orders", "archive") as third:
-        assert third.exported.ids == []
-        third.end(committed(database, lake, newer := begun(third, "delta"), written(database, lake, newer)))
-    assert read_exported(lake, "orders").ids == [(1, 2)]
+        assert third.state.ids_in(None) == []
+        newer = begun(third, "delta")
+        end(lake, committed(database, lake, newer, written(database, lake, newer)))
+    assert read_state(database, lake, "orders", "archive").ids_in(None) == [(1, 2)]
     assert sorted(FORMATS["delta"](database, lake, "archive").read("orders")) == sorted(
         files_of(lake, "orders")
     )
@@ -121,21 +121,9 @@ def test_files_of_another_attempt_of_a_task_are_deleted(
         manifest = begun(run, kind)
         # Of one that failed or was too slow, and of the one that Spark took.
         written(database, lake, manifest)
-        run.end(committed(database, lake, manifest, files := written(database, lake, manifest)))
+        files = written(database, lake, manifest)
+        end(lake, committed(database, lake, manifest, files))
     assert sorted(lake.sizes("archive/queue=orders")) == sorted(each.name for each in files)
-
-
-@pytest.mark.parametrize(
-    ("kind", "hint"),
-    [("iceberg", "rewrite_data_files"), ("parquet", "Delta, Iceberg or DuckLake"), ("ducklake", "in DuckDB")],
-)
-def test_export_that_is_to_compact_what_spanmq_does_not_does_not_start(
-    tmp_path: Path, kind: str, hint: str
-) -> None:
-    nothing = cast(Any, None)
-    with pytest.raises(PipelineError, match=f"spanmq compacts no tables of format {kind}") as caught:
-        follow(nothing, "host=none", "orders", tmp_path, format=kind, compact_every=3600, wait=nothing)
-    assert hint in str(caught.value.hint)
 
 
 def test_one_run_at_a_time_of_each_queue(

@@ -100,16 +100,6 @@ def noted_export(
     return queue_call(queue, "noted_export", lambda rows: next(iter(read(rows)), None), *arguments)
 
 
-def exported_ids(queue: str, lake: str, table: str) -> SqlCall[list[tuple[int, int]]]:
-    """Return the ids that a lake had by its last note, as ranges with both ends included."""
-
-    def read(rows: Rows) -> list[tuple[int, int]]:
-        return [(span.lower, span.upper - 1) for span in rows.scalar()]
-
-    arguments = argument.text("lake", lake), argument.text("table", table).to("of_table")
-    return queue_call(queue, "exported_ids", read, *arguments)
-
-
 def multirange(ids: Sequence[tuple[int, int]]) -> str:
     """Write ranges of ids as an int8multirange."""
     return "{" + ",".join(f"[{first},{last}]" for first, last in ids) + "}"

@@ -230,6 +230,27 @@ def count_others(server: Client, extent: Range, ids: Sequence[tuple[int, int]]) 
     return int(n)
 
 
+def exported_ids(
+    server: Client, queue: str, lake: str, table: str, blocks: Sequence[int] | None
+) -> list[tuple[int, int]]:
+    """Return the ids that a lake had by its last note, of these blocks of 32,768 ids or (None) of all, sorted."""
+    ranges = server.connection.execute(
+        "select lower(r), upper(r) - 1 from spanmq.exported_ids(%s, %s, %s, %s::bigint[]) e, unnest(e.ids) r"
+        " order by 1",
+        [queue, lake, table, None if blocks is None else list(blocks)],
+    )
+    return list(ranges.fetchall())
+
+
+def count_exported(server: Client, queue: str, lake: str, table: str) -> int:
+    """Count the ids that a lake had by its last note."""
+    query = (
+        "select coalesce(sum(upper(r) - lower(r)), 0) from spanmq.exported_ids(%s, %s, %s) e, unnest(e.ids) r"
+    )
+    [n] = server.connection.execute(query, [queue, lake, table]).fetchone()
+    return int(n)
+
+
 def read(
     options: Options,
     columns: Sequence[Column],

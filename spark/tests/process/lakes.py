@@ -47,6 +47,13 @@ def delta_rows(lake: Path | str) -> list[Row]:
     return rows
 
 
+def compacted(lake: Path | str) -> tuple[int, int]:
+    """Join the small files of a Delta table, as the guide does; return how many were replaced, and by how many."""
+    deltalake = pytest.importorskip("deltalake")
+    done = deltalake.DeltaTable(f"{lake}/archive").optimize.compact()
+    return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+
 def delta_bodies(lake: Path | str) -> list[Any]:
     return sorted(json.loads(row["body"]) for row in delta_rows(lake))
 

@@ -12,7 +12,6 @@ from spark.tests.test_goes_back import Killed, killed
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.export import export
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.manifests.store import Manifest, write_manifest
@@ -106,9 +105,6 @@ def test_export_killed_before_its_commit_never_was_and_after_it_counts(
     run(0)
     assert bodies(tmp_path, kind, database) == list(range(90))
     assert leftovers(tmp_path) == set()
-    if kind == "iceberg":
-        with pytest.raises(PipelineError, match="spanmq compacts no tables of format iceberg"):
-            compact(database, "orders", tmp_path)
 
 
 def test_folder_of_another_format_or_table_that_is_none_is_refused(

@@ -25,7 +25,6 @@ from spanmq.errors import InvalidArgumentError, InvalidBodyError, PipelineError
 from spanmq_spark.jobs.backfill import backfill
 from spanmq_spark.jobs.export import ExportReport, export, follow, missing
 from spanmq_spark.jobs.lake import lake_at
-from spanmq_spark.jobs.lake_format import known_table
 from spanmq_spark.jobs.manifests.store import read_manifests
 from spanmq_spark.jobs.ranges import union, within
 from spanmq_spark.rows import Range
@@ -103,15 +102,11 @@ def test_export_that_follows_goes_on_until_it_is_told_to_stop(
     archive(client, 20)
     done: list[ExportReport] = []
     go_on = partial(follow, spark, database, "orders", tmp_path, format="delta", wait=wait)
-    go_on(every=7, compact_every=1e-9, progress=done.append)
+    go_on(every=7, progress=done.append)
     assert [each.exported for each in done] == [20, 10]
     assert [(each.job, each.done) for each in client.admin.pipeline_runs.list()] == [("export", 30)]
     assert rounds == [7, 7, 7]
     assert delta_bodies(tmp_path) == list(range(30))
-    # Those of a day were joined.
-    names = known_table(database, lake_at(tmp_path), "archive").read("orders")
-    folders = [name.rpartition("/")[0] for name in names]
-    assert len(folders) == len(set(folders))
     with pytest.raises(InvalidArgumentError, match="more than 0 seconds"):
         go_on(every=0)
 

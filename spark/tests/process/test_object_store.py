@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark.tests.process.lakes import archive, delta_bodies, leftovers, parquet_bodies
+from spark.tests.process.lakes import archive, compacted, delta_bodies, leftovers, parquet_bodies
 
 from spanmq.client import Client
 from spanmq.errors import InvalidArgumentError, PipelineError
-from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.export import export
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def test_lake_in_a_store_is_exported_and_read(
         archive(client, 15)
         assert export(spark, database, "orders", lake, format=kind).exported == 15
     if kind == "delta":
-        done = compact(database, "orders", lake)
-        assert (done.replaced, done.written) == (2, 1)
+        assert compacted(lake) == (2, 1)
     assert export(spark, database, "orders", lake, format=kind).exported == 0
     assert bodies(lake) == list(range(30))
     if kind == "parquet":

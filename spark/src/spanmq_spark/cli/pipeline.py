@@ -50,9 +50,6 @@ def export(
     ] = "parquet",
     follow: Annotated[bool, typer.Option("--follow", help="Continue until it is stopped.")] = False,
     every: Annotated[float, typer.Option(help="With --follow: seconds between two exports.")] = 60.0,
-    compact_every: Annotated[
-        float | None, typer.Option(help="With --follow: seconds between two compactions.")
-    ] = None,
     dry_run: DryRun = False,
     master: Master = None,
     dsn: Dsn = None,
@@ -67,8 +64,6 @@ def export(
     """
     if follow and dry_run:
         raise typer.BadParameter("--follow and --dry-run can't be used together")
-    if compact_every is not None and not follow:
-        raise typer.BadParameter("--compact-every requires --follow")
     output = Output(as_json=as_json)
 
     def say_done(report: "ExportReport") -> None:
@@ -98,38 +93,9 @@ def export(
                 table=table,
                 format=lake_format,
                 every=every,
-                compact_every=compact_every,
                 wait=stop.wait,
                 progress=say_done,
             )
-
-
-@pipeline.command("compact")
-def compact(
-    queue: QueueName,
-    lake: Annotated[str, typer.Argument(metavar="LAKE", help="Its folder or URI.")],
-    table: Annotated[str, typer.Option(help="archive or dead_letters.")] = "archive",
-    size: Annotated[int, typer.Option(help="Megabytes that a file is to have.")] = 128,
-    dsn: Dsn = None,
-    as_json: AsJson = False,
-) -> None:
-    """Join the small files of a queue in a Delta lake, day by day.
-
-    Needs no Spark. The database keeps other exports out meanwhile.
-
-    $ spanmq pipeline compact orders /data/lake
-    """
-    from spanmq_spark.session import require
-
-    require()
-    from spanmq_spark.jobs.compact import compact as run
-
-    with address(dsn) as database, awaited(f"compacting {queue}"):
-        report = run(database, queue, lake, table=table, size=size << 20)
-    Output(as_json=as_json).done(
-        f"replaced {report.replaced:,} files of queue {queue} by {report.written:,}, {report.seconds:.1f} s",
-        **fields(report),
-    )
 
 
 @pipeline.command("orphans")

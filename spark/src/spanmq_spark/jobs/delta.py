@@ -17,7 +17,7 @@ import pyarrow.parquet
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq_spark.jobs.manifests.store import Committed, Manifest
+from spanmq_spark.jobs.manifests.store import Manifest, check_removed, next_commit
 from spanmq_spark.jobs.table_format import ManifestFormat
 
 LAST: Final = datetime.max.replace(microsecond=999_000, tzinfo=UTC)
@@ -28,8 +28,8 @@ class DeltaFormat(ManifestFormat):
 
     __slots__ = ()
 
-    def committed(self, manifest: Manifest) -> Committed:
-        """Return the versions of both of the queue's applications."""
+    def committed(self, manifest: Manifest) -> int:
+        """Return the version of the queue's application."""
         return _committed(self._opened(), manifest)
 
     def commit(
@@ -43,10 +43,8 @@ class DeltaFormat(ManifestFormat):
         actions = [self._added(AddAction, file) for file in files]
         schema = Schema.from_arrow(TABLES[self.table].schema_with_day)
         table = self._opened()
-        committed = _committed(table, manifest)
-        committed.check(self.lake, manifest)
-        notes = [Transaction(name, version) for name, version in committed.notes(manifest).items()]
-        properties = CommitProperties(app_transactions=notes)
+        version = next_commit(self.lake, manifest, _committed(table, manifest))
+        properties = CommitProperties(app_transactions=[Transaction(manifest.application, version)])
         try:
             if table is None:
                 create_table_with_add_actions(
@@ -58,6 +56,7 @@ class DeltaFormat(ManifestFormat):
                     commit_properties=properties,
                 )
             else:
+                check_removed(self.lake, manifest, removed, self._names(table, manifest.queue))
                 now = int(time.time() * 1000)
                 actions += [RemoveAction(name.removeprefix(f"{self.table}/"), True, now) for name in removed]
                 table.create_write_transaction(
@@ -69,29 +68,12 @@ class DeltaFormat(ManifestFormat):
     def read(self, queue: str) -> list[str]:
         """Return the files that the table has now."""
         table = self._opened()
-        if table is None:
-            return []
+        return [] if table is None else self._names(table, queue)
+
+    def _names(self, table: Any, queue: str) -> list[str]:
         actions = pyarrow.table(table.get_add_actions(flatten=True))
         pairs = zip(*(actions[column].to_pylist() for column in ("path", "partition.queue")), strict=True)
         return [f"{self.table}/{unquote(path)}" for path, of in pairs if of == queue]
-
-    def compact(self, queue: str, size: int) -> tuple[int, int]:
-        """Make files of up to `size` bytes of a queue's small ones, by a commit of Delta's own.
-
-        Return how many were replaced, and by how many.
-        """
-        table = self._opened()
-        if table is None:
-            return 0, 0
-        filters = [(PARTITIONS[0], "=", queue)]
-        done = table.optimize.compact(partition_filters=filters, target_size=size)
-        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
-
-    def expire(self) -> None:
-        """Delete files that were replaced a week ago: until then readers of older versions have them."""
-        table = self._opened()
-        if table is not None:
-            table.vacuum(dry_run=False)
 
     @property
     def _uri(self) -> str:
@@ -113,10 +95,8 @@ class DeltaFormat(ManifestFormat):
         return action(path, file.size, values, int(time.time() * 1000), True, stats)
 
 
-def _committed(table: Any, manifest: Manifest) -> Committed:
-    if table is None:
-        return Committed()
-    return Committed.noted(manifest, table.transaction_version)
+def _committed(table: Any, manifest: Manifest) -> int:
+    return 0 if table is None else int(table.transaction_version(manifest.application) or 0)
 
 
 def _statistics(metadata: Any) -> str:

@@ -6,7 +6,6 @@ next.
 """
 
 import inspect
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,21 +19,15 @@ from spanmq.errors import InvalidArgumentError, PipelineError
 from spanmq_spark import calls, rows
 from spanmq_spark.cause import clear_errors
 from spanmq_spark.jobs import parquet
-from spanmq_spark.jobs.compact import compact
 from spanmq_spark.jobs.ducklake import run as ducklake_run
 from spanmq_spark.jobs.lake import Lake, lake_at
-from spanmq_spark.jobs.lake_format import (
-    BY_MANIFEST,
-    FORMATS,
-    check_compacts,
-    check_format,
-)
-from spanmq_spark.jobs.lake_lock import Seen, check_format_of
+from spanmq_spark.jobs.lake_format import BY_MANIFEST, FORMATS, check_format
+from spanmq_spark.jobs.lake_lock import LakeState, Seen, check_format_of
 from spanmq_spark.jobs.lake_table import LakeTable, table_named
-from spanmq_spark.jobs.manifests import run
-from spanmq_spark.jobs.manifests.store import Exported, Manifest
-from spanmq_spark.jobs.parquet import REPORT, LakeFile
-from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, union, within
+from spanmq_spark.jobs.manifests import run as manifest_run
+from spanmq_spark.jobs.manifests.store import Manifest
+from spanmq_spark.jobs.parquet import REPORT
+from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, size_of, within
 from spanmq_spark.jobs.recorded import recorded
 from spanmq_spark.jobs.table_format import LakeFormat
 from spanmq_spark.options import Options
@@ -49,9 +42,8 @@ EVERY_SECONDS: Final = 60.0
 COMPARE_SECONDS: Final = 86_400.0
 # A session, or what returns one: it is called when there are rows to export.
 Session = SparkSession | Callable[[], SparkSession]
-# The only run on a queue's table of a lake, and what is known of it.
-ExportRun = run.ManifestRun | ducklake_run.CatalogueRun
-Known = Exported | ducklake_run.CatalogueState
+# The only run on a queue's table of a lake.
+ExportRun = manifest_run.ManifestRun | ducklake_run.CatalogueRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,30 +133,31 @@ def export(
         has_crc = rows.has_crc(server)
     options = Options(dsn=dsn, queue=queue, table=table)
     this = _Export(spark, options, of_table, extent, lake, format, source, has_crc)
-    runs = run if format in BY_MANIFEST else ducklake_run
+    runs = manifest_run if format in BY_MANIFEST else ducklake_run
     check_format_of(lake, table, format)
     with clear_errors():
         if dry_run:
             before = runs.look(dsn, lake, queue, table)
+            exported_before = before.count()
             files = checksum = 0
             with rows.connected(dsn) as server:
                 count = sum(rows.count(server, ids) for ids in _possible_ranges(this, before))
         else:
-            with runs.run_on(dsn, lake, queue, table) as began_run:
-                before = began_run.exported
-                is_whole = _is_whole(before)
-                seen = Seen(since, time.time() if is_whole else before.compared_at, is_whole)
+            with runs.run_on(dsn, lake, queue, table) as run:
+                before = run.state
+                exported_before = before.count()
+                seen = Seen(since, time.time() if _is_whole(before.seen) else before.seen.compared_at)
                 ranges = _ranges(this, before)
-                count, files, checksum = _write(this, ranges, began_run, seen) if ranges else (0, 0, 0)
+                count, files, checksum = _write(this, ranges, run, seen) if ranges else (0, 0, 0)
                 if not files:
-                    began_run.note(seen)
+                    run.note(seen)
     return ExportReport(
         queue=queue,
         table=table,
         to=str(to),
         format=format,
         exported=count,
-        exported_before=before.count,
+        exported_before=exported_before,
         files=files,
         checksum=f"{checksum:x}",
         seconds=time.monotonic() - began,
@@ -182,49 +175,38 @@ def follow(
     table: str = "archive",
     format: str = "parquet",  # noqa: A002 - Spark's word
     every: float = EVERY_SECONDS,
-    compact_every: float | None = None,
     wait: Callable[[float], bool],
     progress: Callable[[ExportReport], None] = lambda _: None,
 ) -> FollowReport:
     """Export again and again, and pass the report of each export that had something to `progress`; return the sums.
 
     `spark`, `dsn`, `queue`, `to`, `table` and `format` are those of `export`, and so is what it raises. Between two of
-    them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do. After an export the
-    small files of the lake are joined, if that was `compact_every` seconds ago. All of it is one run in the database's
-    records. Raises InvalidArgumentError for times that are not above 0.
+    them `wait` is called with `every` (seconds), and ends it by True: an event's wait will do. All of it is one run in
+    the database's records. Raises InvalidArgumentError for a time that is not above 0.
     """
     if every <= 0:
         raise InvalidArgumentError(f"every must be more than 0 seconds, got {every:g}")
-    if compact_every is not None and compact_every <= 0:
-        raise InvalidArgumentError(f"compact_every must be more than 0 seconds, got {compact_every:g}")
-    if compact_every is not None:
-        check_compacts(format)
     # Without its decorator: all exports are one run in the records.
     export_once: Callable[..., ExportReport] = inspect.unwrap(export)
-    compacted_at = time.monotonic()
     exports = exported = 0
     while True:
         report = export_once(spark, dsn, queue, to, table=table, format=format)
         if report.exported:
             exports, exported = exports + 1, exported + report.exported
             progress(report)
-        is_time = compact_every is not None and time.monotonic() - compacted_at >= compact_every
-        if is_time and report.exported + report.exported_before:
-            compact(dsn, report.queue, to, table=table)
-            compacted_at = time.monotonic()
         if wait(every):
             return FollowReport(report.queue, table, str(to), exports, exported)
 
 
-def _is_whole(before: Known) -> bool:
+def _is_whole(seen: Seen) -> bool:
     """Return whether all ids are to be compared with the database, not only those of rows that are new by their time.
 
     Once a day: rows that were inserted by hand may have any time.
     """
-    return not before.since or not 0 <= time.time() - before.compared_at < COMPARE_SECONDS
+    return not seen.since or not 0 <= time.time() - seen.compared_at < COMPARE_SECONDS
 
 
-def _ranges(this: _Export, before: Known) -> list[rows.Range]:
+def _ranges(this: _Export, before: LakeState) -> list[rows.Range]:
     """Return ranges of ids that hold rows which are not exported, or none if there are no such rows.
 
     Gaps between ids look like ids that are not exported: so they are looked up, before Spark starts for nothing.
@@ -235,17 +217,17 @@ def _ranges(this: _Export, before: Known) -> list[rows.Range]:
         return ranges if any(rows.has_any(server, ids) for ids in reversed(ranges)) else []
 
 
-def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
+def _possible_ranges(this: _Export, before: LakeState) -> list[rows.Range]:
     """Return ranges of ids that may hold rows which are not exported."""
     with rows.connected(this.options.dsn) as server:
-        if _is_whole(before):
+        if _is_whole(before.seen):
             cut = calls.read_ranges(before.queue, before.table, rows.ROWS_PER_PARTITION)
             whole = server.admin.run(cut)
-            return missing(this.extent, whole, before.ids)
+            return missing(this.extent, whole, before.ids_in(None))
         archive = this.extent.source(0, 0)
-        blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS)
-        ids = before.ids_in(block for block, *_ in blocks)
-        blocks = rows.recent_blocks(server, archive, before.since, BLOCK_BITS, ids)
+        blocks = rows.recent_blocks(server, archive, before.seen.since, BLOCK_BITS)
+        ids = before.ids_in([block for block, *_ in blocks])
+        blocks = rows.recent_blocks(server, archive, before.seen.since, BLOCK_BITS, ids)
     cuts: Ranges = []
     size = rows.ROWS_PER_PARTITION
     for _, low, high, n in blocks:
@@ -254,7 +236,7 @@ def _possible_ranges(this: _Export, before: Known) -> list[rows.Range]:
             size = 0
         cuts[-1] = (cuts[-1][0], high)
         size += n
-    return missing(this.extent, cuts, ids, rows.recent(before.since))
+    return missing(this.extent, cuts, ids, rows.recent(before.seen.since))
 
 
 def missing(extent: rows.Range, cuts: Ranges, exported: Ranges, where: str = "") -> list[rows.Range]:
@@ -320,11 +302,11 @@ def _written(
 def _write(this: _Export, ranges: list[rows.Range], run: ExportRun, seen: Seen) -> tuple[int, int, int]:
     """Write, verify, and commit: in this order."""
     manifest = run.begin(this.source, this.format)
-    reports = _frame(this, ranges, manifest).collect()
-    files = [LakeFile(row["name"], row["rows"], row["size"], row["nulls"]) for row in reports]
+    reports = [row.asDict() for row in _frame(this, ranges, manifest).collect()]
+    files = parquet.files_of(reports)
     manifest = replace(
         manifest,
-        ids=union([], [(first, last) for row in reports for first, last in json.loads(row["ids"])]),
+        ids=parquet.ids_of(reports),
         files=[file.name for file in files],
         count=sum(file.rows for file in files),
         checksum=sum(int(row["checksum"]) for row in reports),

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from psycopg.conninfo import conninfo_to_dict
 
 from spanmq.errors import ExtraNotInstalledError, PipelineError
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES
-from spanmq_spark.jobs.manifests.store import Committed, Manifest
+from spanmq_spark.jobs.manifests.store import Manifest, check_removed, next_commit
 from spanmq_spark.jobs.table_format import ManifestFormat
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 CATALOG: Final = "spanmq"
 METADATA: Final = ".metadata.json"
+# Another queue's export, or another program, may commit at the same time. PyIceberg would repeat the commit of a run
+# that another has overtaken, so a commit is repeated with its check.
+TRIES: Final = 5
+RETRIES: Final = {"commit.retry.num-retries": "0"}
 # A commit writes the list of all snapshots and manifests anew, so both stay short. What is taken off the list of
 # snapshots stays in the folder for a week: a database that is restored has the catalogue of its time.
 SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
@@ -42,6 +46,7 @@ POLICY: Final = {
     "commit.manifest.target-size-bytes": str(256 << 10),
     # Files have no statistics of it.
     "write.metadata.metrics.column.body": "none",
+    **RETRIES,
 }
 # The commits between two looks for what nothing needs, and between two that join manifests. With its own setting
 # PyIceberg writes a large one again at each commit as soon as it is nearly full.
@@ -54,15 +59,14 @@ class IcebergFormat(ManifestFormat):
     """An Iceberg table, partitioned by queue and day; its namespace is the name of the lake's folder."""
 
     __slots__ = ()
-    not_compacted: ClassVar[str] = "Use the procedure rewrite_data_files of Iceberg for Spark."
 
     @property
     def file_schema(self) -> pyarrow.Schema:
         """The columns of files, which have the partitions, too."""
         return TABLES[self.table].schema_with_day
 
-    def committed(self, manifest: Manifest) -> Committed:
-        """Return what the table's properties have of the newest commits."""
+    def committed(self, manifest: Manifest) -> int:
+        """Return what the table's properties have of the newest commit."""
         with self._catalog() as catalog:
             return _committed(self._table(catalog), manifest)
 
@@ -71,26 +75,47 @@ class IcebergFormat(ManifestFormat):
     ) -> None:
         """Add files to the table, which is created if need be, and take others away."""
         with self._catalog() as catalog:
-            table = self._table(catalog)
-            committed = _committed(table, manifest)
-            committed.check(self.lake, manifest)
-            transaction: Any = self._created(catalog) if table is None else table.transaction()
-            if table is not None and removed:
-                with transaction.update_snapshot().overwrite() as snapshot:
-                    for name, file in self._files(table, manifest.queue).items():
-                        if name in removed:
-                            snapshot.delete_data_file(file)
-            if files:
-                # The table has none of them, for their names have the token of a run.
-                names = [self._path(file.name) for file in files]
-                transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
-                transaction.add_files(names, check_duplicate_files=False)
-                _forget_snapshots(transaction)
-            notes = committed.notes(manifest).items()
-            transaction.set_properties({name: str(version) for name, version in notes})
-            transaction.commit_transaction()
+            from pyiceberg.exceptions import CommitFailedException
+
+            for attempt in range(1, TRIES + 1):
+                try:
+                    self._commit(catalog, manifest, files, removed)
+                    break
+                except CommitFailedException as error:
+                    if attempt == TRIES:
+                        message = f"the Iceberg table {self._name} took no commit: {error}"
+                        raise PipelineError(message) from error
         if manifest.number % EXPIRE_EVERY == 0:
             self.expire()
+
+    def _commit(
+        self,
+        catalog: Catalog,
+        manifest: Manifest,
+        files: Sequence[parquet.LakeFile],
+        removed: Collection[str],
+    ) -> None:
+        table = self._table(catalog)
+        version = next_commit(self.lake, manifest, _committed(table, manifest))
+        transaction: Any = self._created(catalog) if table is None else table.transaction()
+        if table is not None and removed:
+            names = self._files(table, manifest.queue)
+            check_removed(self.lake, manifest, removed, names)
+            with transaction.update_snapshot().overwrite() as snapshot:
+                for name in removed:
+                    snapshot.delete_data_file(names[name])
+        if files:
+            # The table has none of them, for their names have the token of a run.
+            added = [self._path(file.name) for file in files]
+            transaction.set_properties({MERGES: str(manifest.number % MERGE_EVERY == 0).lower()})
+            transaction.add_files(added, check_duplicate_files=False)
+            _forget_snapshots(transaction)
+        elif not removed:
+            # Each commit has a snapshot: one that is under way meanwhile, and began before, fails by that.
+            with transaction.update_snapshot().fast_append():
+                pass
+        transaction.set_properties({manifest.application: str(version), **RETRIES})
+        transaction.commit_transaction()
 
     def read(self, queue: str) -> list[str]:
         """Return the files that the table has now of a queue."""
@@ -210,10 +235,8 @@ class IcebergFormat(ManifestFormat):
             yield catalog
 
 
-def _committed(table: Table | None, manifest: Manifest) -> Committed:
-    if table is None:
-        return Committed()
-    return Committed.noted(manifest, table.properties.get)
+def _committed(table: Table | None, manifest: Manifest) -> int:
+    return 0 if table is None else int(table.properties.get(manifest.application, 0))
 
 
 def _of(queue: str) -> Any:

@@ -7,7 +7,7 @@ is in the database of the queues, and so is all that its exports note (ducklake/
 from collections.abc import Mapping
 from typing import Final
 
-from spanmq.errors import InvalidArgumentError, PipelineError
+from spanmq.errors import InvalidArgumentError
 from spanmq_spark.jobs.delta import DeltaFormat
 from spanmq_spark.jobs.ducklake.format import DuckLakeFormat
 from spanmq_spark.jobs.iceberg import IcebergFormat
@@ -41,9 +41,3 @@ def check_format(name: str) -> None:
     if name not in FORMATS:
         hint = hint_of(name, tuple(FORMATS), f"There are {', '.join(FORMATS)}.")
         raise InvalidArgumentError(f"a lake has no format {name!r}", hint=hint)
-
-
-def check_compacts(name: str) -> None:
-    """Raise PipelineError for a format whose files spanmq does not join."""
-    if FORMATS[name].not_compacted:
-        raise PipelineError(f"spanmq compacts no tables of format {name}", hint=FORMATS[name].not_compacted)

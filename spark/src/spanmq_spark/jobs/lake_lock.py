@@ -2,16 +2,18 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from spanmq.client import Client
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark import rows
 from spanmq_spark.calls import hold_export, refuse_export
 from spanmq_spark.jobs.lake import Lake
+from spanmq_spark.jobs.ranges import Ranges, union
 
 # The folder of what exports note of themselves.
 FOLDER: Final = "_spanmq"
@@ -33,29 +35,59 @@ class Consistency(Enum):
     CATALOGUE_BACK = "the catalogue and the database have noted different exports"
 
 
-class State(Protocol):
-    """What is known of a queue's table; `error` says what is wrong, with a hint for exports."""
-
-    @property
-    def is_of_source(self) -> bool: ...
-    @property
-    def refused_at(self) -> Any: ...
-    @property
-    def consistency(self) -> Consistency: ...
-    @property
-    def error(self) -> PositionUnknownError: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What an export has compared with the lake: rows that were archived before `since`, a time as text.
 
-    All ids were compared at `compared_at` (seconds since 1970), which is now if the comparison `is_whole`.
+    All ids were compared at `compared_at` (seconds since 1970).
     """
 
-    since: str
-    compared_at: float
-    is_whole: bool
+    since: str = ""
+    compared_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LakeState(ABC):
+    """What is known of a queue's table in a lake. `source` is the identity of the queue in the database of `dsn`.
+
+    The database has recorded ids of the lake `noted_as`, empty for none: this one, or that of which it is a copy. The
+    lake has been refused since `refused_at`.
+    """
+
+    dsn: str
+    lake: Lake
+    queue: str
+    table: str
+    source: str
+    consistency: Consistency
+    noted_as: str
+    refused_at: Any
+    seen: Seen
+
+    @property
+    @abstractmethod
+    def is_of_source(self) -> bool:
+        """Whether the lake is of this database and queue, or has no export yet."""
+
+    @property
+    @abstractmethod
+    def error(self) -> PositionUnknownError:
+        """What is wrong, with a hint for exports."""
+
+    def count(self) -> int:
+        """Return the number of rows that were exported: the server counts them."""
+        if not self.noted_as:
+            return 0
+        with rows.connected(self.dsn) as server:
+            return rows.count_exported(server, self.queue, self.noted_as, self.table)
+
+    def ids_in(self, blocks: Iterable[int] | None) -> Ranges:
+        """Return the ids that the lake has, of all or some blocks of ids: they may be many."""
+        chosen = None if blocks is None else list(blocks)
+        if not self.noted_as or chosen == []:
+            return []
+        with rows.connected(self.dsn) as server:
+            return union(rows.exported_ids(server, self.queue, self.noted_as, self.table, chosen), [])
 
 
 @contextlib.contextmanager
@@ -106,32 +138,25 @@ def came_first(lake: Lake, queue: str) -> PipelineError:
     return PipelineError(f"another export of queue {queue} into {lake.uri} came first", queue=queue)
 
 
-def check(
-    server: Client,
-    lake: Lake,
-    queue: str,
-    table: str,
-    state: State,
-    *,
-    is_dry_run: bool = False,
-) -> None:
+def check(server: Client, state: LakeState, *, is_dry_run: bool = False) -> None:
     """Raise PositionUnknownError, and refuse the lake from now on, unless each has what the others have.
 
     Raises PipelineError for a lake whose exports are of another queue, or of the queue in another database.
     """
+    uri, queue = state.lake.uri, state.queue
     if not state.is_of_source:
         raise PipelineError(
-            f"{lake.uri} holds another queue of the name {queue}",
+            f"{uri} holds another queue of the name {queue}",
             hint="It is of another database, or was dropped and created again: use another folder. If its"
             " database was moved with all it has: spanmq pipeline moved.",
             queue=queue,
         )
     if state.refused_at is not None:
-        message = f"{lake.uri} has been refused since {state.refused_at}"
+        message = f"{uri} has been refused since {state.refused_at}"
         raise PositionUnknownError(message, hint=state.error.hint, queue=queue)
     if state.consistency is Consistency.CONSISTENT:
         return
     if not is_dry_run:
         # Retention keeps the archive from now on.
-        server.admin.run(refuse_export(queue, lake.uri, table))
+        server.admin.run(refuse_export(queue, uri, state.table))
     raise state.error

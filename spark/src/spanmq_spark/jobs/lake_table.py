@@ -1,7 +1,7 @@
 """The tables of a lake: which columns they have, by which id a row is known, and in which folder it is."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow
@@ -55,6 +55,11 @@ PARTITIONS: Final = ["queue", "day"]
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\{\[\]^\x7f]""")
 # The folder of what a database has lost that went back in time; in it, those of the tables.
 LOST: Final = "lost"
+
+
+def lost_table(table: LakeTable) -> LakeTable:
+    """Return the table of a DuckLake that has the rows which a repair of this table keeps."""
+    return replace(table, name=f"{LOST}_{table.name}")
 
 
 def folder_of(table: str, queue: str) -> str:

@@ -19,9 +19,9 @@ class RestoredTable:
     """The number of rows of a table that only the lake has, and of those that only the database has.
 
     `exports` no longer count; the next one writes the rows of the database. `kept` is the folder of those that
-    only the lake has, empty without any. `gone` rows are in neither: the lake had them before it went back, and
-    retention has deleted them since; `gone_ids` are the first ranges of their ids, and a file `.gone.json` beside the
-    kept rows has all.
+    only the lake has, empty without any; in a DuckLake it is that of a table. `gone` rows are in neither: the lake had
+    them before it went back, and retention has deleted them since; `gone_ids` are the first ranges of their ids, and a
+    file `.gone.json` in the folder `lost` has all.
     """
 
     table: str
@@ -43,6 +43,7 @@ def report(
     into: str | None,
     *,
     table: str,
+    kept: str,
     only_in_lake: int,
     only_in_database: int,
     exports: int,
@@ -50,7 +51,7 @@ def report(
 ) -> RestoredTable:
     """Return what a repair has found; write the ids that are gone into a file whose name begins with `into`, if any.
 
-    Whoever reads the report may be killed before that.
+    The rows are `kept` in this folder of the lake. Whoever reads the report may be killed before that.
     """
     if into is not None and gone:
         lake.put(f"{into}{GONE}", json.dumps(gone).encode())
@@ -60,7 +61,7 @@ def report(
         only_in_lake=only_in_lake,
         only_in_database=only_in_database,
         exports=exports,
-        kept=f"{lake.uri}/{into.rpartition('/')[0]}" if into is not None and only_in_lake else "",
+        kept=f"{lake.uri}/{kept}" if into is not None and only_in_lake else "",
         gone=size_of(gone),
         gone_ids=shown + (", …" if len(gone) > RANGES_MAX else ""),
     )

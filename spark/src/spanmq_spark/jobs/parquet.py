@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from pyarrow import compute
 
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_table import PARTITIONS, LakeTable, folder_of
-from spanmq_spark.jobs.ranges import Ranges, has
+from spanmq_spark.jobs.ranges import Ranges, has, union
 from spanmq_spark.rows import crc_of
 
 # Held in memory until it is written: rows of a file's row group, and bytes of all files of a task.
@@ -35,6 +35,16 @@ class LakeFile:
     rows: int
     size: int
     nulls: int = 0
+
+
+def files_of(reports: Iterable[Mapping[str, Any]]) -> list[LakeFile]:
+    """Return the files that these rows of REPORT are about."""
+    return [LakeFile(row["name"], row["rows"], row["size"], row["nulls"]) for row in reports]
+
+
+def ids_of(reports: Iterable[Mapping[str, Any]]) -> Ranges:
+    """Return the ids that the files of these rows of REPORT have."""
+    return union([], [(first, last) for row in reports for first, last in json.loads(row["ids"])])
 
 
 class FileWriter:
@@ -203,20 +213,26 @@ def _batches(
     # One row group after the other, which bounds the memory: ParquetFile.iter_batches() holds more of them.
     options = pyarrow.dataset.ParquetFragmentScanOptions(pre_buffer=False)
     fragment = pyarrow.dataset.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(opened)
+    # deltalake writes views of strings, which Arrow can't filter.
+    views = [
+        field.with_type(pyarrow.string()) if field.type == pyarrow.string_view() else field
+        for field in fragment.physical_schema
+    ]
+    schema = pyarrow.schema(views)
     if deleted:
-        yield from _rest(fragment, columns, condition, deleted)
+        yield from _rest(fragment, schema, columns, condition, deleted)
         return
     for group in fragment.split_by_row_group(condition):
-        yield from group.to_batches(columns=list(columns), filter=condition, use_threads=False)
+        yield from group.to_batches(schema, columns=list(columns), filter=condition, use_threads=False)
 
 
 def _rest(
-    fragment: Any, columns: Sequence[str], condition: Any, deleted: Ranges
+    fragment: Any, schema: pyarrow.Schema, columns: Sequence[str], condition: Any, deleted: Ranges
 ) -> Iterator[pyarrow.RecordBatch]:
     """Read the rows whose places are in none of these ranges: the places are those of all rows of a file."""
     place = 0
     for group in fragment.split_by_row_group():
-        for batch in group.to_batches(use_threads=False):
+        for batch in group.to_batches(schema, use_threads=False):
             counts = [not has(deleted, n) for n in range(place, place + batch.num_rows)]
             place += batch.num_rows
             part = batch.filter(pyarrow.array(counts))

@@ -1,10 +1,9 @@
 """Plain Parquet files: a file counts when a manifest names it, so the manifest is the commit."""
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar
 
 from spanmq_spark.jobs import parquet
-from spanmq_spark.jobs.manifests.store import Committed, Manifest, files_of, read_manifest
+from spanmq_spark.jobs.manifests.store import Manifest, files_of, read_manifest
 from spanmq_spark.jobs.table_format import ManifestFormat
 
 
@@ -12,14 +11,11 @@ class PlainFormat(ManifestFormat):
     """A table of Parquet files, in folders of queues and days that have those two columns as their names."""
 
     __slots__ = ()
-    not_compacted: ClassVar[str] = (
-        "A lake whose files are joined is a table: export into Delta, Iceberg or DuckLake."
-    )
 
-    def committed(self, manifest: Manifest) -> Committed:
+    def committed(self, manifest: Manifest) -> int:
         """Return the commit of a manifest that is written."""
         written = read_manifest(self.lake, manifest.queue, self.table, manifest.number)
-        return Committed() if written is None else Committed(written.commit, written.commit)
+        return 0 if written is None else written.commit
 
     def commit(
         self, manifest: Manifest, files: Sequence[parquet.LakeFile], removed: Collection[str] = ()

@@ -170,24 +170,13 @@ def orphans(dsn: str, queue: str, lake: str | Path, *, delete: bool = False) -> 
 
 
 class Repair(Protocol):
-    """What continues a lake after a restore or a move: by its manifests, or by its DuckLake's catalogue."""
+    """What continues a lake after a restore or a move: the module manifests.repair, or ducklake.repair."""
 
-    def has_any(self, dsn: str, lake: Lake, queue: str, table: str) -> bool:
-        """Return whether an export of a queue's table was noted."""
-        ...
-
+    def has_any(self, dsn: str, lake: Lake, queue: str, table: str) -> bool: ...
     def restore(
         self, dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool
-    ) -> RestoredTable | None:
-        """Continue with what the database and the lake have; return what differed, None where nothing did."""
-        ...
-
-    def move(self, dsn: str, lake: Lake, queue: str, table: str) -> bool:
-        """Connect a table to the database in which its queue is now; return whether it was of another, or refused.
-
-        Raises PositionUnknownError if one of both lacks what the other has.
-        """
-        ...
+    ) -> RestoredTable | None: ...
+    def move(self, dsn: str, lake: Lake, queue: str, table: str) -> bool: ...
 
 
 def repairs_of(dsn: str, lake: Lake, queue: str) -> dict[str, Repair]:

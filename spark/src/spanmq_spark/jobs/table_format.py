@@ -3,14 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pyarrow
 
 from spanmq_spark.jobs import parquet
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_table import TABLES
-from spanmq_spark.jobs.manifests.store import Committed, Manifest
+from spanmq_spark.jobs.manifests.store import Manifest
 from spanmq_spark.jobs.ranges import Ranges
 
 
@@ -24,8 +23,6 @@ class LakeFormat(ABC):
     dsn: str
     lake: Lake
     table: str
-    # What joins small files where spanmq does not, as a sentence; empty where it does.
-    not_compacted: ClassVar[str] = ""
 
     @property
     def file_schema(self) -> pyarrow.Schema:
@@ -47,14 +44,14 @@ class ManifestFormat(LakeFormat):
     __slots__ = ()
 
     @abstractmethod
-    def committed(self, manifest: Manifest) -> Committed:
-        """Return which commits of manifests of the same queue the table has."""
+    def committed(self, manifest: Manifest) -> int:
+        """Return what the newest commit of the manifest's queue has noted in the table, 0 without any."""
 
     @abstractmethod
     def commit(
         self, manifest: Manifest, files: Sequence[parquet.LakeFile], removed: Collection[str] = ()
     ) -> None:
-        """Make rows of files, and none of those `removed`, under the `commit` of a manifest.
+        """Make rows of files, and none of those `removed`, under the `next_commit` of a manifest.
 
         Without files, only take that number. The table is created if need be. Raises PipelineError where another run
         has taken the number, PositionUnknownError where the table lacks what the manifest follows.

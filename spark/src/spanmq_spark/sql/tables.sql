@@ -73,7 +73,6 @@ create table {catalogue}.spanmq_export (
     number bigint not null,
     source text not null,
     position uuid not null,
-    n bigint not null,
     since text not null,
     compared_at double precision not null,
     primary key (of_table, queue)

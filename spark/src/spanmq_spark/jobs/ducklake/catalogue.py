@@ -54,7 +54,6 @@ class Noted:
     number: int = 0
     source: str = ""
     position: str | None = None
-    n: int = 0
     since: str = ""
     compared_at: float = 0.0
 
@@ -187,7 +186,7 @@ class Catalogue:
     def noted(self, queue: str) -> Noted:
         """Return what the newest export of a queue has noted."""
         query = (
-            "select number, source, position::text, n, since, compared_at from {catalogue}.spanmq_export"
+            "select number, source, position::text, since, compared_at from {catalogue}.spanmq_export"
             " where of_table = %(table)s::text and queue = %(queue)s::text"
         )
         records = self._rows(query, {"table": self.table.name, "queue": queue})
@@ -197,9 +196,9 @@ class Catalogue:
         """Note an export, or more of it; return False if the newest is not the one that it `follows`."""
         statement = (
             "insert into {catalogue}.spanmq_export as e values (%(table)s::text, %(queue)s::text, %(number)s::bigint,"
-            " %(source)s::text, %(position)s::uuid, %(n)s::bigint, %(since)s::text, %(compared_at)s::float8)"
+            " %(source)s::text, %(position)s::uuid, %(since)s::text, %(compared_at)s::float8)"
             " on conflict (of_table, queue) do update set number = excluded.number, source = excluded.source,"
-            " position = excluded.position, n = excluded.n, since = excluded.since,"
+            " position = excluded.position, since = excluded.since,"
             " compared_at = excluded.compared_at where e.position = %(follows)s::uuid"
         )
         values = {**asdict(noted), "table": self.table.name, "queue": queue, "follows": follows}
@@ -253,18 +252,15 @@ class Catalogue:
         return list(self._rows(query, {"ids": [file.id for file in files]}))
 
     def names(self) -> set[str]:
-        """Return the names in the lake of all files that the catalogue knows, also of older snapshots.
-
-        Those of other tables are among them, as if they were this table's.
-        """
+        """Return the names in the lake of all files that the catalogue knows, of any table and snapshot."""
         query = (
-            "select d.path, d.path_is_relative from {catalogue}.ducklake_data_file d"
-            " union all select x.path, x.path_is_relative from {catalogue}.ducklake_delete_file x"
+            "select case when f.path_is_relative then t.path || f.path else f.path end"
+            " from (select d.table_id, d.path, d.path_is_relative from {catalogue}.ducklake_data_file d union all"
+            " select x.table_id, x.path, x.path_is_relative from {catalogue}.ducklake_delete_file x) f"
+            " join {catalogue}.ducklake_table t on t.table_id = f.table_id"
+            " union select s.path from {catalogue}.ducklake_files_scheduled_for_deletion s"
         )
-        known = {self._name(path, is_relative=is_relative) for path, is_relative in self._rows(query)}
-        # These are relative to the lake.
-        scheduled = "select path, path_is_relative from {catalogue}.ducklake_files_scheduled_for_deletion"
-        return known | {path.removeprefix(self.data_path) for path, _ in self._rows(scheduled)}
+        return {path.removeprefix(self.data_path) for (path,) in self._rows(query)}
 
     def _file(self, row: dict[str, Any]) -> DataFile:
         deletes = row["deletes"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -30,7 +30,6 @@ class DuckLakeFormat(LakeFormat):
     """A table of a DuckLake, partitioned by queue and day."""
 
     __slots__ = ()
-    not_compacted: ClassVar[str] = "Call ducklake_merge_adjacent_files in DuckDB."
 
     @property
     def file_schema(self) -> pyarrow.Schema:

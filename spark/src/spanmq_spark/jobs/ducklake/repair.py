@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow
@@ -11,7 +12,8 @@ import pyarrow
 from spanmq.errors import PipelineError, PositionUnknownError
 from spanmq_spark import calls, rows
 from spanmq_spark.jobs import parquet
-from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted
+from spanmq_spark.jobs.ducklake.catalogue import Catalogue, DataFile, Noted, schema_of
+from spanmq_spark.jobs.ducklake.format import new_file
 from spanmq_spark.jobs.ducklake.run import (
     KIND,
     PREFIX,
@@ -22,7 +24,7 @@ from spanmq_spark.jobs.ducklake.run import (
 )
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_lock import Consistency, alone, check, format_of
-from spanmq_spark.jobs.lake_table import PARTITIONS, TABLES, folder_of
+from spanmq_spark.jobs.lake_table import TABLES, folder_of, lost_table
 from spanmq_spark.jobs.lost import RestoredTable, folder_of_lost, report
 from spanmq_spark.jobs.ranges import Ranges, has, size_of, union, without
 from spanmq_spark.reader import extent_of
@@ -57,7 +59,7 @@ def is_one(dsn: str, lake: Lake, table: str) -> bool:
 def has_any(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     """Return whether an export of a queue's table was noted."""
     with rows.connected(dsn) as server:
-        state = read_state(Catalogue(server, lake, TABLES[table]), queue)
+        state = read_state(dsn, Catalogue(server, lake, TABLES[table]), queue)
         return bool(state.noted.number or state.recorded)
 
 
@@ -66,15 +68,18 @@ def restore(dsn: str, lake: Lake, queue: str, table: str, *, is_dry_run: bool) -
     opened = rows.connected(dsn) if is_dry_run else alone(dsn, lake, queue, table)
     with opened as server:
         catalogue = Catalogue(server, lake, TABLES[table])
-        state = read_state(catalogue, queue)
+        state = read_state(dsn, catalogue, queue)
         if not state.is_of_source:
-            check(server, lake, queue, table, state, is_dry_run=is_dry_run)
+            check(server, state, is_dry_run=is_dry_run)
         if state.consistency is Consistency.CONSISTENT:
             if state.refused_at is not None and not is_dry_run:
                 _accept(catalogue, state)
             return None
         contents = _find(catalogue, state)
-        return _write(catalogue, contents, None) if is_dry_run else _replace(catalogue, contents)
+        if is_dry_run:
+            kept = _ranges(_lacking(catalogue, contents), catalogue.table.id)
+            return _report(catalogue, contents, kept, None)
+        return _replace(catalogue, contents)
 
 
 def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
@@ -84,7 +89,7 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
     """
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
-        state = read_state(catalogue, queue)
+        state = read_state(dsn, catalogue, queue)
         if state.is_of_source:
             return False
         here = replace(state.noted, source=state.source)
@@ -102,23 +107,24 @@ def move(dsn: str, lake: Lake, queue: str, table: str) -> bool:
 def orphans_of(catalogue: Catalogue, queue: str) -> list[str]:
     """Return the files of exports that the catalogue does not know."""
     known = catalogue.names() if catalogue.exists() else set()
-    names = catalogue.lake.sizes(folder_of(catalogue.table.name, queue))
+    tables = catalogue.table, lost_table(catalogue.table)
+    names = [name for table in tables for name in catalogue.lake.sizes(folder_of(table.name, queue))]
     return [name for name in names if name.rpartition("/")[2].startswith(PREFIX) and name not in known]
 
 
 def _accept(catalogue: Catalogue, state: CatalogueState) -> None:
     newest = state.noted.number, state.noted.position
-    call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids, None, newest)
+    call = calls.note_export(state.queue, catalogue.lake.uri, state.table, state.ids_in(None), None, newest)
     catalogue.server.admin.run(call)
 
 
 def _find(catalogue: Catalogue, state: CatalogueState) -> _Contents:
     missing = tuple(missing_files(catalogue.lake, state.files, is_all=True))
     there = [file.name for file in state.files if file not in missing]
-    ids = _ids(catalogue, there)
+    ids = _ranges(parquet.read(catalogue.lake, there, [catalogue.table.id]), catalogue.table.id)
     server = catalogue.server
     extent = extent_of(server, state.queue, state.table)
-    lacking = without(state.ids, ids)
+    lacking = without(state.ids_in(None), ids)
     return _Contents(
         state=state,
         missing=missing,
@@ -129,53 +135,63 @@ def _find(catalogue: Catalogue, state: CatalogueState) -> _Contents:
     )
 
 
-def _ids(catalogue: Catalogue, names: list[str]) -> Ranges:
-    ids: Ranges = []
-    for batch in parquet.read(catalogue.lake, names, [catalogue.table.id]):
-        ids = union(ids, [(id_, id_) for id_ in batch.column(0).to_pylist()])
-    return ids
-
-
 def _replace(catalogue: Catalogue, contents: _Contents) -> RestoredTable:
-    """End the files that are missing, and note what the others have, by one transaction."""
+    """End the files that are missing, note what the others have, and keep rows of orphans, by one transaction."""
     state, server = contents.state, catalogue.server
     number = max(state.noted.number, state.recorded or 0) + 1
-    folder = folder_of_lost(state.table, state.queue, number)
-    restored = _write(catalogue, contents, f"{folder}/{PREFIX}{uuid.uuid4().hex}")
+    token = f"{PREFIX}{uuid.uuid4().hex}"
+    lost = replace(catalogue, table=lost_table(catalogue.table))
+    files = parquet.write(
+        lost.lake, lost.table, state.queue, token, _lacking(catalogue, contents), schema_of(lost.table)
+    )
+    into = f"{folder_of_lost(state.table, state.queue, number)}/{token}"
+    restored = _report(catalogue, contents, parquet.ids_of(files), into)
     known = server.admin.run(calls.known_positions(state.queue, [state.noted.position or ""]))
+    new = [new_file(lost.lake, lost.table, state.queue, file) for file in parquet.files_of(files)]
     with server.connection.transaction():
         catalogue.create()
-        noted = Noted(number, state.source, n=size_of(contents.ids))
+        noted = Noted(number, state.source)
         note_newest(
             catalogue, state, noted, (contents.ids, None), follows=state.noted.position if known else None
         )
         message = f"spanmq restored queue {state.queue}"
         catalogue.add([], message, [file.id for file in contents.missing])
+        if new:
+            lost.create()
+            lost.add(new, message)
     return restored
 
 
-def _write(catalogue: Catalogue, contents: _Contents, into: str | None) -> RestoredTable:
-    """Write the lacking rows that files without a name in the catalogue have, by day; without `into`, count them."""
-    state, lake, table = contents.state, catalogue.lake, catalogue.table
-    schema = table.schema.remove(table.schema.get_field_index(PARTITIONS[0]))
-    kept: Ranges = []
-    with parquet.FilesWriter.opened(lake, schema) as files:
-        for name in contents.orphans if contents.lacking else ():
-            # A killed task may have left it half written.
-            with contextlib.suppress(pyarrow.ArrowInvalid):
-                for batch in parquet.read(lake, [name], schema.names):
-                    lacking = without(contents.lacking, kept)
-                    ids = batch.column(table.id).to_pylist()
-                    part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
-                    kept = union(kept, [(id_, id_) for id_ in part.column(table.id).to_pylist()])
-                    if into is not None:
-                        folder, _, token = into.rpartition("/")
-                        files.add(f"{folder}/{name.split('/')[-2]}/{token}.parquet", part)
+def _lacking(catalogue: Catalogue, contents: _Contents) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the lacking rows that files without a name in the catalogue have, each once."""
+    table = catalogue.table
+    lacking = contents.lacking
+    for name in contents.orphans if lacking else ():
+        # A killed task may have left it half written.
+        with contextlib.suppress(pyarrow.ArrowInvalid):
+            for batch in parquet.read(catalogue.lake, [name], table.schema.names):
+                ids = batch.column(table.id).to_pylist()
+                part = batch.filter(pyarrow.array([has(lacking, id_) for id_ in ids], pyarrow.bool_()))
+                lacking = without(lacking, _ranges([part], table.id))
+                yield part
+
+
+def _ranges(batches: Iterable[pyarrow.RecordBatch], column: str) -> Ranges:
+    """Return the ids that batches have."""
+    ids: Ranges = []
+    for batch in batches:
+        ids = union(ids, [(id_, id_) for id_ in batch.column(column).to_pylist()])
+    return ids
+
+
+def _report(catalogue: Catalogue, contents: _Contents, kept: Ranges, into: str | None) -> RestoredTable:
+    state, table = contents.state, catalogue.table
     snapshots = {file.snapshot for file in contents.missing}
     return report(
-        lake,
+        catalogue.lake,
         into,
         table=state.table,
+        kept=folder_of(lost_table(table).name, state.queue),
         only_in_lake=size_of(kept),
         only_in_database=contents.only_in_database,
         exports=max(len(snapshots), abs((state.recorded or 0) - state.noted.number)),

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from spanmq.errors import PositionUnknownError
 from spanmq_spark import calls, rows
@@ -36,6 +36,7 @@ from spanmq_spark.jobs.ducklake.format import new_file
 from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_lock import (
     Consistency,
+    LakeState,
     Seen,
     alone,
     came_first,
@@ -45,7 +46,7 @@ from spanmq_spark.jobs.lake_lock import (
 from spanmq_spark.jobs.lake_table import TABLES, folder_of
 from spanmq_spark.jobs.manifests.store import Manifest
 from spanmq_spark.jobs.parquet import LakeFile
-from spanmq_spark.jobs.ranges import BLOCK_BITS, Ranges, by_block, union, within
+from spanmq_spark.jobs.ranges import Ranges, by_block, union
 
 KIND: Final = "ducklake"
 # The names of files of exports begin with it; those that DuckDB writes do not.
@@ -54,22 +55,15 @@ _HINT: Final = "spanmq pipeline restored shows what is missing, and goes on. Or 
 
 
 @dataclass(frozen=True, slots=True)
-class CatalogueState:
-    """The state of a queue's table.
+class CatalogueState(LakeState):
+    """What is known of a queue's table.
 
-    `noted` is the newest export by the catalogue, and `recorded` the number of that by the database. The lake has been
-    refused since `refused_at`. `missing` are files that the catalogue names and the lake lacks.
+    `noted` is the newest export by the catalogue, and `recorded` the number of that by the database. The table has
+    `files`, of which the lake lacks those that are `missing`.
     """
 
-    lake: Lake
-    queue: str
-    table: str
-    source: str
-    consistency: Consistency
     noted: Noted
     recorded: int | None
-    refused_at: Any
-    ids: Ranges
     files: tuple[DataFile, ...]
     missing: tuple[DataFile, ...]
 
@@ -77,21 +71,6 @@ class CatalogueState:
     def is_of_source(self) -> bool:
         """Whether the catalogue is of this database and queue, or has no export yet."""
         return self.noted.source in (self.source, "")
-
-    @property
-    def count(self) -> int:
-        """The number of rows that were exported."""
-        return self.noted.n
-
-    @property
-    def since(self) -> str:
-        """Rows that were archived before this time are in the lake; empty: not known."""
-        return self.noted.since
-
-    @property
-    def compared_at(self) -> float:
-        """The seconds since 1970 at which all ids were compared with the database's."""
-        return self.noted.compared_at
 
     @property
     def error(self) -> PositionUnknownError:
@@ -105,40 +84,32 @@ class CatalogueState:
             message = f"{self.lake.uri} lacks files of queue {self.queue} that its catalogue names, such as {lacking}"
         return PositionUnknownError(message, hint=_HINT, queue=self.queue)
 
-    def ids_in(self, blocks: Iterable[int]) -> Ranges:
-        """Return the ids in some blocks of ids."""
-        ends = [(block << BLOCK_BITS, ((block + 1) << BLOCK_BITS) - 1) for block in set(blocks)]
-        return union([], [ids for first, last in ends for ids in within(self.ids, first, last)])
-
 
 @dataclass(frozen=True, slots=True)
 class CatalogueRun:
-    """The only run on a queue's table, through the session that has its lock."""
+    """The only run on a queue's table, which had the `state` before, through the session that has its lock."""
 
     catalogue: Catalogue
-    exported: CatalogueState
+    state: CatalogueState
 
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
         """Return what files will be written for; nothing notes them before they count."""
-        queue, table = self.exported.queue, self.exported.table
+        queue, table = self.state.queue, self.state.table
         note_format(self.catalogue.lake, table, format)
         token = f"{PREFIX}{uuid.uuid4().hex}"
-        return Manifest(
-            self.exported.noted.number + 1, queue, source, [], [], 0, 0, table, format, token=token
-        )
+        return Manifest(self.state.noted.number + 1, queue, source, [], [], 0, 0, table, format, token=token)
 
     def commit(
         self, manifest: Manifest, files: Sequence[LakeFile], witnesses: Sequence[str], seen: Seen
     ) -> None:
         """Add the files to the catalogue, and note the export, by one transaction."""
-        before, catalogue = self.exported, self.catalogue
+        before, catalogue = self.state, self.catalogue
         new = [new_file(catalogue.lake, catalogue.table, manifest.queue, file) for file in files]
+        blocks = sorted(by_block(manifest.ids))
+        ids = union(before.ids_in(blocks), manifest.ids)
         with catalogue.server.connection.transaction():
             catalogue.create()
-            blocks = sorted(by_block(manifest.ids))
-            ids = union(before.ids_in(blocks), manifest.ids)
-            count = before.count + manifest.count
-            noted = Noted(manifest.number, manifest.source, None, count, seen.since, seen.compared_at)
+            noted = Noted(manifest.number, manifest.source, None, seen.since, seen.compared_at)
             note_newest(catalogue, before, noted, (ids, blocks), witnesses, follows=before.noted.position)
             catalogue.add(new, f"spanmq export {manifest.number} of queue {manifest.queue}")
         # Of attempts of tasks that did not count.
@@ -151,16 +122,16 @@ class CatalogueRun:
 
     def note(self, seen: Seen) -> None:
         """Note what was seen where nothing is new; without any export, that retention waits for the lake."""
-        queue, server = self.exported.queue, self.catalogue.server
+        queue, server = self.state.queue, self.catalogue.server
         with server.connection.transaction():
             noted = self.catalogue.noted(queue) if self.catalogue.exists() else Noted()
             if noted.number:
                 noted = replace(noted, since=seen.since, compared_at=seen.compared_at)
                 self.catalogue.note(queue, noted, noted.position)
-            elif self.exported.recorded is None:
+            elif self.state.recorded is None:
                 nothing: tuple[Ranges, list[int]] = [], []
                 call = calls.note_export(
-                    queue, self.catalogue.lake.uri, self.exported.table, *nothing, (0, None)
+                    queue, self.catalogue.lake.uri, self.state.table, *nothing, (0, None)
                 )
                 server.admin.run(call)
 
@@ -194,8 +165,8 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str) -> Iterator[CatalogueRu
     """Be the only run on a queue's table for a block; raises what `check` and run.alone() raise."""
     with alone(dsn, lake, queue, table) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
-        state = read_state(catalogue, queue)
-        check(server, lake, queue, table, state)
+        state = read_state(dsn, catalogue, queue)
+        check(server, state)
         yield CatalogueRun(catalogue, state)
 
 
@@ -203,12 +174,12 @@ def look(dsn: str, lake: Lake, queue: str, table: str) -> CatalogueState:
     """Return what is known of a queue's table; raises what `check` raises, and changes nothing."""
     with rows.connected(dsn) as server:
         catalogue = Catalogue(server, lake, TABLES[table])
-        state = read_state(catalogue, queue)
-        check(server, lake, queue, table, state, is_dry_run=True)
+        state = read_state(dsn, catalogue, queue)
+        check(server, state, is_dry_run=True)
         return state
 
 
-def read_state(catalogue: Catalogue, queue: str) -> CatalogueState:
+def read_state(dsn: str, catalogue: Catalogue, queue: str) -> CatalogueState:
     """Return what is known of a queue's table."""
     server, lake, table = catalogue.server, catalogue.lake, catalogue.table.name
     is_there = catalogue.exists()
@@ -223,19 +194,9 @@ def read_state(catalogue: Catalogue, queue: str) -> CatalogueState:
         consistency = Consistency.CATALOGUE_BACK
     elif noted.number and any(file.snapshot == newest for file in missing):
         consistency = Consistency.LAKE_BACK
-    return CatalogueState(
-        lake=lake,
-        queue=queue,
-        table=table,
-        source=rows.identity(server, queue),
-        consistency=consistency,
-        noted=noted,
-        recorded=number,
-        refused_at=refused_at,
-        ids=server.admin.run(calls.exported_ids(queue, lake.uri, table)),
-        files=files,
-        missing=missing,
-    )
+    seen = Seen(noted.since, noted.compared_at)
+    known = (dsn, lake, queue, table, rows.identity(server, queue), consistency, lake.uri, refused_at, seen)
+    return CatalogueState(*known, noted=noted, recorded=number, files=files, missing=missing)
 
 
 def missing_files(lake: Lake, files: Sequence[DataFile], *, is_all: bool = False) -> Iterator[DataFile]:

@@ -14,84 +14,69 @@ from spanmq_spark.jobs.lake import Lake
 from spanmq_spark.jobs.lake_format import BY_MANIFEST, known_manifest_table
 from spanmq_spark.jobs.lake_lock import Seen, alone, check, note_format
 from spanmq_spark.jobs.lake_table import LOST, folder_of
-from spanmq_spark.jobs.manifests.state import record, state_of
+from spanmq_spark.jobs.manifests.state import ManifestState, read_state, record
 from spanmq_spark.jobs.manifests.store import (
-    Exported,
     Manifest,
     drop_draft,
+    number_of,
     read_drafts,
-    read_exported,
     read_manifest,
     sweep_halves,
-    taking,
+    tag_of,
     write_draft,
-    write_exported,
     write_manifest,
+    write_seen,
 )
 from spanmq_spark.jobs.parquet import LakeFile
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestRun:
-    """A run on a queue's files of a lake; `exported` is what was there before."""
+    """A run on a queue's files of a lake, which had the `state` before."""
 
-    dsn: str
-    lake: Lake
-    exported: Exported
+    state: ManifestState
 
     def begin(self, source: str, format: str) -> Manifest:  # noqa: A002 - Spark's word
         """Note that files will be written, and return the manifest that they are for."""
-        before = self.exported
-        note_format(self.lake, before.table, format)
-        manifest = Manifest(
-            *(before.number + 1, before.queue, source, [], [], 0, 0, before.table, format),
-            token=uuid.uuid4().hex[:12],
-            position=before.position,
-            follows=before.committed if before.source in (source, "") else 0,
-        )
-        write_draft(self.lake, manifest)
+        note_format(self.state.lake, self.state.table, format)
+        manifest = self.state.next(source, format, uuid.uuid4().hex[:12])
+        write_draft(self.state.lake, manifest)
         return manifest
 
     def commit(
         self, manifest: Manifest, files: Sequence[LakeFile], witnesses: Sequence[str], seen: Seen
     ) -> None:
-        """Commit files, write the manifest, and note what the lake has: in this order."""
+        """Commit files, write the manifest, and record what the lake has: in this order."""
         # It counts before the lake has it: a database that went back since then does not know it.
-        with rows.connected(self.dsn) as server:
+        with rows.connected(self.state.dsn) as server:
             call = calls.note_position(manifest.queue, manifest.position, witnesses)
-            manifest = replace(manifest, position=server.admin.run(call))
-        self.count(manifest, files)
-        self.note(seen)
+            position = server.admin.run(call)
+        manifest = replace(manifest, position=position, since=seen.since, compared_at=seen.compared_at)
+        # From now on retention may delete that, and nothing else.
+        record(self.count(manifest, files))
 
     def count(
         self, manifest: Manifest, files: Sequence[LakeFile] = (), removed: Collection[str] = ()
-    ) -> None:
-        """Commit what a manifest changes in the table, write it, and end."""
+    ) -> ManifestState:
+        """Commit what a manifest changes in the table, write it, and end; return the state after it."""
+        lake = self.state.lake
         if manifest.has_rows:
-            write_draft(self.lake, manifest)
-            in_lake = BY_MANIFEST[manifest.format](self.dsn, self.lake, manifest.table)
+            write_draft(lake, manifest)
+            in_lake = BY_MANIFEST[manifest.format](self.state.dsn, lake, manifest.table)
             in_lake.commit(manifest, files, removed)
-        write_manifest(self.lake, manifest)
-        self.end(manifest)
-
-    def end(self, manifest: Manifest) -> None:
-        """End with a manifest that is written: delete what it replaces, and files of attempts that do not count."""
-        _sweep(self.lake, manifest)
-        write_exported(self.exported.followed_by(manifest))
-        drop_draft(self.lake, manifest)
+        write_manifest(lake, manifest)
+        end(lake, manifest)
+        return self.state.followed_by(manifest)
 
     def drop(self, manifest: Manifest) -> None:
         """Forget the draft."""
-        drop_draft(self.lake, manifest)
+        drop_draft(self.state.lake, manifest)
 
     def note(self, seen: Seen) -> None:
-        """Record in the database what the lake has: from now on retention may delete that, and nothing else.
-
-        An export without new rows calls it, too.
-        """
-        after = read_exported(self.lake, self.exported.queue, self.exported.table)
-        after = replace(after, since=seen.since, compared_at=seen.compared_at)
-        record(self.dsn, after, is_whole=seen.is_whole)
+        """Record what the lake has, and note what was compared with it, where no row is new."""
+        state = self.state
+        record(state)
+        write_seen(state.lake, state.queue, state.table, state.number, seen)
 
 
 @contextlib.contextmanager
@@ -101,56 +86,63 @@ def run_on(dsn: str, lake: Lake, queue: str, table: str, *, is_repair: bool = Fa
     Raises PositionUnknownError if the database or the lake lacks what the other has, unless the run is to repair that.
     """
     with alone(dsn, lake, queue, table) as server:
-        before = read_exported(lake, queue, table)
+        before = read_state(dsn, lake, queue, table)
         if is_repair:
             known_manifest_table(dsn, lake, table).reach()
         else:
-            check(server, lake, queue, table, state_of(dsn, before))
-        exported = _settled(dsn, before)
-        if not is_repair and exported != before:
-            check(server, lake, queue, table, state_of(dsn, exported))
-        yield ManifestRun(dsn, lake, exported)
+            check(server, before)
+        state = _settled(before)
+        if state is not before:
+            # What was killed may have had an export that this database has lost.
+            state = read_state(dsn, lake, queue, table)
+            if not is_repair:
+                check(server, state)
+        yield ManifestRun(state)
 
 
-def look(dsn: str, lake: Lake, queue: str, table: str) -> Exported:
+def look(dsn: str, lake: Lake, queue: str, table: str) -> ManifestState:
     """Return what a lake has; raises what run_on() raises, and changes nothing."""
-    exported = read_exported(lake, queue, table)
+    state = read_state(dsn, lake, queue, table)
     with rows.connected(dsn) as server:
-        check(server, lake, queue, table, state_of(dsn, exported), is_dry_run=True)
-    return exported
+        check(server, state, is_dry_run=True)
+    return state
 
 
-def _settled(dsn: str, exported: Exported) -> Exported:
+def take_numbers(state: ManifestState, last: int, source: str, format: str) -> ManifestState:  # noqa: A002 - Spark's word
+    """Use the numbers up to `last` for manifests that add nothing: the commit of another run with one of them fails."""
+    in_lake = BY_MANIFEST[format](state.dsn, state.lake, state.table)
+    while state.number < last:
+        manifest = state.next(source, format)
+        if number_of(in_lake.committed(manifest)) < manifest.number:
+            in_lake.commit(manifest, [])
+        write_manifest(state.lake, manifest)
+        state = state.followed_by(manifest)
+    return state
+
+
+def _settled(state: ManifestState) -> ManifestState:
     """Return what a lake has of a queue, after ending or undoing what was killed there."""
-    lake, queue, table = exported.lake, exported.queue, exported.table
-    drafts = list(read_drafts(lake, queue, table))
+    dsn, lake, queue, table = state.dsn, state.lake, state.queue, state.table
+    drafts = read_drafts(lake, queue, table)
     sweep_halves(lake, queue, table, has_drafts=bool(drafts))
 
     def is_committed(draft: Manifest) -> bool:
-        of_table = BY_MANIFEST[draft.format](dsn, lake, table)
-        return draft.has_rows and of_table.committed(draft).rows == draft.commit
+        committed = BY_MANIFEST[draft.format](dsn, lake, table).committed(draft)
+        return draft.has_rows and tag_of(committed) == tag_of(draft.commit)
 
     # First one that Delta or Iceberg has: its manifest was not written yet.
     for draft in sorted(drafts, key=is_committed, reverse=True):
-        if draft.number > exported.number:
-            manifest = draft
-            if not is_committed(draft):
-                # It never was, and can't come back: its number is taken by nothing.
-                manifest = taking(draft.number, exported, draft.source, draft.format)
-                in_lake = BY_MANIFEST[draft.format](dsn, lake, table)
-                if not in_lake.committed(draft).has_taken(draft):
-                    # The commit of another run with this number fails from now on.
-                    in_lake.commit(manifest, [])
-            write_manifest(lake, manifest)
-            exported = exported.followed_by(manifest)
-        _sweep(lake, draft)
-        exported = write_exported(exported)
-        drop_draft(lake, draft)
-    return exported
+        counts = draft.number > state.number and is_committed(draft)
+        state = take_numbers(state, draft.number - counts, draft.source, draft.format)
+        if counts:
+            write_manifest(lake, draft)
+            state = state.followed_by(draft)
+        end(lake, draft)
+    return state
 
 
-def _sweep(lake: Lake, draft: Manifest) -> None:
-    """Delete the files of a run that has ended, unless they count; then those that they replace."""
+def end(lake: Lake, draft: Manifest) -> None:
+    """End a run: delete its files, unless they count, then those that they replace, and its draft."""
     manifest = read_manifest(lake, draft.queue, draft.table, draft.number)
     folder = folder_of(draft.table, draft.queue)
     names = list(lake.sizes(folder))
@@ -164,3 +156,4 @@ def _sweep(lake: Lake, draft: Manifest) -> None:
             lake.delete(name)
     for name in removed:
         lake.delete(name)
+    drop_draft(lake, draft)

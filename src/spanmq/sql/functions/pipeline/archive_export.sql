@@ -102,17 +102,20 @@ begin
         limit 1;
 end $$;
 
--- The ids that a lake had by its last note, also if it has been refused since.
+-- The ids that a lake had by its last note, also if it has been refused since, a row for each id >> 15; with `blocks`,
+-- only of these.
 create or replace function spanmq_call.exported_ids(
-    queue text, lake text, of_table text default 'archive'
-) returns int8multirange
+    queue text, lake text, of_table text default 'archive', blocks bigint[] default null
+) returns table (block bigint, ids int8multirange)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
 begin
-    return coalesce((select range_agg(i.ids + i.refused_ids) from spanmq_core.archive_export_ids i
-                     where i.queue_id = this.queue_id and i.lake = exported_ids.lake
-                         and i.of_table = exported_ids.of_table), '{}');
+    return query
+        select i.block, i.ids + i.refused_ids from spanmq_core.archive_export_ids i
+        where i.queue_id = this.queue_id and i.lake = exported_ids.lake and i.of_table = exported_ids.of_table
+          and (blocks is null or i.block = any (blocks))
+        order by i.block;
 end $$;
 
 -- Notes that a lake is refused: this database does not know its position, or the lake lacks exports that are noted

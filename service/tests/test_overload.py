@@ -92,3 +92,15 @@ def test_without_a_free_connection_the_service_is_ready_and_requests_are_told_to
             assert int(done.headers["Retry-After"]) > 0
             assert client.get("/health/ready").status_code == 200
         wait_until(answers(client, "/v1/queues", 200))
+
+
+def test_requests_of_all_tokens_together_have_a_limit(orders: str, tmp_path: Path) -> None:
+    with (
+        service(patient(orders), tmp_path, "--requests-max", 2, tokens=True) as running,
+        running.clients(orders, "one", "two", "three") as [one, two, three],
+    ):
+        with stuck(orders, one, two):
+            done = three.get("/v1/queues")
+            assert error_of(done) == (503, "overloaded")
+            assert "Retry-After" in done.headers
+        assert three.get("/v1/queues").status_code == 200

@@ -129,3 +129,15 @@ def test_sqs_client_is_throttled(shared: Running, service_database: str, full: s
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
     assert refused.value.response["ResponseMetadata"]["HTTPHeaders"]["retry-after"] == "1"
     assert ask(service_database, f"select count(*) from pgmq.q_{full}") == 2
+
+
+def test_requests_of_all_tokens_together_have_a_limit(orders: str, tmp_path: Path) -> None:
+    with (
+        service(patient(orders), tmp_path, "--requests-max", 2, tokens=True) as running,
+        running.clients(orders, "one", "two", "three") as [one, two, three],
+    ):
+        with stuck(orders, one, two):
+            done = three.get("/v1/queues")
+            assert error_of(done) == (503, "overloaded")
+            assert "Retry-After" in done.headers
+        assert three.get("/v1/queues").status_code == 200

@@ -304,3 +304,14 @@ def test_cancelled_message_is_known_as_long_as_its_segment_exists(orders: Queue)
         orders.rows("update spanmq_core.upkeep set failures_at = '-infinity'")
         orders.rows("select * from spanmq.maintain()")
         assert orders.statuses(ids) == ["cancelled"]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_lease_archives_its_own_messages_only(orders: Queue, n: int) -> None:
+    orders.policy('{"archive_on_ack": true}')
+    orders.send(2 * n)
+    lease, own = orders.receive(n)
+    _, others = orders.receive(n)
+    assert orders.settle("ack", lease, others) == dict.fromkeys(others, "stale")
+    assert orders.value("select count(*) from pgmq.a_orders") == 0
+    assert orders.settle("ack", lease, own) == dict.fromkeys(own, "acked")

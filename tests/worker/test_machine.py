@@ -731,3 +731,15 @@ def test_last_settlements_do_not_wait_for_a_message_that_a_thread_is_about_to_be
     assert play.of(Settle) == []
     play.put(GraceEnded())
     assert ids(play.of(Settle)) == ["a"]
+
+
+def test_breaker_opens_when_the_last_message_of_its_trial_is_released_behind_a_failed_one() -> None:
+    play = Play(breaker=BreakerPolicy(failures=1, tries=2, pause=5.0), concurrency=2)
+    play.put(PolicySeen("orders", is_ordered=True))
+    play.receive("a", group="blue")
+    play.end(*play.begin(), verdict=DOWN)
+    play.settled(*play.of(Settle))
+    [asked] = play.of(Receive)
+    play.put(Received(asked, messages("orders", "b", "c", group="blue"), play.now))
+    play.end(*play.begin(), verdict=DOWN)
+    assert play.of(BreakerOpened) == [BreakerOpened("orders", 5.0, 2, "down")]

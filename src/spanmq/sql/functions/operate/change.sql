@@ -59,8 +59,8 @@ language sql immutable as $$ select null::pg_catalog.void $$;
 
 -- The changes that were recorded of a queue since it was created, or all (queue null; only for a role that may look
 -- into all), the newest first, at most qty; the next page is before the last change_id. They are kept for 90 days, also
--- those of a queue that was dropped, which its name shows until another queue has it. Raises 42P01 for a queue that does
--- not exist and has none.
+-- those of a queue that was dropped, which its name shows until another queue has it. Raises 42P01 for a queue that
+-- does not exist and has none.
 create or replace function spanmq_call.list_changes(queue text default null, before bigint default null,
                                                     qty integer default 100)
 returns table (change_id bigint, changed_at timestamptz, role text, actor text, action text, queue_name text,

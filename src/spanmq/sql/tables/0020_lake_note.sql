@@ -2,6 +2,10 @@
 -- a copy that was left behind. chain is the line of positions that token belongs to: copies of a lake share it.
 alter table spanmq_core.archive_export add column number bigint, add column token uuid, add column chain uuid;
 
+-- The transaction that wrote the row; null in rows of 0.1.0. In a database that was restored from a dump, all rows have
+-- other writers, so snapshots of before mean nothing there.
+alter table spanmq_core.position add column written_by xid;
+
 -- What a lake had when it was refused. Retention waits for its ids, which are none then.
 alter table spanmq_core.archive_export_ids add column refused_ids int8multirange not null default '{}';
 

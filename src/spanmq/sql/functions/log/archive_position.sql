@@ -12,8 +12,8 @@
 -- The position as of now, of an archive that the caller may read (42501). is_gone: retention has deleted messages that
 -- can't be seen from the position `from_position`. identity differs for archives of other servers, and for a later
 -- archive of the same name. Raises MQ055 unless from_position has the `token` under which note_position() noted it
--- here, and for one that is ahead of this server's transactions, or of another database of the server: in one that was
--- restored from a dump, all rows were written anew.
+-- here, and for one that is ahead of this server's transactions; and in a database that was restored from a dump, where
+-- all rows were written anew.
 create or replace function spanmq_call.archive_position(
     queue text, from_position jsonb default null
 ) returns table (here jsonb, is_gone boolean, identity text)
@@ -24,11 +24,9 @@ begin
     if from_position is not null then
         perform spanmq_core.check_position(from_position);
         if not exists (select from spanmq_core.position p where p.token = (from_position ->> 'token')::uuid
-                       and p.queue_id = this.queue_id)
+                       and p.queue_id = this.queue_id and coalesce(p.written_by, p.xmin) = p.xmin)
                 or pg_snapshot_xmax((from_position ->> 'seen')::pg_snapshot) > pg_snapshot_xmax(pg_current_snapshot())
-                -- Before 0.2.0, positions did not name it.
-                or from_position ->> 'database' <> (select d.oid::text from pg_database d
-                                                    where d.datname = current_database()) then
+                then
             perform spanmq_core.raise_unknown_position(this.name);
         end if;
     end if;
@@ -105,7 +103,7 @@ end $$;
 
 -- The position as of now. seen: the snapshot. since: every transaction of this database that it does not see began
 -- after that, so archived_at bounds the search. starts, at, prepared: when the transactions of this database that were
--- open then began, see seen_from(); starts is null without the right to know. database: where all this is.
+-- open then began, see seen_from(); starts is null without the right to know.
 create or replace function spanmq_core.position_now() returns jsonb
 language plpgsql as $$
 declare
@@ -130,8 +128,7 @@ begin
            least(since, min(p.prepared) - interval '1 day')
         into prepared, since from pg_prepared_xacts p where p.database = current_database();
     return jsonb_build_object('seen', pg_current_snapshot()::text, 'since', since, 'at', at_, 'starts', starts,
-                              'prepared', prepared, 'database', (select d.oid::text from pg_database d
-                                                                 where d.datname = current_database()));
+                              'prepared', prepared);
 end $$;
 
 -- The transaction that wrote a row `t`, in full, from its 32 bits: that within 2 billion of `near`. Numbers below 3 are

@@ -28,6 +28,8 @@ begin
     perform spanmq_core.hold_queue(this);
     insert into spanmq_core.position (token, queue_id, chain, noted_by)
         values (noted, this.queue_id, coalesce(before.chain, noted), by_role);
+    -- With a savepoint, it is not the transaction that pg_current_xact_id() names.
+    update spanmq_core.position p set written_by = p.xmin where p.token = noted;
     delete from spanmq_core.position p where p.token = any (witnesses) and p.chain = p.token
         and p.queue_id = this.queue_id and p.noted_by = by_role;
     -- Those after `follows` stay: one of them may be in use, by a run that was killed.

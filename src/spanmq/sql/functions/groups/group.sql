@@ -94,7 +94,8 @@ begin
                 n_places := 5000;
             end if;
             if array_position(hashes, null) is not null then
-                if array_position(oldest.hashes || tried, null) is null then
+                -- One look of a claim: it reads 500 messages.
+                if ungrouped_from is not null and array_position(oldest.hashes || tried, null) is null then
                     ungrouped_from := spanmq_core.find_ungrouped(this_queue, bound, at_, to_at, false);
                 end if;
                 if array_position(oldest.hashes || tried, null) is not null or ungrouped_from is null then

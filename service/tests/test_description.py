@@ -129,15 +129,14 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
             "nack": {"error": "time-out", "retry_in": 3600},
             "reject": {"error": "bad", "error_class": "E", "traceback": "t", "worker": "w"},
             "release": {},
-            "extend": {"seconds": 60},
-            "hold": {"seconds": 60},
+            "extend": {"seconds": 60, "shorten": True},
             "close-bucket": {"seconds": 60},
         }
         held = [first, *messages]
         for message, (how, more) in zip(held, settle.items(), strict=False):
             ask("POST", f"/v1/{how}", {"receipts": [message["receipt"]], **more})
-        ask("POST", "/v1/nack", {"receipts": [held[6]["receipt"]], "requeue": False, "category": "BUSINESS"})
-        ask("POST", "/v1/reject", {"receipts": [held[7]["receipt"]]})
+        ask("POST", "/v1/nack", {"receipts": [held[5]["receipt"]], "requeue": False, "category": "BUSINESS"})
+        ask("POST", "/v1/reject", {"receipts": [held[6]["receipt"]]})
         ask("GET", "~/archive")
         ask("GET", f"~/messages/{held[1]['message_id']}/state")
         ask("GET", f"~/messages/{held[1]['message_id']}/explain")
@@ -149,7 +148,7 @@ def test_every_operation_succeeds_with_the_answer_that_is_described(running: Run
         ask("POST", "~/failing/search", {"after": 0, "newest_first": True})
         ask("POST", "~/failing/retry", {"task": "none"})
         ask("POST", "~/failing/reject", {"message_ids": [10**9]})
-        dead = held[2]["message_id"], held[6]["message_id"], held[7]["message_id"]
+        dead = held[2]["message_id"], held[5]["message_id"], held[6]["message_id"]
         ask("GET", "/v1/dead-letters")
         ask("GET", "~/dead-letters")
         ask("GET", f"~/messages/{dead[0]}/dead-letters")

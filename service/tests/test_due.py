@@ -14,7 +14,7 @@ from spanmq.client import AsyncClient
 from spanmq.client._async.inspect import AsyncInspect
 from spanmq.client.polling import Due
 from spanmq.errors import ConnectionFailedError
-from spanmq.model import Leased, Message
+from spanmq.model import Message
 from spanmq_service import waiting
 from spanmq_service.waiting import QUEUES_MAX, Ahead, Waiting
 
@@ -144,7 +144,7 @@ def test_who_waits_for_long_asks_again_meanwhile(database: str, monkeypatch: pyt
             waits = asyncio.create_task(found(client, lines, "held", asyncio.Event()))
             await asked.wait()
             # Nobody announces a lease.
-            await client.admin.hold(Leased("held", message.lease_id or 0, message.message_id), DUE_SECONDS)
+            await client.extend(message, DUE_SECONDS, shorten=True)
             messages = await waits
             lines.stop()
             await lines.join()

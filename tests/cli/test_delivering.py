@@ -18,7 +18,9 @@ def test_message_that_never_failed_is_told_in_words(filled: str) -> None:
 
 def test_lease_is_named_and_held(filled: str) -> None:
     lease_id = records("receive", "orders", "-n", 5, "--lease", 600, dsn=filled)[0]["lease_id"]
-    assert records("message extend", "orders", lease_id, 600, dsn=filled) == [{"held": 5}]
+    assert records("message extend", "orders", lease_id, 1, "--seconds", 600, dsn=filled) == [
+        {"message_id": 1, "outcome": "extended"}
+    ]
     assert records("nack", "orders", lease_id, 1, "--category", "PERMANENT", dsn=filled) == [
         {"message_id": 1, "outcome": "dead"}
     ]
@@ -27,7 +29,8 @@ def test_lease_is_named_and_held(filled: str) -> None:
         {"message_id": 9, "outcome": "stale"},
     ]
     assert records("message release", "orders", lease_id, 3, dsn=filled)[0]["outcome"] == "released"
-    assert records("message extend", "orders", lease_id, 600, dsn=filled) == [{"held": 2}]
+    extended = records("message extend", "orders", lease_id, 3, 4, "--seconds", 1, "--shorten", dsn=filled)
+    assert extended == [{"message_id": 3, "outcome": "stale"}, {"message_id": 4, "outcome": "extended"}]
 
 
 def test_pause_and_resume(filled: str) -> None:

@@ -54,8 +54,8 @@ def test_function_of_the_page_for_contributors_runs(connection: Connection[Any])
         compile(program, "CONTRIBUTING.md", "exec")
     connection.execute("select pgmq.create('orders'), pgmq.send('orders', '1')")
     connection.execute(statement)
-    touched = connection.execute("select spanmq_call.touch('orders', lease_id) from spanmq.receive('orders')")
-    assert touched.fetchall() == [(1,)]
+    touch = "select spanmq_call.touch('orders', lease_id, msg_id) from spanmq.receive('orders')"
+    assert connection.execute(touch).fetchall() == [(True,)]
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient, Admin])

@@ -87,7 +87,7 @@ def call(client: Any, name: str, held: list[Message]) -> Any:
         case ["ack" | "nack" | "reject" as verb]:
             return getattr(client, verb)(held)
         case ["extend"]:
-            return client.extend("orders", held[0].lease_id, 60)
+            return client.extend(held, 60)
         case ["delete" | "archive" as verb]:
             return getattr(client, verb)("orders", ids)
         case ["set_vt"]:

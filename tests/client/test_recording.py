@@ -18,7 +18,7 @@ def test_calls_of_clients_are_recorded_in_the_words_of_a_history(client: Client,
         client.send("others", 1)
         one, two, three, four = client.receive("orders", 4, lease=30)
         lease = one.lease_id
-        assert client.extend("orders", lease or 0, 60) == 4
+        client.extend([one, two], 60)
         client.ack(one)
         client.nack(two, "first", retry_in=0)
         client.nack(three, "last", category="PERMANENT")
@@ -28,7 +28,7 @@ def test_calls_of_clients_are_recorded_in_the_words_of_a_history(client: Client,
     assert calls == [
         ("send", ["a", None, '"b\\', None], [], [1, 2, 3, 4]),
         ("receive", [], [], [[each, lease] for each in (1, 2, 3, 4)]),
-        ("extend", [], [], True),
+        ("extend", [], [1, 2], [1, 2]),
         ("settle", [], [1], [1]),
         ("free", [], [2], [2]),
         ("settle", [], [2], []),
@@ -121,10 +121,10 @@ def test_calls_in_a_transaction_of_the_caller_are_undecided(
     assert not any(call.is_answered for call in read(tmp_path))
 
 
-def test_extension_that_holds_less_than_was_received_is_none(client: Client, tmp_path: Path) -> None:
+def test_extension_is_of_the_messages_that_the_lease_still_holds(client: Client, tmp_path: Path) -> None:
     client.send_batch("orders", [1, 2])
     with recording(tmp_path, "one", "orders"):
-        [first, _] = client.receive("orders", 2)
-        client.delete("orders", first.message_id)
-        assert client.extend("orders", first.lease_id or 0, 60) == 1
-    assert [call.got for call in read(tmp_path) if call.verb == "extend"] == [False]
+        messages = client.receive("orders", 2)
+        client.delete("orders", 1)
+        client.extend(messages, 60)
+    assert [(call.ids, call.got) for call in read(tmp_path) if call.verb == "extend"] == [([1, 2], [2])]

@@ -189,10 +189,6 @@ class SqlDoor:
         }
         return [done[each.receipt, each.message_id] for each in deliveries]
 
-    def extend(self, delivery: Delivery, seconds: float) -> bool:
-        queue, lease_id = delivery.receipt
-        return bool(only_value(self.ask("extend", queue=queue, lease_id=lease_id, seconds=seconds)))
-
     def edit(self, queue: str, message_id: int, body: Any = None, delay: float | None = None) -> int:
         rows = self.ask("redrive_message", queue=queue, message_id=message_id, message=body, delay=delay)
         return int(only_value(rows))
@@ -279,11 +275,8 @@ class ClientDoor:
         return [delivery(asdict(each), each) for each in self.client.receive(queue, quantity, lease=lease)]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
-        act = self.client.admin.hold if how == "hold" else getattr(self.client, how)
+        act = getattr(self.client, how)
         return [each.outcome for each in act([each.receipt for each in deliveries], **options)]
-
-    def extend(self, delivery: Delivery, seconds: float) -> bool:
-        return bool(self.client.extend(delivery.receipt.queue, delivery.receipt.lease_id, seconds))
 
     def schedules(self, queue: str) -> list[Record]:
         return cast(list[Record], self.ask("schedules.list", queues=[queue]))
@@ -376,10 +369,6 @@ class HttpDoor:
         assert [each["receipt"] for each in results] == receipts
         return [each["outcome"] for each in results]
 
-    def extend(self, delivery: Delivery, seconds: float) -> bool:
-        [outcome] = self.settle("extend", [delivery], seconds=seconds)
-        return outcome == "extended"
-
     def schedules(self, queue: str) -> list[Record]:
         return [each for each in self.ask("GET schedules")["schedules"] if each["queue"] == queue]
 
@@ -454,20 +443,9 @@ class CommandDoor:
         return [delivery(each, json.dumps(each)) for each in told]
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
-        if how == "hold":
-            told = [json.loads(each.receipt) for each in deliveries]
-            [(queue, lease_id)] = {(each["queue"], each["lease_id"]) for each in told}
-            place = {"queue": queue, "lease": lease_id, "ids": [each.message_id for each in deliveries]}
-            rows = self.ask("message hold {queue} {lease} {ids}", **place, **options)
-        else:
-            lines = "\n".join(each.receipt for each in deliveries)
-            rows = self.ask(how if how in ("ack", "nack") else f"message {how}", stdin=lines, **options)
+        lines = "\n".join(each.receipt for each in deliveries)
+        rows = self.ask(how if how in ("ack", "nack") else f"message {how}", stdin=lines, **options)
         return [each["outcome"] for each in rows]
-
-    def extend(self, delivery: Delivery, seconds: float) -> bool:
-        told = json.loads(delivery.receipt)
-        place = {"queue": told["queue"], "lease": told["lease_id"], "seconds": seconds}
-        return bool(only(self.ask("message extend {queue} {lease} {seconds}", **place))["held"])
 
     def count_dead_letters(self, queue: str) -> dict[str, int]:
         told = self.ask("dead-letter count")

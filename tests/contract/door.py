@@ -65,10 +65,7 @@ class Door(Protocol):
     def receive(self, queue: str, quantity: int = 1, lease: float | None = None) -> list[Delivery]: ...
 
     def settle(self, how: str, deliveries: Sequence[Delivery], **options: Any) -> list[str]:
-        """Ack, nack, reject, release, hold, close_bucket; return the outcome of each, in order."""
-
-    def extend(self, delivery: Delivery, seconds: float) -> bool:
-        """Extend its lease; return whether that still holds a message."""
+        """Ack, nack, reject, release, extend, close_bucket; return the outcome of each, in order."""
 
     def peek(self, queue: str, quantity: int = 10, **options: Any) -> list[Record]: ...
     def state(self, queue: str, message_id: int) -> str: ...

@@ -56,7 +56,7 @@ def test_lease_that_is_over_settles_nothing(door: Door, queue: str) -> None:
     assert quick.attempt == 2
     for how in ("ack", "nack", "reject", "release"):
         assert door.settle(how, slow) == ["stale"]
-    assert not door.extend(slow[0], 60)
+    assert door.settle("extend", slow, seconds=60.0) == ["stale"]
     assert door.settle("ack", [quick]) == ["acked"]
 
 
@@ -67,22 +67,18 @@ def test_messages_of_several_leases_are_settled_together(door: Door, queue: str)
     assert door.settle("nack", messages) == ["stale", "retrying", "retrying"]
 
 
-def test_lease_is_extended_as_a_whole(door: Door, queue: str) -> None:
+def test_one_message_is_held_longer_by_itself_and_shorter_only_on_demand(door: Door, queue: str) -> None:
     first, second = taken(door, queue, 2)
-    assert door.extend(first, 7200)
-    one, two = door.peek(queue)
-    assert one["leased_until"] == two["leased_until"]
-    assert door.settle("ack", [first, second]) == ["acked", "acked"]
-    assert not door.extend(first, 7200)
-
-
-def test_one_message_is_held_by_itself(door: Door, queue: str) -> None:
-    first, second = taken(door, queue, 2)
-    assert door.settle("hold", [second], seconds=7200.0) == ["held"]
+    assert door.settle("extend", [second], seconds=7200.0) == ["extended"]
     one, two = door.peek(queue)
     assert one["leased_until"] < two["leased_until"]
+    assert door.settle("extend", [second], seconds=1.0) == ["extended"]
+    assert door.peek(queue) == [one, two]
+    assert door.settle("extend", [second], seconds=1.0, shorten=True) == ["extended"]
+    one, two = door.peek(queue)
+    assert one["leased_until"] > two["leased_until"]
     assert door.settle("ack", [first, second]) == ["acked", "acked"]
-    assert door.settle("hold", [second], seconds=7200.0) == ["stale"]
+    assert door.settle("extend", [second], seconds=7200.0) == ["stale"]
 
 
 def test_unknown_category_settles_nothing(door: Door, queue: str) -> None:

@@ -28,7 +28,7 @@ ON_QUEUES = {  # replay() is of `look`, and sends too: here into the same queue.
     "receive": """
         read read_with_poll pop read_grouped read_grouped_rr read_grouped_head read_grouped_with_poll
         read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt receive begin_alone ack cancel
-        cancelled nack reject release extend hold receiver_open receiver_claim receiver_ranges
+        cancelled nack reject release extend receiver_open receiver_claim receiver_ranges
         adopt_receiver release_receiver reject_from_receiver await_messages look_ahead note_export hold_export
         refuse_export forget_export redrive redrive_message purge_dead_letters store_result
         ack_with_results retry_failing reject_failing close_bucket

@@ -258,9 +258,9 @@ def test_every_change_of_a_row_keeps_the_lost_leases(orders: Queue) -> None:
     lease, _ = orders.receive()
     orders.settle("nack", lease, ids[:3], "x", None, 0)
     orders.settle("release", lease, ids[3:6])
-    orders.settle("hold", lease, ids[6:9], 60)
+    orders.settle("extend", lease, ids[6:9], 60, True)
     orders.show(ids[9:12])
-    orders.rows("select spanmq.extend('orders', %s, 60)", lease)
+    orders.settle("extend", lease, ids[12:], 60)
     orders.receive(2)
     assert {lost for _, _, lost, _ in attempts(orders)} == {2}
 

@@ -246,7 +246,7 @@ UNRECORDED = {
         copy_begin copy_publish bulk_close bulk_publish bulk_published bulk_reserve bulk_seal
     """,
     "they receive and settle, as programs do all the time": """
-        ack ack_with_results archive await_messages begin_alone close_bucket delete extend hold
+        ack ack_with_results archive await_messages begin_alone close_bucket delete extend
         look_ahead nack pass_on pop read read_grouped read_grouped_head read_grouped_head_with_poll
         read_grouped_rr read_grouped_rr_with_poll read_grouped_with_poll read_with_poll receive
         receiver_claim receiver_open receiver_ranges reject release set_vt store_result

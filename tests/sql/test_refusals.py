@@ -50,14 +50,14 @@ REFUSED = {
         grant_queue(current_user, 'orders', ?) <- 'read' | 'create' | null
         grant_queue('public', 'orders', ?) <- 'manage'
         statistics('orders', ?) <- 0 | -1 | 'NaN' | null
-        hold('orders', ?) <- 0, '{1}', 60 | 5, null, 60 | 5, '{1}', 0 | 5, '{1}', 'nan'
+        extend('orders', ?) <- 0, '{1}', 60 | 5, null, 60 | 5, '{1}', 0 | 5, '{1}', 'nan'
         nack('orders', ?, array[1]) <- null | 0
         nack('orders', 5, ?) <- null
         nack('orders', 5, array[1], category => ?) <- 'permanent' | ''
         nack('orders', 5, array[1], retry_in => ?) <- -1 | 'NaN' | 1e10
         reject('orders', ?) <- -1, array[1] | 5, array[1], category => 'BAD'
         release('orders', ?, array[1]) <- null
-        extend('orders', ?) <- null, 5 | 5, 0 | 5, -1 | 5, null | 5, 'Infinity'
+        extend('orders', ?) <- null, '{1}', 5 | 5, '{1}', null | 5, '{1}', -1 | 5, '{1}', 'Infinity'
         state('orders', ?) <- null
         failures('orders', ?) <- null
         schedule(?, 'orders', '* * * * *', '1') <- '' | null | repeat('a', 256)
@@ -202,7 +202,7 @@ REFUSED = {
         ?('nothing') <- peek_archive | dead_letters | count_dead_letters | redrive | get_policy
         ?('nothing') <- look_ahead | pause
         ?('nothing', 1) <- state | failures
-        extend('nothing', 1, ?) <- 1
+        extend('nothing', 1, ?, 1) <- array[1]
         nack('nothing', 1, ?) <- array[1]
         set_policy('nothing', ?) <- '{}'
         send_messages('nothing', ?) <- '{1}'

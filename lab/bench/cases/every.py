@@ -177,7 +177,7 @@ def extend(player: Player) -> None:
     ids, lease = _taken(player)
     for _ in range(100):
         if player.native:
-            player.timed(f"select spanmq.extend('{QUEUE}', %s, 60)", lease)
+            player.timed(f"select * from spanmq.extend('{QUEUE}', %s, %s::bigint[], 60)", lease, ids)
         else:
             player.timed(f"select * from pgmq.set_vt('{QUEUE}', %s::bigint[], 60)", ids)
 

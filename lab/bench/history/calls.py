@@ -11,7 +11,7 @@ monotonic clock, so the processes of one machine share them.
 | take | | ids: a receive that settles at once |
 | settle | ids, lease, into: gone, dead or archived; error | ids that it settled |
 | free | ids, lease: nack, release, a delay that may be shorter than the lease | ids that it freed |
-| extend | ids, lease, seconds | whether it holds all of them |
+| extend | ids, lease, seconds | ids that it holds for longer |
 | claim | | pairs of id and lease: of a batch that a stream holds until it confirms it; it may come again |
 | confirm | lease | nothing: the batch is settled, or was before |
 | export | ids: that a lake has, all or some | nothing: the database has noted them |

@@ -66,19 +66,20 @@ class History:
             message = self.messages[message_id] = Message(message_id)
         return message
 
-    def held_until(self, call: Call, lease: int | None) -> float:
+    def held_until(self, message: Message, call: Call, lease: int | None) -> float:
         """Return the time until which a delivery surely holds its messages, unless a call ends it."""
         if call.verb in ("take", "claim"):
             return NEVER
         until = call.began + call.seconds * LEASE_SHARE_NS
         for extend in self.extends.get(lease, ()) if lease is not None else ():
-            then = extend.began + extend.seconds * LEASE_SHARE_NS
-            until = then if extend.got else min(until, then)
+            if message.id in extend.ids:
+                then = extend.began + extend.seconds * LEASE_SHARE_NS
+                until = then if message.id in (extend.got or ()) else min(until, then)
         return until
 
     def holds(self, message: Message, delivery: Call, lease: int | None, other: Call) -> bool:
         """Return whether a delivery that came first surely held its message at another call."""
-        if other.ended >= self.held_until(delivery, lease):
+        if other.ended >= self.held_until(message, delivery, lease):
             return False
         return all(
             end.began > other.ended or end.ended < delivery.began or end is delivery or end is other

@@ -6,7 +6,6 @@ committed.
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -85,7 +84,9 @@ REJECT = Verb(
     lambda values: {**_of_lease(values), "into": "dead", "error": values.get("error")},
     _outcomes("dead"),
 )
-EXTEND = Verb("extend", lambda values: {"lease": int(values["lease_id"]), **_seconds("seconds")(values)}, int)
+EXTEND = Verb(
+    "extend", lambda values: {**_of_lease(values), **_seconds("seconds")(values)}, _outcomes("extended")
+)
 # What a function may do, by its name.
 VERBS: Mapping[str, tuple[Verb, ...]] = {
     "send": (Verb("send", _groups, lambda message_id: [message_id]),),
@@ -110,11 +111,9 @@ VERBS: Mapping[str, tuple[Verb, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A call under way, as what it may do; `held`: how many messages its lease held, as far as this process knows."""
+    """A call under way, as what it may do."""
 
     parts: list[tuple[Verb, Pending]]
-    values: Values
-    held: int
 
     def raised(self, error: BaseException) -> None:
         """Write that the call had no effect, if its error says so."""
@@ -130,8 +129,6 @@ class Recording:
         self._queue = queue
         self._database = database
         self._streams = Streams(recorder)
-        # Messages that this process holds, by lease.
-        self._held: dict[int, set[int]] = defaultdict(set)
         # Calls of transactions that have not ended, by link.
         self._open: dict[object, list[Pending]] = {}
 
@@ -146,7 +143,7 @@ class Recording:
         if "dedup_ids" in values or "fingerprint" in values:
             verbs = ()
         parts = [(verb, self._recorder.call(verb.name, **verb.arguments(values))) for verb in verbs]
-        return Begun(parts, values, len(self._held[int(values.get("lease_id") or 0)]))
+        return Begun(parts)
 
     def end(self, link: object, begun: Begun | Claim | Ranges, result: Any) -> None:
         """Write the answer of a call, or keep it until its transaction ends."""
@@ -154,24 +151,13 @@ class Recording:
             begun.end(result)
             return
         for verb, pending in begun.parts:
-            pending.got = self._answer(verb, begun, verb.answer(result))
+            pending.got = verb.answer(result)
             if isinstance(link, PoolLink | AsyncPoolLink):
                 pending.end()
             elif link in self._open:
                 self._open[link].append(pending)
             elif isinstance(link, ConnectionLink | AsyncConnectionLink) and _is_committed(link):
                 pending.end()
-
-    def _answer(self, verb: Verb, begun: Begun, got: Any) -> Any:
-        if verb.name == "receive":
-            for message_id, lease in got:
-                self._held[lease].add(message_id)
-        elif verb.name == "extend":
-            # Of fewer messages it is not known which.
-            return got == begun.held
-        elif lease := begun.values.get("lease_id"):
-            self._held[int(lease)].difference_update(_ids(begun.values)["ids"])
-        return got
 
     @contextmanager
     def transaction(self, link: object) -> Iterator[list[Pending]]:

@@ -34,7 +34,7 @@ def true_history() -> list[Call]:
         call("settle", 6, 7, [], ids=[2], lease=70),
         # 6: the next one of group a, while 3 is leased; 7: extended; 8: freed, and 9: delivered again.
         call("receive", 8, 9, [[2, 72]], seconds=LEASE),
-        call("extend", 20, 21, True, ids=[2], lease=72, seconds=LEASE),
+        call("extend", 20, 21, [2], ids=[2], lease=72, seconds=LEASE),
         call("free", 45, 46, [2], ids=[2], lease=72),
         call("receive", 47, 48, [[2, 73]], seconds=LEASE),
         # 10, 11: the lease of 3 is over; it is rejected.

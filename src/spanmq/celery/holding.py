@@ -113,10 +113,14 @@ class Upkeep:
         held = [channel.qos for channel in [*self._transport.channels]]
         messages = [message for _, unsettled in self._unsettled for message in unsettled]
         messages += [message for qos in held for message in qos.stored()]
-        for queue, lease_id in {(message.queue, message.lease_id or 0) for message in messages}:
-            is_held = self._session.client.extend(queue, lease_id, self.lease_seconds)
+        leases: dict[tuple[str, int], list[Message]] = {}
+        for message in messages:
+            leases.setdefault((message.queue, message.lease_id or 0), []).append(message)
+        for (queue, lease_id), leased in leases.items():
+            extended = self._session.client.extend(leased, self.lease_seconds)
+            is_lost = all(message.outcome == "stale" for message in extended)
             # What was settled meanwhile is not lost.
-            if not is_held and (count := sum(qos.forget(queue, lease_id) for qos in held)):
+            if is_lost and (count := sum(qos.forget(queue, lease_id) for qos in held)):
                 logger.warning("lease_lost queue=%s messages=%d", queue, count)
 
     def _settle_again(self) -> None:

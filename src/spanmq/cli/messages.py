@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from spanmq.cli import settling
 from spanmq.cli.connect import client
 from spanmq.cli.interrupt import held_back
@@ -22,7 +20,6 @@ from spanmq.cli.option import (
 from spanmq.cli.output import MESSAGE_COLUMNS, Output, fields
 from spanmq.cli.settling import taken
 from spanmq.cli.verbs import Commands
-from spanmq.model import Leased
 from spanmq.model.message import obstacle
 
 if TYPE_CHECKING:
@@ -35,8 +32,7 @@ result = Commands()
 commands = Commands()
 message.verb(empty="no messages")(settling.reject)
 message.verb(empty="no messages")(settling.release)
-
-LeaseId = Annotated[int, typer.Argument(metavar="LEASE_ID", help="As receive printed it.")]
+message.verb(empty="no messages")(settling.extend)
 
 
 @message.verb()
@@ -86,35 +82,6 @@ def archive(client: "Client", queue: QueueName, message_ids: MessageIds) -> Any:
     $ spanmq message archive orders 17 18
     """
     return [{"message_id": message_id} for message_id in client.archive(queue, message_ids)]
-
-
-@message.verb()
-def extend(
-    client: "Client",
-    queue: QueueName,
-    lease_id: LeaseId,
-    seconds: Annotated[float, typer.Argument(metavar="SECONDS", help="From now.")],
-) -> Any:
-    """Extend a lease, and print how many messages it holds; 0 means that it is stale.
-
-    $ spanmq message extend orders 3 60
-    """
-    return {"held": client.extend(queue, lease_id, seconds)}
-
-
-@message.verb(empty="no messages")
-def hold(
-    client: "Client",
-    queue: QueueName,
-    lease_id: LeaseId,
-    message_ids: MessageIds,
-    seconds: Annotated[float, typer.Option(help="From now.")],
-) -> Any:
-    """Change the lease time of some messages of a lease; its other messages keep theirs.
-
-    $ spanmq message hold orders 3 17 18 --seconds 60
-    """
-    return client.admin.hold(Leased(queue, lease_id, message_ids), seconds)
 
 
 @message.verb(columns=MESSAGE_COLUMNS, empty="no such messages")

@@ -135,6 +135,21 @@ def release(client: "Client", **held: Unpack[Held]) -> Any:
     return _settled(client, "release", **held)
 
 
+def extend(
+    client: "Client",
+    seconds: Annotated[float, typer.Option(help="From now.")],
+    shorten: Annotated[bool, typer.Option("--shorten", help="Also where they are held longer.")] = False,
+    **held: Unpack[Held],
+) -> Any:
+    """Hold messages longer: each becomes "extended", or is "stale". Others of the lease stay as they are.
+
+    Takes messages as ack does.
+
+    $ spanmq message extend orders 17 1 2 3 --seconds 600
+    """
+    return _settled(client, "extend", seconds=seconds, shorten=shorten, **held)
+
+
 def _settled(
     client: "Client",
     verb: str,

@@ -73,8 +73,8 @@ class Settled:
     """The `outcome` of a call that settles messages, for the one with this `message_id`.
 
     `ack` returns "acked" or "stale" (this lease no longer holds the message, which is unchanged), `nack` "retrying",
-    "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale"; `cancel` returns "cancelled",
-    "cancelling" (a receiver holds it) or "unknown".
+    "dead" or "stale", `reject` "dead" or "stale", `release` "released" or "stale", `extend` "extended" or "stale";
+    `cancel` returns "cancelled", "cancelling" (a receiver holds it) or "unknown".
     """
 
     message_id: int

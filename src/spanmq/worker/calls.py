@@ -65,15 +65,14 @@ async def begin_alone(job: Job, session: Session, inbox: Inbox, bus: EventBus) -
 async def extend(asked: Extend, session: Session, inbox: Inbox, clock: Callable[[], float]) -> None:
     """Extend a lease, and put the end of that."""
     lease = asked.lease
-    # By its messages: the server would look for the lease itself in the whole backlog of the queue.
     leased = Leased(lease.queue, lease.lease_id, lease.message_ids)
     begun_at = clock()
     count: int | None = None
     # After an error the session reconnects, and this is called again. Whether the lease is still valid will be known
     # from the settlement.
     with suppress(SpanmqError):
-        held = await session.run(lambda client: client.admin.hold(leased, asked.seconds))
-        count = sum(message.outcome == "held" for message in held)
+        extended = await session.run(lambda client: client.extend(leased, asked.seconds))
+        count = sum(message.outcome == "extended" for message in extended)
     inbox.put(ExtensionEnded(lease, count, begun_at, asked.seconds))
 
 

@@ -30,9 +30,9 @@ async def test_lease_is_that_of_the_policy_and_a_pause_the_receivers(client: Asy
     assert message.last_read_at is not None
     assert message.leased_until - message.last_read_at == timedelta(hours=2)
     assert message.lease_id is not None
-    assert await client.extend("orders", message.lease_id, 60) == 1
+    assert (await client.extend(message, 60))[0].outcome == "extended"
     assert (await client.ack(Leased("orders", message.lease_id, message.message_id)))[0].outcome == "acked"
-    assert await client.extend("orders", message.lease_id, 60) == 0
+    assert (await client.extend(message, 60))[0].outcome == "stale"
     (message,) = await client.receive("orders")
     await client.nack(message, "no", retry_in=timedelta(minutes=5))
     (failure,) = await client.inspect.failures("orders", message.message_id)

@@ -152,10 +152,9 @@ def settle_by_lease(
         text = f"select msg_id from {qualified(act)} where outcome in ('retrying', 'released')"
         actor.call(text, [lease, some], "free", ids=some, lease=lease)
     elif is_apart:
-        lease = choose.choice(actor.known)[0] or 1
-        # Of some of its messages; which ones it does not return.
-        extend = "select 1 from spanmq.extend('jobs', %s, 1) n where n < 0"
-        actor.call(extend, [lease], "extend", lease=lease, seconds=1)
+        lease, some = choose.choice(actor.known)
+        extend = "select msg_id from spanmq.extend('jobs', %s, %s, 1) where outcome = 'extended'"
+        actor.call(extend, [lease or 1, some], "extend", ids=some, lease=lease or 1, seconds=1)
 
 
 @pytest.mark.parametrize("seed", range(3 if IS_DEEP else 1))

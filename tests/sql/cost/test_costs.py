@@ -63,7 +63,7 @@ def test_holding_messages_reads_nothing_of_the_backlog_behind_them(database: str
         session.execute("select pgmq.create('orders')")
         send(session, "orders", 5000)
         lease = one(session, "select lease_id from spanmq.receive('orders')")
-        hold = f"select * from spanmq.hold('orders', {lease}, array[1], 60)"
+        hold = f"select * from spanmq.extend('orders', {lease}, array[1], 60)"
         assert pages_touched(session, hold) < FEW
 
 

@@ -22,7 +22,7 @@ LEASED = (
     "spanmq.nack('jobs', %(lease)s, %(ids)s, category => 'PERMANENT')",
     "spanmq.reject('jobs', %(lease)s, %(ids)s)",
     "spanmq.release('jobs', %(lease)s, %(ids)s)",
-    "spanmq.hold('jobs', %(lease)s, %(ids)s, 60)",
+    "spanmq.extend('jobs', %(lease)s, %(ids)s, 60)",
     "spanmq.cancel('jobs', %(ids)s)",
 )
 FEW, TIMES = 1000, 40

@@ -91,7 +91,7 @@ def release() -> Step:
 
 
 def extend() -> Step:
-    return partial(of_lease, "select spanmq.extend('{queue}', {lease}, 3600)")
+    return partial(of_lease, "select msg_id, outcome from spanmq.extend('{queue}', {lease}, {ids}, 3600)")
 
 
 def on_ids(text: str, *places: int) -> Step:

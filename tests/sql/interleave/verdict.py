@@ -12,6 +12,7 @@ from tests.sql.interleave.scenes import Scene
 VERB = re.compile(r"(?:pgmq|spanmq)\.(\w+)\('jobs'")
 SETTLES = {"ack": "acked", "reject": "dead"}
 ENDS_LEASES = {"nack": "retrying", "release": "released"}
+OUTCOMES = {**SETTLES, **ENDS_LEASES, "extend": "extended"}
 # The error of all that the scenes reject, and the turn after the last one.
 REJECTED, LAST = "x", 10**6
 
@@ -28,18 +29,18 @@ class Event:
     def ids(self) -> list[int]:
         """Return the messages that it sent, delivered, or did something to."""
         rows = self.call.rows
-        outcome = (SETTLES | ENDS_LEASES).get(self.verb)
+        outcome = OUTCOMES.get(self.verb)
         if outcome is not None:
             return [int(str(row[0])) for row in rows if row[1] == outcome]
-        if self.verb in {"metrics", "extend", "drop_queue"}:
+        if self.verb in {"metrics", "drop_queue"}:
             return []
         return [int(str(row[0])) for row in rows]
 
     @property
     def lease(self) -> int | None:
         """Return the lease that its call names."""
-        found = re.search(r"'jobs', (\d+), (?:'\{|3600\))", self.call.text)
-        return int(found[1]) if found and self.verb in {*SETTLES, *ENDS_LEASES, "extend"} else None
+        found = re.search(r"'jobs', (\d+), '\{", self.call.text)
+        return int(found[1]) if found and self.verb in OUTCOMES else None
 
     @property
     def settles(self) -> bool:
@@ -83,7 +84,9 @@ class Story:
     def is_over(self, delivery: Event, message_id: int, turn: int) -> bool:
         """Return whether a lease was over at a turn, in whichever order the calls that overlap took effect."""
         was_extended = any(
-            event.call.session == delivery.call.session and delivery.call.began < event.call.began
+            event.call.session == delivery.call.session
+            and delivery.call.began < event.call.began
+            and message_id in event.ids
             for event in self.of("extend")
         )
         return (delivery.seconds <= 0 and not was_extended) or any(
@@ -174,12 +177,7 @@ def _words(story: Story, event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
         case "set_vt" if event.seconds <= 0:
             yield "free", {"got": ids}
         case "extend":
-            lease = event.lease
-            held = [
-                row for each in story.of("receive") for row in each.call.rows if str(row[1]) == str(lease)
-            ]
-            is_whole = event.call.rows == [(str(len(held)),)]
-            yield "extend", {"seconds": event.seconds, "lease": lease, "got": is_whole}
+            yield "extend", {"seconds": event.seconds, "lease": event.lease, "ids": ids, "got": ids}
         case "metrics" if event.call.rows and not story.scene.drops:
             yield "count", {"got": int(str(event.call.rows[0][0]))}
     if event.settles and event.verb != "pop":

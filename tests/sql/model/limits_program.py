@@ -177,10 +177,8 @@ class LimitsProgram(Recorded):
         with self.judged(session) as gone:
             if call == "lapse":
                 change_state(session.connection, "vt = clock_timestamp()", f"lease_id = {lease}")
-            elif call == "extend":
-                self.call("extend(%s, %s, %s)", lease, HOUR, session=session)
             else:
-                more = ", 'failed', 'UNKNOWN', 0" if call == "nack" else ""
+                more = {"nack": ", 'failed', 'UNKNOWN', 0", "extend": f", {HOUR}"}.get(call, "")
                 rows = self.call(f"{call}(%s, %s, %s::bigint[]{more})", lease, ids, session=session)
                 assert "stale" not in dict(rows).values()
                 gone |= {message_id for message_id, outcome in rows if outcome == "acked"}

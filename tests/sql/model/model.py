@@ -207,17 +207,11 @@ class Model:
             )
         return outcomes(ids, held, "released")
 
-    def extend(self, lease: int) -> int:
-        held = self.held(lease, list(self.messages))
-        for message_id in held:
-            self.messages[message_id] = replace(self.messages[message_id], visible=False)
-        return len(held)
-
-    def hold(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
+    def extend(self, lease: int, ids: Sequence[int]) -> list[tuple[int, str]]:
         held = self.held(lease, ids)
         for message_id in held:
             self.messages[message_id] = replace(self.messages[message_id], visible=False)
-        return outcomes(ids, held, "held")
+        return outcomes(ids, held, "extended")
 
     def bury(self, ids: Sequence[int]) -> None:
         for message_id in ids:

@@ -270,14 +270,9 @@ class QueueProgram(Program):
 
     @step(data=st.data())
     def extends(self, data: st.DataObject) -> None:
-        lease = self.some_lease(data)
-        ((held,),) = self.call("extend(%s, %s, %s)", lease, HOUR)
-        assert held == self.model.extend(lease)
-
-    @step(data=st.data())
-    def holds(self, data: st.DataObject) -> None:
-        lease, ids = self.some_lease(data), self.some_ids(data)
-        assert self.call("hold(%s, %s, %s::bigint[], %s)", lease, ids, HOUR) == self.model.hold(lease, ids)
+        lease, ids, shorten = self.some_lease(data), self.some_ids(data), data.draw(st.booleans())
+        call = "extend(%s, %s, %s::bigint[], %s, %s)"
+        assert self.call(call, lease, ids, HOUR, shorten) == self.model.extend(lease, ids)
 
     @step(data=st.data())
     def lets_some_expire(self, data: st.DataObject) -> None:

@@ -23,7 +23,6 @@ class Asks(Enum):
 
     IDS = auto()  # these ids, wherever they are
     IDS_OF_LEASE = auto()
-    LEASE = auto()  # whatever this one holds
     IDS_OF_NO_LEASE = auto()
     ANY = auto()  # what is visible and nobody holds: never waits
     ALL = auto()  # returns only how many there were
@@ -64,8 +63,9 @@ REJECT = (
 RELEASE = (
     "select msg_id from spanmq.release(%(queue)s, %(lease)s, %(ids)s::bigint[]) where outcome = 'released'"
 )
-EXTEND = "select 0 from spanmq.extend(%(queue)s, %(lease)s, 60) held where held < 0"
-HOLD = "select msg_id from spanmq.hold(%(queue)s, %(lease)s, %(ids)s::bigint[], 60) where outcome = 'held'"
+EXTEND = (
+    "select msg_id from spanmq.extend(%(queue)s, %(lease)s, %(ids)s::bigint[], 60) where outcome = 'extended'"
+)
 HIDE = "select msg_id from pgmq.set_vt(%(queue)s, %(ids)s::bigint[], 3600)"
 ACTIONS = {
     each.name: each
@@ -82,10 +82,9 @@ ACTIONS = {
         Action("reject part", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT, (0, 2)),
         Action("reject whole", Effect.SETTLED, Asks.IDS_OF_LEASE, REJECT),
         Action("give back part", Effect.NOTHING, Asks.IDS_OF_LEASE, RELEASE, (3, 6)),
-        Action("extend", Effect.NOTHING, Asks.LEASE, EXTEND),
-        Action("hold first", Effect.HELD, Asks.IDS_OF_LEASE, HOLD, (0, 2)),
-        Action("hold part", Effect.HELD, Asks.IDS_OF_LEASE, HOLD, (2, 5)),
-        Action("hold whole", Effect.HELD, Asks.IDS_OF_LEASE, HOLD),
+        Action("extend first", Effect.HELD, Asks.IDS_OF_LEASE, EXTEND, (0, 2)),
+        Action("extend part", Effect.HELD, Asks.IDS_OF_LEASE, EXTEND, (2, 5)),
+        Action("extend whole", Effect.HELD, Asks.IDS_OF_LEASE, EXTEND),
         Action("hide part", Effect.HIDDEN, Asks.IDS, HIDE, (1, 3)),
         Action("hide whole", Effect.HIDDEN, Asks.IDS, HIDE),
         Action(

@@ -69,7 +69,7 @@ def finish(action: Action, later: Later) -> Done:
 
 
 def applies(action: Action, state: str) -> bool:
-    return state != "ready" or action.asks not in (Asks.IDS_OF_LEASE, Asks.LEASE)
+    return state != "ready" or action.asks is not Asks.IDS_OF_LEASE
 
 
 def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int] | None:
@@ -86,7 +86,7 @@ def must_find(second: Action, first: Done, stage: Stage, state: str) -> set[int]
         return asked - (set(first.ids) - first.with_effect(Effect.HELD))
     if second.asks is Asks.IDS_OF_NO_LEASE and state == "ready":
         return asked - first.with_effect(Effect.TAKEN)
-    if second.asks is Asks.ANY and first.action.asks is Asks.LEASE:
+    if second.asks is Asks.ANY and first.with_effect(Effect.HELD) == set(stage.ids):
         return set()  # the lease is held again, or while that is open, nobody can tell
     return None
 

@@ -29,7 +29,7 @@ CALLS = {
     "nack": "select spanmq.nack('jobs', %(lease)s, %(ids)s::bigint[], 'x')",
     "reject": "select spanmq.reject('jobs', %(lease)s, %(ids)s::bigint[], 'x')",
     "release": "select spanmq.release('jobs', %(lease)s, %(ids)s::bigint[])",
-    "extend": "select spanmq.extend('jobs', %(lease)s, 60)",
+    "extend": "select spanmq.extend('jobs', %(lease)s, %(ids)s::bigint[], 60)",
     "set_vt": "select msg_id from pgmq.set_vt('jobs', %(ids)s::bigint[], 60)",
     "cancel": "select spanmq.cancel('jobs', %(ids)s::bigint[])",
     "redrive": "select spanmq.redrive('jobs')",

@@ -399,14 +399,14 @@ def test_ids_that_come_again_are_not_before_the_bound(bounds: Race) -> None:
 
 
 @pytest.mark.parametrize(
-    "act", ["pgmq.send('jobs', '1', 9)", "pgmq.send_batch('jobs', array['1']::jsonb[], 9)", "hold"]
+    "act", ["pgmq.send('jobs', '1', 9)", "pgmq.send_batch('jobs', array['1']::jsonb[], 9)", "extend"]
 )
 def test_message_that_becomes_due_after_the_clock_was_set_back(race: Race, act: str) -> None:
     maintain(race.main)
-    if act == "hold":
+    if act == "extend":
         held = race.send(1)
         race.give_back(held)
-        act = f"spanmq.hold('jobs', {race.lease(1)}, array{held}::bigint[], 9)"
+        act = f"spanmq.extend('jobs', {race.lease(1)}, array{held}::bigint[], 9)"
     ahead = "clock_timestamp() + interval '1 hour'"
     race.main.rows(f"update spanmq_core.bound set due_from = {ahead}, mark_at = {ahead}")
     race.main.rows(f"select {act}")

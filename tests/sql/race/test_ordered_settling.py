@@ -68,10 +68,9 @@ def test_who_overslept_settles_nothing_behind_what_another_has(
     assert race.main.value("select pgmq.delete('jobs', %s::bigint)", ids[1])
     taken = race.main.rows("select msg_id, lease_id from spanmq.receive('jobs', 1)")
     assert [each for each, _ in taken] == ids[:1]
-    for call in ("ack('jobs', %s, %s)", "nack('jobs', %s, %s)", "reject('jobs', %s, %s)"):
+    for call in (*map("{}('jobs', %s, %s)".format, ("ack", "nack", "reject")), "extend('jobs', %s, %s, 60)"):
         rows = race.main.rows(f"select msg_id, outcome from {qualified(call)}", overslept, ids)
         assert rows == [(each, "stale") for each in ids], call
-    assert race.main.value("select spanmq.extend('jobs', %s, 60)", overslept) == 0
     assert race.main.rows(ACK, taken[0][1], ids[0]) == [("acked",)]
     seen: list[int] = []
     while rows := race.main.rows("select msg_id, lease_id from spanmq.receive('jobs', 6)"):
@@ -209,7 +208,7 @@ def test_what_goes_back_with_its_followers_locks_them_in_the_order_of_ids(
     )
     lease = race.main.value("select max(lease_id) from spanmq.receive('jobs', 3)")
     holder, one, two = race.begun(), race.open(), race.open()
-    holder.rows("select spanmq.hold('jobs', %s, %s, 60)", lease, ids[2:])
+    holder.rows("select spanmq.extend('jobs', %s, %s, 60)", lease, ids[2:])
     # It takes the second along, which follows the first.
     back = one.waiting(f"select outcome from spanmq.{verb}('jobs', %s, %s)", lease, [ids[0], ids[2]])
     gone = two.waiting(f"select {rival}", ids[1:])
@@ -245,7 +244,7 @@ BLUE = """'{"x-pgmq-group": "blue"}'"""
 @pytest.mark.parametrize(
     ("front", "group"), [("set_vt", True), ("set_vt", False), ("redrive", True), ("late send", True)]
 )
-@pytest.mark.parametrize("late", ["extend('jobs', %s, 60)", "ack('jobs', %s, %s)"])
+@pytest.mark.parametrize("late", ["extend('jobs', %s, %s, 60)", "ack('jobs', %s, %s)"])
 @pytest.mark.parametrize("meets", ["committed claim", "open claim", "open call"])
 def test_lease_that_ran_out_holds_nothing_behind_what_came_in_front_and_another_has(
     race: Race, group: bool, front: str, late: str, meets: str
@@ -268,7 +267,7 @@ def test_lease_that_ran_out_holds_nothing_behind_what_came_in_front_and_another_
     else:
         race.main.rows("select spanmq.redrive_message('jobs', %s)", dead)
     first = {"set_vt": ids[0], "redrive": dead, "late send": late_sent}[front]
-    arguments = (overslept, ids[1:]) if late.startswith("ack") else (overslept,)
+    arguments = (overslept, ids[1:])
     one, two = race.begun(), race.open()
     receive = "select msg_id from spanmq.receive('jobs', 1)"
     if meets == "open call":
@@ -281,8 +280,6 @@ def test_lease_that_ran_out_holds_nothing_behind_what_came_in_front_and_another_
         if meets == "committed claim":
             one.commit()
     call = f"select count(*) from spanmq.{late} where outcome <> 'stale'"
-    if late.startswith("extend"):
-        call = f"select spanmq.{late}"
     if meets == "open claim":
         waiting = two.waiting(call, *arguments)
         one.commit()

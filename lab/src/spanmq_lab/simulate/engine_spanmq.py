@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from spanmq.client import Client
@@ -134,7 +135,7 @@ class SpanmqReceiver:
         self._client = Client(site.dsn, pool_size=1)
         self._is_idle = False
         # The one lease that is held, and its end by this worker's clock.
-        self._lease = ("", 0)
+        self._lease = Leased("", 0, ())
         self._lease_ends_at = 0.0
         # The groups that it holds no more.
         self._lost: set[str | None] = set()
@@ -157,7 +158,7 @@ class SpanmqReceiver:
             return False
         now = time.monotonic()
         is_half_over = 0 < self._lease_ends_at - now < self._options.lease / 2
-        if is_half_over and self._client.extend(*self._lease, self._options.lease):
+        if is_half_over and self._extends():
             self._lease_ends_at = now + self._options.lease
         return self._lease_ends_at > now
 
@@ -190,11 +191,15 @@ class SpanmqReceiver:
         self._ack()
         self._client.close()
 
+    def _extends(self) -> bool:
+        settled = self._client.extend(self._lease, self._options.lease)
+        return any(message.outcome == "extended" for message in settled)
+
     def _ack(self) -> None:
         handled, self._handled = self._handled, {}
         outcomes: dict[str, list[int]] = {}
         if handled:
-            for settled in self._client.ack(Leased(*self._lease, list(handled))):
+            for settled in self._client.ack(replace(self._lease, message_ids=list(handled))):
                 outcomes.setdefault(settled.outcome, []).append(handled[settled.message_id])
         for outcome, ids in outcomes.items():
             self._recorder.write("settled", outcome=outcome, ids=ids)
@@ -223,7 +228,8 @@ class SpanmqReceiver:
                 self._refuse(foreign, [message for message in messages if message not in foreign])
                 return self._receive()
             if messages:
-                self._lease = (queue, messages[0].lease_id or 0)
+                ids = [message.message_id for message in messages]
+                self._lease = Leased(queue, messages[0].lease_id or 0, ids)
                 self._lease_ends_at = asked + self._options.lease
                 self._lost.clear()
                 runs = [[taken_of(message) for message in run] for run in by_group(messages)]

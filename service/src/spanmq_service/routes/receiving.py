@@ -83,10 +83,16 @@ class GivenBack(GivenUp):
     requeue: bool = True
 
 
-class Extended(Held):
-    """Receipts, and how long to hold their messages from now on."""
+class Timed(Held):
+    """Receipts, and a time in seconds from now on."""
 
     seconds: Seconds
+
+
+class Extended(Timed):
+    """Receipts, and how long to hold their messages from now on; `shorten`: also where they are held longer."""
+
+    shorten: bool = False
 
 
 class Outcome(Struct):
@@ -170,26 +176,17 @@ async def release(held: Held, backend: Backend, caller: MaySettle) -> Response:
 
 @routes.post("/extend", answer=Outcomes, errors=(404,))
 async def extend(held: Extended, backend: Backend, caller: MaySettle) -> Response:
-    """Extend leases: all messages that were received together with these are held longer, too."""
-    parsed = _read(caller, held.receipts)
-    outcomes: dict[tuple[str, int], str] = {}
-    for queue, lease_id in sorted({(message.queue, message.lease_id) for message in parsed}):
-        kept = await backend.client.extend(queue, lease_id, held.seconds)
-        outcomes[queue, lease_id] = "extended" if kept else "stale"
-    results = [outcomes[message.queue, message.lease_id] for message in parsed]
-    return _outcomes(held.receipts, results)
-
-
-@routes.post("/hold", answer=Outcomes, errors=(404,))
-async def hold(held: Extended, backend: Backend, caller: MaySettle) -> Response:
-    """Hold each of these messages for `seconds` from now on, whether that is longer or shorter than before."""
+    """Hold each of these messages for at least `seconds` from now on; with `shorten` for this time exactly."""
     return await _settle(
-        backend.client, caller, held.receipts, lambda client: partial(client.admin.hold, seconds=held.seconds)
+        backend.client,
+        caller,
+        held.receipts,
+        lambda client: partial(client.extend, seconds=held.seconds, shorten=held.shorten),
     )
 
 
 @routes.post("/close-bucket", answer=Outcomes, errors=(404,))
-async def close_bucket(held: Extended, backend: Backend, caller: MaySettle) -> Response:
+async def close_bucket(held: Timed, backend: Backend, caller: MaySettle) -> Response:
     """Let nobody receive for `seconds` from the rate buckets of these messages, which stay in their leases."""
     return await _settle(
         backend.client,

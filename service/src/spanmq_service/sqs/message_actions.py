@@ -362,7 +362,7 @@ async def _hide(
     ids = [read_handle(queue, entry["ReceiptHandle"]).message_id for entry in entries]
     client = call.backend.client
     if seconds:
-        settled = await client.admin.hold(Leased(queue.name, lease_id, ids), float(seconds))
+        settled = await client.extend(Leased(queue.name, lease_id, ids), float(seconds), shorten=True)
     else:
         settled = await client.nack(Leased(queue.name, lease_id, ids), retry_in=0.0)
     stale = {result.message_id for result in settled if result.outcome == "stale"}

@@ -14,7 +14,6 @@ from spanmq.client._async.grants import AsyncGrants
 from spanmq.client._async.schedules import plan_schedules
 from spanmq.client.argument import Delay, Seconds, optional
 from spanmq.client.call import Result, Shape, SqlCall, optional_queue_call, queue_call
-from spanmq.client.functions import Held
 from spanmq.client.namespace import Namespace
 from spanmq.client.rows import (
     flag,
@@ -39,7 +38,6 @@ from spanmq.model import (
     PipelineRun,
     Receiver,
     RunningHandler,
-    Settled,
     Token,
 )
 
@@ -457,16 +455,6 @@ class AsyncAdmin:
             queue, "get_stacks", running_handlers, argument.text("worker", worker), shape=Shape.JSON
         )
         return await self._link.run(call)
-
-    async def hold(self, messages: Held | Iterable[Held], seconds: Seconds) -> list[Settled]:
-        """Hold received `messages` (one or several) for `seconds` from now on: each is "held" or "stale".
-
-        Longer or shorter than before; the others of the lease stay as they were. Raises InvalidArgumentError for a
-        message without a lease, and for no seconds.
-        """
-        return await self._link.run_all(
-            functions.settle("hold", messages, argument.seconds("seconds", seconds))
-        )
 
     async def begin_notices(self, target: str, seconds: Seconds = 60.0) -> HeldNotices | None:
         """Take the notices of a `target` for `seconds`: what was announced to it; None if another process has them.

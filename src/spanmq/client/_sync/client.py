@@ -36,7 +36,7 @@ from spanmq.client.functions import DedupUntil, Grouped, Held, OnDuplicate, Send
 from spanmq.client.namespace import Namespace
 from spanmq.client.options import check_options, check_password, check_source
 from spanmq.client.password import Password
-from spanmq.client.rows import by_reason, number, numbers, settlements
+from spanmq.client.rows import by_reason, numbers, settlements
 from spanmq.codec import batch
 from spanmq.codec.batch import EachGroup, EachHeaders
 from spanmq.codec.body import Codec, Decoder, Encoder, Headers, encode_headers
@@ -471,14 +471,17 @@ class Client:
             functions.settle("close_bucket", messages, argument.seconds("seconds", seconds))
         )
 
-    def extend(self, queue: str, lease_id: int, seconds: Seconds) -> int:
-        """Hold the lease `lease_id` of a `queue` for at least `seconds` from now on.
+    def extend(
+        self, messages: Held | Iterable[Held], seconds: Seconds, *, shorten: bool = False
+    ) -> list[Settled]:
+        """Hold received `messages` (one or several) for at least `seconds` from now on: each is "extended" or "stale".
 
-        Return the number of messages that it holds; 0: it is stale. An expired lease is held again unless its
-        messages were received meanwhile. Raises QueueNotFoundError.
+        With `shorten` for this time also where they are held longer. The others of the lease stay as they were. A
+        message of an expired lease is held again unless it was received meanwhile. Raises InvalidArgumentError for a
+        message without a lease and for no seconds, and QueueNotFoundError.
         """
-        arguments = (argument.bigint("lease_id", lease_id), argument.seconds("seconds", seconds))
-        return self._link.run(queue_call(queue, "extend", number, *arguments))
+        arguments = (argument.seconds("seconds", seconds), argument.boolean("shorten", shorten))
+        return self._link.run_all(functions.settle("extend", messages, *arguments))
 
     def cancel(self, queue: str, message_ids: int | Iterable[int]) -> list[Settled]:
         """Cancel messages of a `queue` by their `message_ids` (one or several); return the outcome for each.
@@ -532,8 +535,8 @@ class Client:
             self.nack(alike, reason, error_class=error_class)
         # In an ordered queue this has released the messages behind: return only those that are still held.
         leases = [message.leased_until - message.last_read_at for message in opened if message.last_read_at]
-        settled = self.admin.hold(opened, max([SHORTEST_LEASE, *leases]))
-        held = {settlement.message_id for settlement in settled if settlement.outcome == "held"}
+        settled = self.extend(opened, max([SHORTEST_LEASE, *leases]))
+        held = {settlement.message_id for settlement in settled if settlement.outcome == "extended"}
         if not held:
             raise closed[0].body.error
         return [message for message in opened if message.message_id in held]

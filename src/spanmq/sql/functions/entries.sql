@@ -42,7 +42,7 @@ language sql stable as $$
             read_grouped_rr_with_poll read_grouped_head_with_poll delete archive set_vt
         '),
         ('receive', 'spanmq', '
-            receive begin_alone ack +cancel cancelled nack reject release extend hold close_bucket receiver_open
+            receive begin_alone ack +cancel cancelled nack reject release extend close_bucket receiver_open
             receiver_claim receiver_ranges
             +adopt_receiver +release_receiver +reject_from_receiver await_messages look_ahead report_worker
             note_export hold_export store_result ack_with_results

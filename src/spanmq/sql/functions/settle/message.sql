@@ -278,8 +278,9 @@ begin
                      else spanmq_core.remove(this, msg_ids, lease_id) end;
         perform spanmq_core.end_batches_of(this, gone);
     end if;
-    perform spanmq_core.check_unfound(coalesce(this_queue, this.queue_id), msg_ids, lease_id)
-        where cardinality(gone) < cardinality(msg_ids) and not spanmq_core.sees_now();
+    if cardinality(gone) < cardinality(msg_ids) then
+        perform spanmq_core.check_unfound(coalesce(this_queue, this.queue_id), msg_ids, lease_id);
+    end if;
     return query select * from spanmq_core.outcomes(msg_ids, gone, '{}'::bigint[], 'acked');
 end $$;
 

@@ -1,6 +1,6 @@
 -- Settling other than by ack: nack (retried later, or dead), reject (dead), release (returned unhandled), extend (held
--- longer), hold (single messages held for another time). All are fenced by lease_id: a message that this lease no
--- longer holds is reported stale and left alone. One that was cancelled meanwhile ends, and is reported stale, too.
+-- for another time). All are fenced by lease_id: a message that this lease no longer holds is reported stale and left
+-- alone. One that was cancelled meanwhile ends, and is reported stale, too.
 
 -- The reason that a caller gave, with its category: that which it names, else what the rules make of the error.
 -- Raises MQ002 for a category that is none.
@@ -95,6 +95,9 @@ language plpgsql as $$
 declare
     is_unseen boolean;
 begin
+    if spanmq_core.sees_now() then
+        return;
+    end if;
     begin
         -- The locks go with the rollback of this block, and no lock is waited for: others settle these messages.
         perform from spanmq_core.state s where s.queue_id = this_queue and s.msg_id = any (msg_ids)
@@ -173,8 +176,9 @@ begin
         end if;
         perform spanmq_core.bury(this, dead, at_, reason, null::bigint), spanmq_core.end_batches_of(this, dead);
     end if;
-    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
-        where cardinality(held.ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
+    if cardinality(held.ids) < cardinality(msg_ids) then
+        perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id);
+    end if;
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, dead, 'retrying');
 end $$;
 
@@ -205,8 +209,9 @@ begin
         perform spanmq_core.bury(this, held.ids, clock_timestamp(), reason, null::bigint),
             spanmq_core.end_batches_of(this, held.ids);
     end if;
-    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
-        where cardinality(held.ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
+    if cardinality(held.ids) < cardinality(msg_ids) then
+        perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id);
+    end if;
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'dead');
 end $$;
 
@@ -225,59 +230,19 @@ begin
     if held.ids <> '{}' then
         perform spanmq_core.show(this, held.ids || held.behind, true);
     end if;
-    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
-        where cardinality(held.ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
+    if cardinality(held.ids) < cardinality(msg_ids) then
+        perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id);
+    end if;
     return query select * from spanmq_core.outcomes(msg_ids, held.ids, '{}'::bigint[], 'released');
 end $$;
 
--- Extends a lease to at least `seconds` from now on, and never shortens it. Returns the number of its messages. 0: the
--- lease is stale, because all of its messages were settled, or received by other receivers. An expired lease is
--- extended for the messages that no other receiver has received.
-create or replace function spanmq_call.extend(queue text, lease_id bigint, seconds double precision) returns bigint
-language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
-declare
-    this spanmq_core.queue := spanmq_core.find_queue(queue);
-    until timestamptz := spanmq_core.after(seconds, 'seconds');
-    held bigint;
-    held_later bigint;
-    is_done boolean;
-begin
-    perform spanmq_core.check_lease(lease_id, '{0}');
-    perform spanmq_core.raise_if(seconds <= 0,
-        format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
-    -- Until a statement begun after the last wait finds none that ends before: rows may have changed or moved.
-    for round in 1 .. 100 loop
-        with mine as materialized (
-            select s.ctid as place, s.vt from spanmq_core.state s
-            where s.queue_id = this.queue_id and s.msg_id >= (spanmq_core.bound_of(this.queue_id)).from_id
-              and s.lease_id = extend.lease_id
-            order by s.queue_id, s.msg_id for no key update),
-        longer as (update spanmq_core.state s set vt = until from mine m
-                       where s.ctid = m.place and m.vt < until returning s.msg_id)
-        select count(*), count(*) filter (where m.vt < until) = (select count(*) from longer) into held, is_done
-            from mine m;
-        exit when is_done;
-    end loop;
-    for round in 1 .. 100 loop
-        with locked as materialized (
-            select h.ctid as place from spanmq_core.later h
-            where h.queue_id is not distinct from this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0
-              and h.vt < until
-            order by h.msg_id for no key update)
-        update spanmq_core.later h set vt = until from locked k where h.ctid = k.place and h.vt < until;
-        select count(*), coalesce(bool_and(h.vt >= until), true) into held_later, is_done
-            from spanmq_core.later h
-            where h.queue_id is not distinct from this.queue_id and h.lease_id = extend.lease_id and h.lease_id <> 0;
-        exit when is_done;
-    end loop;
-    return held + held_later;
-end $$;
-
--- Holds these messages of a lease for `seconds` from now on, longer or shorter than before. They stay part of the
--- lease, so calls that settle or extend it find them. The other messages of the lease do not change. One row for each
--- distinct id, ascending: held or stale. Raises MQ002 for a lease that is none and for no seconds.
-create or replace function spanmq_call.hold(queue text, lease_id bigint, msg_ids bigint[], seconds double precision)
-returns table (msg_id bigint, outcome text)
+-- Holds messages of a lease for at least `seconds` from now on; with shorten, for this time also where they are held
+-- longer. They stay part of the lease; its other messages do not change. Returns one row for each distinct id,
+-- ascending: extended or stale. An expired lease is extended for the messages that no other receiver has received.
+-- Raises MQ002 for a lease that is none and for no seconds.
+create or replace function spanmq_call.extend(
+    queue text, lease_id bigint, msg_ids bigint[], seconds double precision, shorten boolean default false
+) returns table (msg_id bigint, outcome text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this spanmq_core.queue := spanmq_core.find_queue(queue);
@@ -288,19 +253,21 @@ begin
     perform spanmq_core.raise_if(seconds <= 0,
         format('seconds must be more than 0, got: %s', seconds), 'release() makes messages visible at once.');
     with longer as (
-        update spanmq_core.state s set vt = until
-            where s.queue_id = this.queue_id and s.msg_id = any (msg_ids) and s.lease_id = hold.lease_id
+        update spanmq_core.state s set vt = case when shorten then until else greatest(s.vt, until) end
+            where s.queue_id = this.queue_id and s.msg_id = any (msg_ids) and s.lease_id = extend.lease_id
             returning s.msg_id)
     select coalesce(array_agg(l.msg_id), '{}') into ids from longer l;
     if cardinality(ids) < cardinality(msg_ids) then
         perform spanmq_core.heed_clock(this.queue_id);
         with longer as (
-            update spanmq_core.later s set vt = greatest(until, clock_timestamp())
-                where s.queue_id = this.queue_id and s.msg_id = any (msg_ids) and s.lease_id = hold.lease_id
+            update spanmq_core.later s
+                set vt = greatest(until, clock_timestamp(), case when not shorten then s.vt end)
+                where s.queue_id = this.queue_id and s.msg_id = any (msg_ids) and s.lease_id = extend.lease_id
                 returning s.msg_id)
         select ids || array_agg(l.msg_id) into ids from longer l;
     end if;
-    perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id)
-        where cardinality(ids) < cardinality(msg_ids) and not spanmq_core.sees_now();
-    return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'held');
+    if cardinality(ids) < cardinality(msg_ids) then
+        perform spanmq_core.check_unfound(this.queue_id, msg_ids, lease_id);
+    end if;
+    return query select * from spanmq_core.outcomes(msg_ids, ids, '{}'::bigint[], 'extended');
 end $$;

@@ -107,6 +107,17 @@ def test_second_wait_for_a_name_fails_and_a_call_without_a_wait_too(client: Clie
         Wait("x", timeout=-1, then=ship_plain)
 
 
+@pytest.mark.parametrize("headers", ["[1]", '"x"', '{"x-spanmq-signal": 7}'])
+def test_headers_of_any_json_are_no_signal(client: Client, database: str, headers: str) -> None:
+    ship.send(1)
+    with psycopg.connect(database) as connection:
+        connection.execute(
+            "select pgmq.send('orders', p.message, %s::jsonb) from pgmq.pop('orders') p", [headers]
+        )
+    with pytest.raises(BaseException, match="takes a signal, and the message waited for none"):
+        drain(flows)
+
+
 def test_signal_of_encrypted_queues_is_sealed(
     client: Client, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,9 @@ class Signal:
 
 def with_opened(message: Message, decode: Callable[[object], object]) -> Message:
     """Return a message with the decoded body of its signal; raises DecryptionError if that cannot be opened."""
-    header = (message.headers or {}).get(HEADER)
+    headers: object = message.headers
+    # PGMQ takes any JSON as headers.
+    header = headers.get(HEADER) if isinstance(headers, dict) else None
     if not isinstance(header, dict) or "body" not in header:
         return message
     body = decode(header["body"])

@@ -57,14 +57,26 @@ def test_w1_maintenance_goes_on_until_no_read_passes_messages_in_work(database: 
         assert pages_touched(session, "select * from pgmq.read('orders', 100, 1)") < FEW
 
 
-def test_holding_messages_reads_nothing_of_the_backlog_behind_them(database: str) -> None:
-    """By this call workers extend leases: extend() looks for its lease in the whole queue."""
+def test_extending_messages_reads_nothing_of_the_backlog_behind_them(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as session:
         session.execute("select pgmq.create('orders')")
         send(session, "orders", 5000)
         lease = one(session, "select lease_id from spanmq.receive('orders')")
-        hold = f"select * from spanmq.extend('orders', {lease}, array[1], 60)"
-        assert pages_touched(session, hold) < FEW
+        extend = f"select * from spanmq.extend('orders', {lease}, array[1], 60)"
+        assert pages_touched(session, extend) < FEW
+
+
+def test_a_message_is_received_at_the_same_cost_however_often_it_failed(database: str) -> None:
+    """Each receive returns the last error; of the second message it is among those of its block."""
+    receive = "select lease_id from spanmq.receive('orders', 2)"
+    nack = "select count(*) from spanmq.nack('orders', %s, '{1,2}', repeat('x', 1500), retry_in => 0)"
+    with psycopg.connect(database, autocommit=True) as session:
+        session.execute("select pgmq.create('orders')")
+        session.execute("select spanmq.set_policy('orders', '{\"max_attempts\": 0}')")
+        send(session, "orders", 2)
+        for _ in range(500):
+            assert one(session, nack, column(session, receive)[1]) == 2
+        assert pages_touched(session, receive) < FEW
 
 
 def test_w2_a_batch_writes_four_rows_a_message(system: System, session: Connection) -> None:

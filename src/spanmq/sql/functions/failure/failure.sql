@@ -34,13 +34,24 @@ language sql stable rows 10 as $$
     order by f.failed_at, f.attempt
 $$;
 
--- The error of a message's last failure.
+-- The error of a message's last failure. Each receive asks for it, and a message without a limit of attempts may have
+-- failed 100,000 times: only the last rows are read.
 create or replace function spanmq_core.last_error(this_queue int, id bigint) returns text
 language plpgsql stable as $$
+declare
+    own record;    -- a failure that is stored at its id
 begin
-    return (select coalesce(f.error, f.error_class, f.category) from spanmq_core.failures_of(this_queue, id) f
-            where f.outcome <> 'cancelled'
-            order by f.failed_at desc, f.attempt desc limit 1);
+    select coalesce(f.error, f.error_class, f.category) as error, f.failed_at into own
+        from spanmq_core.failure f
+        where f.queue_id = this_queue and f.lo = id and f.outcome <> 'cancelled'
+        order by f.queue_id desc, f.lo desc, f.failed_at desc limit 1;
+    -- A later one that it shares.
+    return coalesce((
+        select coalesce(f.error, f.error_class, f.category) from spanmq_core.failure f
+        where f.queue_id = this_queue and f.lo / 256 = id / 256 and f.n > 1 and f.lo < id
+          and f.failed_at > coalesce(own.failed_at, '-infinity') and f.outcome <> 'cancelled'
+          and spanmq_core.ids_of(f) @> id
+        order by f.queue_id desc, f.lo / 256 desc, f.failed_at desc limit 1), own.error);
 end $$;
 
 -- The failures of a message, the first one first, while it is in the queue or dead (the last failure then has the

@@ -27,6 +27,8 @@ language sql stable as $$
         select c.oid, c.relname, c.relkind, c.relnamespace::regnamespace::text, a.grantee, a.privilege_type
         from pg_attribute t join pg_class c on c.oid = t.attrelid cross join lateral aclexplode(t.attacl) a
         where t.attacl is not null and c.relnamespace = any ('{pgmq,spanmq,spanmq_call,spanmq_core}'::regnamespace[])
+          -- Only these have columns with privileges: others are not looked up.
+          and c.relkind in ('r', 'p', 'v', 'm', 'f')
           and a.grantee <> c.relowner and (a.grantee = 0 or not pg_has_role(a.grantee, c.relowner, 'usage'))
           and (c.oid <> 'spanmq_call.caller'::regclass or a.grantee <> 0 or a.privilege_type <> 'INSERT')),
     too_much as materialized (
@@ -113,9 +115,9 @@ end $$;
 -- The part of maintain() for privileges, a row for each that it revokes. With TRIGGER on a view go the triggers that a
 -- role has made by it: a view of ours has no other. Those of an archive, which a program may have, are refused instead
 -- (see foreign_code.sql). With CREATE on a schema go the functions that a role has made there, but for those in schema
--- pgmq, where programs have some: doctor() names them.
+-- pgmq, where programs have some: doctor() names them. It reads most of the catalogues, and maintain() is pinned.
 create or replace function spanmq_core.close_opened() returns table (action text, queue text, detail text)
-language plpgsql as $$
+language plpgsql set enable_seqscan = on as $$
 declare
     trigger_name text;
     view_name text;

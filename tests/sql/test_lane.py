@@ -79,6 +79,29 @@ def test_lane_serves_every_call(race: Race) -> None:
     assert race.main.rows(one.format("pgmq.read_grouped_head('jobs', 30, 1)")) == [(first + 31, "7")]
 
 
+@pytest.mark.parametrize("policy", ["{}", '{"ordered": true}', '{"max_in_flight": 100}'])
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_messages_that_do_not_follow_each_other_come_with_their_bodies(
+    race: Race, policy: str, is_newest: bool
+) -> None:
+    maintain(race)
+    race.main.rows("select spanmq.set_policy('jobs', %s::jsonb)", policy)
+    first = race.main.column(SEND_BATCH.format("jobs", 6))[0]
+    if not is_newest:
+        leave_segment(race)
+        race.main.rows("select pgmq.delete('jobs', %s)", SEGMENT + 10)
+        maintain(race)
+    assert lane_of(race) is not None
+    race.main.rows("select pgmq.delete('jobs', array[%s, %s])", first + 1, first + 3)
+    bodies = [(first + place, str(place + 1)) for place in (0, 2, 4, 5)]
+    some = "select msg_id, message->>'i' from {}"
+    hidden = race.main.rows(some.format("pgmq.set_vt('jobs', %s::bigint[], 0)"), [id_ for id_, _ in bodies])
+    assert sorted(hidden) == bodies
+    assert race.main.rows(some.format("spanmq.receive('jobs', 2)")) == bodies[:2]
+    if "ordered" not in policy:
+        assert race.main.rows(some.format("pgmq.pop('jobs', 10)")) == bodies[2:]
+
+
 def warm_up(race: Race) -> None:
     """Have the statements of a receive planned."""
     race.main.rows(SEND_BATCH.format("jobs", 2))

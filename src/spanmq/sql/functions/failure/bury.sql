@@ -28,7 +28,7 @@ begin
         select this.queue_id, m.msg_id, m.message, m.headers, u.group_key, u.priority,
                m.read_ct, m.enqueued_at, coalesce(h.first_failed_at, at_), at_, at_, reason.category, reason.error,
                reason.error_class, reason.traceback, reason.worker, coalesce(h.history, '[]')
-        from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true) m
+        from spanmq_core.fetch(this, ids, null::timestamptz, true) m
         left join lateral (select s.group_key, s.priority from spanmq_core.unsettled s
                            where s.queue_id = this.queue_id and s.msg_id = m.msg_id offset 0) u on true
         left join (

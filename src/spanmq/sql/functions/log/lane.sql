@@ -35,6 +35,13 @@ begin
          'return query', 'select l.msg_id, 1, l.enqueued_at, $5, $6, l.message, l.headers from spanmq_core.%I l'
          ' where l.msg_id >= $3 and l.msg_id < $4 order by l.msg_id',
          '', ''),
+        ('fetch_some_by_lane(lane int, log_name text, ids bigint[], reads int[], read_ats timestamptz[],'
+         ' vts timestamptz[]) returns setof pgmq.message_record',
+         -- One by one, by force (offset 0): a join may scan all of the log.
+         'return query', 'select l.msg_id, u.reads, l.enqueued_at, u.read_at, u.vt, l.message, l.headers'
+         ' from unnest($3, $4, $5, $6) with ordinality u (id, reads, read_at, vt, place)'
+         ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = u.id offset 0) l order by u.place',
+         '', ''),
         ('fetch_one_by_lane(lane int, log_name text, id bigint, reads int, read_at timestamptz, until timestamptz)'
          ' returns pgmq.message_record',
          '', 'select l.msg_id, $4, l.enqueued_at, $5, $6, l.message, l.headers from spanmq_core.%I l'

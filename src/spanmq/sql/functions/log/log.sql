@@ -183,13 +183,13 @@ begin
 end $$;
 
 -- These messages as they are now; vt: as `until` says, unless null. In the order of msg_id if `sorted`, else in that of
--- the ids. Those that follow each other and are alike are a range of the log. Others are looked up one by one, by force
--- (offset 0): a join may scan all of it.
-create or replace function spanmq_core.fetch(this_queue int, ids bigint[], until timestamptz, sorted boolean)
+-- the ids. Many that follow each other and are alike are a range of the log.
+create or replace function spanmq_core.fetch(this spanmq_core.queue, ids bigint[], until timestamptz, sorted boolean)
 returns setof pgmq.message_record
 language plpgsql rows 100 as $$
 declare
     rows record;
+    is_newest boolean;
 begin
     select array_agg(u.msg_id) as ids, array_agg(u.attempts) as attempts, array_agg(u.last_read_at) as read_ats,
            array_agg(coalesce(until, u.vt)) as vts, min(u.msg_id) as first_id, max(u.msg_id) as last_id,
@@ -197,53 +197,44 @@ begin
                and min(u.last_read_at) is not distinct from max(u.last_read_at)
                and count(u.last_read_at) in (0, count(*)) as are_alike
         into rows
-        from spanmq_core.unsettled u where u.queue_id = this_queue and u.msg_id = any (ids);
-    if sorted and rows.are_alike and rows.last_id - rows.first_id = cardinality(rows.ids) - 1 then
+        from (select u.*
+              from unnest(ids) with ordinality w (id, place)
+              -- One by one, by force (offset 0): without statistics PostgreSQL 16 would read all rows of the queue.
+              cross join lateral (select * from spanmq_core.unsettled u
+                                  where u.queue_id = this.queue_id and u.msg_id = w.id offset 0) u
+              order by case when sorted then w.id else w.place end) u;
+    is_newest := rows.first_id > this.log_lo and rows.last_id <= this.log_hi;
+    if sorted and rows.are_alike and cardinality(rows.ids) >= 100
+       and rows.last_id - rows.first_id = cardinality(rows.ids) - 1 then
         return query execute format(
             'select msg_id, $3, enqueued_at, $4, $5, message, headers from spanmq_core.%I'
             ' where msg_id >= $1 and msg_id <= $2 order by msg_id',
-            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
+            spanmq_core.log_of(this.queue_id, rows.first_id, rows.last_id))
             using rows.first_id, rows.last_id, rows.attempts[1], rows.read_ats[1], rows.vts[1];
     elsif rows.ids is not null then
-        return query execute format(
-            'select l.msg_id, u.attempts, l.enqueued_at, u.read_at, u.vt, l.message, l.headers'
-            ' from unnest($1, $2, $3, $4) u (id, attempts, read_at, vt)'
-            ' join unnest($5) with ordinality w (id, place) on w.id = u.id'
-            ' cross join lateral (select l.* from spanmq_core.%I l where l.msg_id = u.id offset 0) l'
-            ' order by case when $6 then u.id else w.place end',
-            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
-            using rows.ids, rows.attempts, rows.read_ats, rows.vts, ids, sorted;
+        return query select * from spanmq_core.fetch_some_by_lane(
+            case when is_newest then this.lane end,
+            case when is_newest then this.log_name
+                 else spanmq_core.log_of(this.queue_id, rows.first_id, rows.last_id) end,
+            rows.ids, rows.attempts, rows.read_ats, rows.vts);
     end if;
 end $$;
 
 -- The same for receive(), of messages that it has leased: with the lease, and the slot in which each is: one of `slots`
--- parts of the ids. In the order of msg_id if `sorted`, else in that of the ids. Reads `later` itself: through
--- `unsettled`, PostgreSQL 16 may read all rows of the queue, where the tables have no statistics.
+-- parts of the ids.
 create or replace function spanmq_core.fetch_leased(
-    this_queue int, ids bigint[], until timestamptz, lease bigint, slots int, sorted boolean
+    this spanmq_core.queue, ids bigint[], until timestamptz, lease bigint, slots int, sorted boolean
 ) returns setof spanmq.leased_message
 language plpgsql rows 100 as $$
 declare
-    rows record;
+    slot_size int := ceil(cardinality(ids) / slots::numeric);
 begin
-    select array_agg(l.msg_id) as ids, array_agg(l.attempts) as attempts, max(l.last_read_at) as read_at,
-           min(l.msg_id) as first_id, max(l.msg_id) as last_id
-        into rows
-        from spanmq_core.later l where l.queue_id = this_queue and l.msg_id = any (fetch_leased.ids);
-    if rows.ids is not null then
-        return query execute format(
-            'select l.msg_id, u.attempts, l.enqueued_at, $3, $4, l.message, l.headers, $5,'
-            '       ((w.place - 1) / $6 + 1)::int, u.attempts,'
-            '       l.headers->>''x-pgmq-group'','
-            '       case when u.attempts > 1 then spanmq_core.last_error($9, l.msg_id) end'
-            ' from unnest($1, $2) u (id, attempts)'
-            ' join unnest($7) with ordinality w (id, place) on w.id = u.id'
-            ' cross join lateral (select l.* from spanmq_core.%I l where l.msg_id = u.id offset 0) l'
-            ' order by case when $8 then u.id else w.place end',
-            spanmq_core.log_of(this_queue, rows.first_id, rows.last_id))
-            using rows.ids, rows.attempts, rows.read_at, until, lease, ceil(cardinality(ids) / slots::numeric)::int,
-                  ids, sorted, this_queue;
-    end if;
+    return query
+        select m.*, lease, ((w.place - 1) / slot_size + 1)::int, m.read_ct, m.headers->>'x-pgmq-group',
+               case when m.read_ct > 1 then spanmq_core.last_error(this.queue_id, m.msg_id) end
+        from spanmq_core.fetch(this, ids, until, sorted) m
+        join unnest(ids) with ordinality w (id, place) on w.id = m.msg_id
+        order by case when sorted then m.msg_id else w.place end;
 end $$;
 
 create or replace function spanmq_core.enqueued_at(this_queue int, id bigint) returns timestamptz

@@ -126,6 +126,8 @@ begin
                                    case when may_retire then positions else '{}' end);
     for i in 1 .. cardinality(queues) loop
         this := queues[i];
+        -- tend_lanes() may have given it to another queue.
+        this.lane := null;
         begin
             -- All is done before the first row comes.
             for act in select * from spanmq_core.tend(this, positions[i], may_retire, mark) loop

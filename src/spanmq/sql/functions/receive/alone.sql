@@ -58,7 +58,7 @@ begin
             ids := spanmq_core.lock_visible(this.queue_id, array[candidate.msg_id], at_);
         end if;
         exit when ids <> '{}' and (conditional = '{}' or exists (
-            select from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true) m
+            select from spanmq_core.fetch(this, ids, null::timestamptz, true) m
             where m.message @> conditional));
         ids := '{}';
     end loop;
@@ -84,7 +84,7 @@ begin
         return;
     end if;
     return query select * from spanmq_core.fetch_leased(
-        this.queue_id, array[begun.msg_id], begun.vt, begin_alone.lease_id, 1, true);
+        this, array[begun.msg_id], begun.vt, begin_alone.lease_id, 1, true);
     get diagnostics n = row_count;
     if n = 0 then
         perform spanmq_core.settle_missing(this, array[begun.msg_id]);

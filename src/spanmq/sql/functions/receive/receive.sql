@@ -64,20 +64,24 @@ begin
                    where k.queue_id = this_queue and k.msg_id >= from_id and k.vt <= at_);
 end $$;
 
--- The messages that a claim in place has leased between these ids, ascending. log_name: the segment that has them, null
--- if the caller doesn't know.
+-- The messages that a claim in place has leased between these ids, ascending. lane and log_name: of the segment that
+-- has them, null if the caller doesn't know.
 create or replace function spanmq_core.fetch_claimed(
-    this_queue int, log_name text, first_id bigint, last_id bigint, lease bigint
+    this_queue int, lane int, log_name text, first_id bigint, last_id bigint, lease bigint
 ) returns setof pgmq.message_record
 language plpgsql rows 100 as $$
+declare
+    rows record;
 begin
-    return query execute format(
-        'select s.msg_id, s.attempts, l.enqueued_at, s.last_read_at, s.vt, l.message, l.headers'
-        ' from spanmq_core.state s'
-        ' cross join lateral (select * from spanmq_core.%I l where l.msg_id = s.msg_id offset 0) l'
-        ' where s.queue_id = $1 and s.msg_id between $2 and $3 and s.lease_id = $4 order by s.queue_id, s.msg_id',
-        coalesce(log_name, spanmq_core.log_of(this_queue, first_id, last_id)))
-        using this_queue, first_id, last_id, lease;
+    select array_agg(s.msg_id) as ids, array_agg(s.attempts) as attempts, array_agg(s.last_read_at) as read_ats,
+           array_agg(s.vt) as vts
+        into rows
+        from (select * from spanmq_core.state s
+              where s.queue_id = this_queue and s.msg_id between first_id and last_id and s.lease_id = lease
+              order by s.queue_id, s.msg_id) s;
+    return query select * from spanmq_core.fetch_some_by_lane(
+        lane, coalesce(log_name, spanmq_core.log_of(this_queue, first_id, last_id)), rows.ids, rows.attempts,
+        rows.read_ats, rows.vts);
 end $$;
 
 -- Leases up to qty visible messages for vt seconds, lowest ids first, and returns them in that order. With
@@ -93,6 +97,7 @@ declare
     this record;
     took spanmq_core.claimed;
     one pgmq.message_record;
+    is_newest boolean;
     n int := 0;
 begin
     if qty > 0 and conditional = '{}' and until is not null then
@@ -132,9 +137,10 @@ begin
                                                                          took.last_id + 1, at_, until);
                     get diagnostics n = row_count;
                 else
+                    is_newest := took.first_id > this.log_lo and took.last_id <= this.log_hi;
                     return query select * from spanmq_core.fetch_claimed(
-                        this.queue_id, case when took.first_id > this.log_lo and took.last_id <= this.log_hi
-                        then this.log_name end, took.first_id, took.last_id, lease);
+                        this.queue_id, case when is_newest then this.lane end,
+                        case when is_newest then this.log_name end, took.first_id, took.last_id, lease);
                     get diagnostics n = row_count;
                 end if;
                 if n < took.n then
@@ -169,7 +175,7 @@ begin
     perform spanmq_core.check_quantity(qty);
     ids := spanmq_core.claim(this, qty, spanmq_core.new_lease(at_), until, at_, conditional, mode, false, null::int,
                              false);
-    return query select * from spanmq_core.fetch(this.queue_id, ids, until, mode is distinct from 'rr');
+    return query select * from spanmq_core.fetch(this, ids, until, mode is distinct from 'rr');
     get diagnostics n = row_count;
     if n < cardinality(ids) then
         perform spanmq_core.settle_missing(this, ids);
@@ -192,7 +198,7 @@ begin
     perform spanmq_core.check_quantity(qty);
     ids := spanmq_core.claim(this, qty, null::bigint, null::timestamptz, at_, '{}'::jsonb, null::text, null::boolean,
                              null::int, false);
-    return query select * from spanmq_core.fetch(this.queue_id, ids, null::timestamptz, true);
+    return query select * from spanmq_core.fetch(this, ids, null::timestamptz, true);
     get diagnostics n = row_count;
     perform spanmq_core.take_out(this.queue_id, ids, null::bigint);
     if n < cardinality(ids) then
@@ -225,6 +231,7 @@ declare
     until timestamptz := case when lease between -3e9 and 3e9 then at_ + make_interval(secs => lease) end;
     this record;
     took spanmq_core.claimed;
+    is_newest boolean;
     n int;
 begin
     if qty > 0 and slots = 1 and (lease is null or until is not null) and alone is not null and not newest
@@ -259,10 +266,11 @@ begin
                         from spanmq_core.fetch_by_lane(this.lane, this.log_name, took.first_id, took.last_id + 1, at_,
                                                        until) f;
                 else
+                    is_newest := took.first_id > this.log_lo and took.last_id <= this.log_hi;
                     return query select f.*, this_lease, 1, f.read_ct, f.headers->>'x-pgmq-group', null::text
                         from spanmq_core.fetch_claimed(
-                            this.queue_id, case when took.first_id > this.log_lo and took.last_id <= this.log_hi
-                            then this.log_name end, took.first_id, took.last_id, this_lease) f;
+                            this.queue_id, case when is_newest then this.lane end,
+                            case when is_newest then this.log_name end, took.first_id, took.last_id, this_lease) f;
                 end if;
                 get diagnostics n = row_count;
                 if n < took.n then
@@ -319,10 +327,10 @@ begin
                          and l.alone + 0 > 0) then
         return query select m.msg_id, m.read_ct, m.enqueued_at, m.last_read_at, m.vt, null::jsonb, null::jsonb,
                             lease_id, 0, m.read_ct + 1, spanmq_core.group_of(m.headers), null::text
-            from spanmq_core.fetch(this.queue_id, ids, until, true) m;
+            from spanmq_core.fetch(this, ids, until, true) m;
     else
         return query select *
-            from spanmq_core.fetch_leased(this.queue_id, ids, until, lease_id, slots,
+            from spanmq_core.fetch_leased(this, ids, until, lease_id, slots,
                                           not this.uses_priority or spanmq_core.regards_groups(policy));
     end if;
     get diagnostics n = row_count;

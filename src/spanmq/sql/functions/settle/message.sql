@@ -147,7 +147,7 @@ create or replace function spanmq_core.hide(
 language plpgsql rows 10 as $$
 begin
     return query select * from spanmq_core.fetch(
-        this.queue_id, spanmq_core.hide_until(this, msg_ids, until), until, true);
+        this, spanmq_core.hide_until(this, msg_ids, until), until, true);
 end $$;
 
 -- The same for one message in the usual case, else nothing: it is in state and stays there, and its segment is the one

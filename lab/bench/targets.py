@@ -147,6 +147,7 @@ TARGETS: tuple[Target, ...] = (
             "snapshot/held/half-settled",
             "snapshot/writer",
             "soak/batch-100",
+            "soak/batch-100/paced",
             "soak/singles",
             "soak/groups",
             "soak/writer",

@@ -41,10 +41,12 @@ def windowed(
     groups: int = 0,
     fillings: Sequence[str] = (),
     writing: bool = False,
+    runs_per_second: int = 0,
 ) -> Experiment:
     """Make an experiment that runs each contestant once, all windows. The last window's rate counts.
 
     `fillings` make a backlog in front, while the snapshot is held. writing: by a transaction that has written.
+    runs_per_second: 0: as many as can be.
     """
 
     def script_of(contestant: Contestant) -> str:
@@ -68,6 +70,7 @@ def windowed(
                     messages=batch,
                     clients=CLIENTS,
                     windows=windows,
+                    runs_per_second=runs_per_second,
                 )
             database.drop_queue()
             database.calm()

@@ -65,7 +65,7 @@ def test_read_uncommitted_is_read_committed(race: Race) -> None:
     session.commit()
 
 
-SETTLEMENTS = ("ack(%s)", "nack(%s)", "reject(%s)", "release(%s)", "hold(%s, 60)")
+SETTLEMENTS = ("ack(%s)", "nack(%s)", "reject(%s)", "release(%s)", "extend(%s, 60)")
 
 
 @pytest.mark.parametrize("isolation", OLD)

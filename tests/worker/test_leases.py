@@ -36,7 +36,7 @@ def test_lease_is_extended_while_the_extension_of_another_waits(
     client.queues.create("events")
     client.send("events", 1)
     client.send("orders", 1)
-    gate, waiting = Gate(), waiting_for_a_lock("hold")
+    gate, waiting = Gate(), waiting_for_a_lock("extend")
     with (
         psycopg.connect(database) as other,
         working(database, gate, queues=["orders", "events"], lease=30.0, timeouts=None) as record,

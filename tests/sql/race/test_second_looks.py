@@ -191,6 +191,21 @@ def test_visible_message_that_another_leased_meanwhile_is_left_alone(race: Race)
     assert race.left() == ids
 
 
+def test_batch_takes_no_ids_of_a_queue_that_was_dropped_meanwhile(race: Race) -> None:
+    # The ids cross the end of a segment, so the sender looks for the queue again.
+    race.main.rows("select setval('pgmq.q_jobs_msg_id_seq', 16383)")
+    batch = "select pgmq.send_batch('jobs', array_fill('1'::jsonb, array[3]))"
+    one, two = race.begun(), race.open()
+    one.rows("lock table spanmq_core.state in share mode")
+    # It knows the queue, and draws ids when it has its lock.
+    later = two.waiting(batch)
+    one.rows("select pgmq.drop_queue('jobs')")
+    one.rows("select pgmq.create('jobs')")
+    one.commit()
+    assert later.rows() == [(1,), (2,), (3,)]
+    assert two.column(batch) == [4, 5, 6]
+
+
 REVOKE = "select spanmq.revoke_queue('pg_monitor', '%s', 'send')"
 GRANT = "select spanmq.grant_queue('pg_monitor', '%s', 'send')"
 NO_RATE, RATE_3, RATE_5 = (

@@ -230,6 +230,7 @@ create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp :pinned as $$
 declare
     this record;
+    target spanmq_core.queue;
     n int := cardinality(msgs);
     ids bigint[];
     first_id bigint;
@@ -264,7 +265,11 @@ begin
             return;
         end if;
     end if;
-    return query select unnest(spanmq_core.send_many(spanmq_core.find_target(queue_name), msgs, null, null, ids));
+    -- Where the queue was dropped and created again meanwhile, the ids are not of this one.
+    target := spanmq_core.find_target(queue_name);
+    return query
+        select unnest(spanmq_core.send_many(target, msgs, null, null,
+                                            case when target.queue_id = this.queue_id then ids end));
 end $$;
 
 create or replace function spanmq_call.send_batch(queue_name text, msgs jsonb[], headers jsonb[]) returns setof bigint

@@ -1,14 +1,31 @@
 """W1, W2, W3, W11, W16, W17: what a call costs must not grow with what it has nothing to do with."""
 
+from collections.abc import Iterator
+
 import psycopg
 import pytest
 from tests.sql.conftest import System
 from tests.sql.cost.counts import WRITTEN, pages_touched
 from tests.sql.queue import Connection, column, one
 
+from spanmq import embedded
+from spanmq.client import Client
+
 # Of a few dozen pages a call looks at a handful of times; of thousands it walks through something.
 FEW = 100
 MANY = 150
+
+
+@pytest.fixture
+def lonely_database() -> Iterator[str]:
+    """The DSN of a database on a server of its own.
+
+    A transaction of another database that is open keeps rows that are dead, and calls pass them.
+    """
+    settings = {"autovacuum": "off", "fsync": "off"}
+    with embedded.temporary(settings=settings) as server, Client(server.dsn) as client:
+        client.install()
+        yield server.dsn
 
 
 def send(session: Connection, queue: str, n: int, delay: int = 0) -> None:
@@ -44,8 +61,8 @@ def test_w1_read_costs_the_same_behind_messages_in_work(system: System, session:
     assert column(session, "select message from pgmq.read('orders', 100, 10)") == [1]
 
 
-def test_w1_maintenance_goes_on_until_no_read_passes_messages_in_work(database: str) -> None:
-    with psycopg.connect(database, autocommit=True) as session:
+def test_w1_maintenance_goes_on_until_no_read_passes_messages_in_work(lonely_database: str) -> None:
+    with psycopg.connect(lonely_database, autocommit=True) as session:
         session.execute("select pgmq.create('orders')")
         for _ in range(6):
             send(session, "orders", 10_000)
@@ -66,11 +83,11 @@ def test_extending_messages_reads_nothing_of_the_backlog_behind_them(database: s
         assert pages_touched(session, extend) < FEW
 
 
-def test_a_message_is_received_at_the_same_cost_however_often_it_failed(database: str) -> None:
+def test_a_message_is_received_at_the_same_cost_however_often_it_failed(lonely_database: str) -> None:
     """Each receive returns the last error; of the second message it is among those of its block."""
     receive = "select lease_id from spanmq.receive('orders', 2)"
     nack = "select count(*) from spanmq.nack('orders', %s, '{1,2}', repeat('x', 1500), retry_in => 0)"
-    with psycopg.connect(database, autocommit=True) as session:
+    with psycopg.connect(lonely_database, autocommit=True) as session:
         session.execute("select pgmq.create('orders')")
         session.execute("select spanmq.set_policy('orders', '{\"max_attempts\": 0}')")
         send(session, "orders", 2)
